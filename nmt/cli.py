@@ -1,0 +1,154 @@
+"""What the entry points share: composing the configuration, telling the user's errors from ours, exit statuses.
+
+0 done; 1 a defect of ours, with its traceback; 2 the user's input or options are wrong, one line on standard
+error; 130 interrupted; 141 the reader of our output went away.
+"""
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from nmt.config import EvaluateConfig, TrainConfig, check, explain
+from nmt.errors import UserError, unknown
+
+Config = TypeVar("Config", TrainConfig, EvaluateConfig)
+
+
+@contextlib.contextmanager
+def user_errors() -> Iterator[None]:
+    """Turn the ways in which a command ends early into exit statuses.
+
+    Raises:
+        SystemExit: 2 after printing a `UserError` as one line, 130 on interruption, 141 on a broken pipe.
+    """
+    try:
+        yield
+    except UserError as error:
+        print(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        # The interpreter flushes standard output once more at exit: give it a place to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
+def config_folder() -> Path:
+    """Return the folder of YAML files: inside the package in a wheel, beside it in a checkout."""
+    package = Path(__file__).resolve().parent
+    folders = [package / "configs", package.parent / "configs"]
+    return next(folder for folder in folders if (folder / "train.yaml").is_file())
+
+
+def register_schemas() -> None:
+    """Tell Hydra the types of all keys, under the names that the `defaults` of the root files use."""
+    from hydra.core.config_store import ConfigStore
+
+    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
+    ConfigStore.instance().store(name="evaluate_schema", node=EvaluateConfig)
+
+
+def hydra_main(config_name: str, schema: type[Config]) -> Callable[[Callable[[Config], None]], Callable[[], None]]:
+    """Make a function of a configuration dataclass into a command line that Hydra composes.
+
+    The function gets a `schema` whose names, types, choices and bounds have been checked, with `run_dir`, if it
+    has one, set to the folder that Hydra chose for the job (in a sweep, one folder a job). `--help`, `--cfg job`,
+    `-m` and Hydra's other options work as usual.
+
+    Args:
+        config_name: root file in `configs/`, without `.yaml`.
+        schema: dataclass of the configuration.
+    """
+
+    def decorate(function: Callable[[Config], None]) -> Callable[[], None]:
+        def main() -> None:
+            with user_errors():
+                compose_and_run(config_name, schema, function)
+
+        main.__doc__ = function.__doc__
+        return main
+
+    return decorate
+
+
+def compose_and_run(config_name: str, schema: type[Config], function: Callable[[Config], None]) -> None:
+    """Compose the configuration from `sys.argv` and call `function` once, or once for each job of a sweep."""
+    import hydra
+    import yaml
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    started = False
+
+    def job(composed: Any) -> None:
+        nonlocal started
+        started = True
+        # Ended here, or Hydra would print lines of its own first.
+        with user_errors(), no_empty_folder():
+            function(resolve(composed, schema))
+
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # raise errors instead of printing them
+    register_schemas()
+    try:
+        hydra.main(config_path=str(config_folder()), config_name=config_name, version_base="1.3")(job)()
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError, OSError, ValueError) as error:
+        if started:
+            raise
+        raise composition_error(error, schema()) from error
+
+
+@contextlib.contextmanager
+def no_empty_folder() -> Iterator[None]:
+    """Remove the folder that Hydra made for the job if a `UserError` ends it before anything was written."""
+    try:
+        yield
+    except UserError:
+        folder = output_folder()
+        if folder != Path.cwd():
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def resolve(composed: Any, schema: type[Config]) -> Config:
+    """Turn Hydra's composed configuration into a checked dataclass; below this point there is no OmegaConf."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        config = OmegaConf.to_object(composed)
+    except OmegaConfBaseException as error:
+        raise explain(error, schema()) from error
+    assert isinstance(config, schema), f"the defaults of the root file lack the schema of {schema.__name__}"
+    check(config)
+    if isinstance(config, TrainConfig):
+        folder = output_folder()
+        config.run_dir = str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)
+    return config
+
+
+def output_folder() -> Path:
+    """Return the folder that Hydra chose for the running job."""
+    from hydra.core.hydra_config import HydraConfig
+
+    return Path(HydraConfig.get().runtime.output_dir)
+
+
+def composition_error(error: Exception, config: Any) -> UserError:
+    """Return an error met before the job began as one clear line."""
+    from hydra.errors import MissingConfigException, OverrideParseException
+
+    if isinstance(error, MissingConfigException) and error.options and error.missing_cfg_file:
+        group, _, name = str(error.missing_cfg_file).rpartition("/")
+        return unknown(group, name, error.options)
+    if isinstance(error, OverrideParseException):
+        hint = "write key=value; quote a value that has special characters: 'key=\"value\"'"
+        return UserError(f"cannot read the override {error.override!r}: {hint}")
+    file = re.match(r"In '(.+?)': ", str(error))
+    return UserError(f"in {file[1]}.yaml: {explain(error, config)}" if file else str(explain(error, config)))

@@ -1,0 +1,390 @@
+"""Every key of the configuration: its type, default, bounds and meaning, in one place.
+
+YAML files under `configs/` hold only what differs from these defaults. Hydra merges them into the dataclasses
+below, so an unknown key or a wrong type fails at composition; `check` then looks at choices and bounds. Below
+the entry points only these dataclasses (or plain arguments) are passed on, never an OmegaConf object.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+from nmt.errors import UserError, nearest, unknown
+
+
+def key(
+    default: Any,
+    help: str,
+    *,
+    choices: tuple[str, ...] = (),
+    at_least: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
+) -> Any:
+    """A dataclass field with its documentation, allowed choices and bounds in the metadata."""
+    bounds = {"at least": at_least, "above": above, "below": below, "at most": at_most}
+    metadata = {"help": help, "choices": choices, "bounds": {k: v for k, v in bounds.items() if v is not None}}
+    if isinstance(default, list):
+        return field(default_factory=lambda: list(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+# --- data ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class SplitConfig:
+    """Where one split of a parallel corpus is."""
+
+    source: Any = key(None, "file, or list of files, of source sentences, one a line (.gz is read too)")
+    target: Any = key(None, "file, or list of files, of target sentences, in step with `source`")
+    alignment: Any = key(None, "file, or list of files, of gold word alignments: Pharaoh, `0-0 1-2`; `1?2` is possible only")
+    name: str | None = key(None, "name of the split in a hub corpus, e.g. `train` or `train[:1000]`")
+
+
+@dataclass(kw_only=True)
+class GrammarConfig:
+    """The built-in English-French corpus (`data=grammar`)."""
+
+    train_size: int = key(20_000, "training pairs", at_least=1)
+    validation_size: int = key(500, "validation pairs", at_least=1)
+    test_size: int = key(1_000, "test pairs", at_least=1)
+    long_size: int = key(300, "pairs of the extra test split that holds only long sentences", at_least=1)
+    min_length: int = key(3, "shortest source sentence, in words", at_least=3)
+    max_length: int = key(60, "longest source sentence, in words", at_most=60)
+    long_length: int = key(40, "shortest source sentence of the long split, in words", at_least=3)
+    seed: int = key(1, "seed of the generator; apart from `seed`, so that every run sees the same corpus", at_least=0)
+
+
+@dataclass(kw_only=True)
+class HubConfig:
+    """A corpus of the Hugging Face hub, or anything else that `datasets.load_dataset` reads (`data=hub`)."""
+
+    path: str | None = key(None, "repository of the data set, or a local builder such as `json`, `csv`, `parquet`")
+    name: str | None = key(None, "configuration of the data set, e.g. `de-en`")
+    revision: str | None = key(None, "branch, tag or commit of the repository")
+    data_files: Any = key(None, "files for a local builder: a mapping from split name to path(s)")
+    source_column: str | None = key(None, "column of source sentences (default: the source language's code)")
+    target_column: str | None = key(None, "column of target sentences (default: the target language's code)")
+    translation_column: str = key("translation", "column that holds both languages as a mapping, if the corpus has one")
+
+
+@dataclass(kw_only=True)
+class CleaningConfig:
+    """Which training and validation pairs are left out; test splits are never cleaned. Counted in words."""
+
+    max_length: int = key(200, "drop a pair with a side longer than this many words", at_least=1)
+    max_ratio: float = key(9.0, "drop a pair whose longer side has more than this many times the other's words (5 words' grace)", at_least=1)
+
+
+@dataclass(kw_only=True)
+class DataConfig:
+    """Parallel text."""
+
+    kind: str = key("grammar", "where sentences come from", choices=("grammar", "text", "hub"))
+    source_language: str = key("en", "code of the source language")
+    target_language: str = key("fr", "code of the target language")
+    train: SplitConfig = field(default_factory=SplitConfig)
+    validation: SplitConfig = field(default_factory=SplitConfig)
+    test: SplitConfig = field(default_factory=SplitConfig)
+    grammar: GrammarConfig = field(default_factory=GrammarConfig)
+    hub: HubConfig = field(default_factory=HubConfig)
+    cleaning: CleaningConfig = field(default_factory=CleaningConfig)
+    cache_dir: str = key("data/cache", "folder of cleaned and encoded corpora, named by their content")
+    num_workers: int = key(2, "processes that encode the corpus", at_least=1)
+
+
+@dataclass(kw_only=True)
+class TokenizerConfig:
+    """Subwords by sentencepiece, learned from the training text inside the run."""
+
+    kind: str = key("unigram", "segmentation model", choices=("unigram", "bpe"))
+    vocab_size: int = key(8_000, "pieces, specials in; lowered with a notice where the text has too few", at_least=300)
+    joint: bool = key(True, "one vocabulary for both sides")
+    character_coverage: float = key(1.0, "share of characters that get a piece of their own; the rest become bytes", above=0, at_most=1)
+    normalization: str = key("nmt_nfkc", "text normalization of sentencepiece", choices=("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"))
+    sampling: float = key(0.0, "training-time subword regularization: BPE-dropout probability, or unigram smoothing alpha; 0 is off", at_least=0, at_most=1)
+    source_model: str | None = key(None, "a sentencepiece model to use for the source instead of learning one")
+    target_model: str | None = key(None, "a sentencepiece model to use for the target instead of learning one")
+
+
+@dataclass(kw_only=True)
+class BatchConfig:
+    """How sentences are grouped."""
+
+    unit: str = key("tokens", "what `size` counts: target tokens, padding in, or sentences", choices=("tokens", "sentences"))
+    size: int = key(4_096, "size of a training batch", at_least=1)
+    max_length: int = key(250, "leave training pairs out that have a side of more subwords than this", at_least=1)
+
+
+# --- model --------------------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class AttentionConfig:
+    """Attention as score x normalizer x window; the names are those of the registries in `nmt/attention`."""
+
+    score: str = key("additive", "how well a query matches each key")
+    normalizer: str = key("softmax", "how scores become weights")
+    window: str = key("global", "which source positions may be seen")
+    size: int | None = key(None, "inner size of additive and concat scores (default: `model.hidden_size`)", at_least=1)
+
+
+@dataclass(kw_only=True)
+class ModelConfig:
+    """The translation model."""
+
+    decoder: str = key("bahdanau", "order of attention and update", choices=("bahdanau", "luong", "conditional"))
+    cell: str = key("gru", "recurrent cell", choices=("gru", "lstm"))
+    embedding_size: int = key(256, "size of word embeddings", at_least=1)
+    hidden_size: int = key(512, "size of the decoder's state; each direction of the encoder has half of it", at_least=2)
+    num_layers: int = key(1, "layers of the encoder and of the decoder", at_least=1)
+    attention: AttentionConfig = field(default_factory=AttentionConfig)
+    readout: str = key("maxout", "from state, embedding and context to the output layer: the paper's deep output, or a linear layer and tanh", choices=("maxout", "linear"))
+    input_feeding: bool = key(True, "`luong` only: feed the attentional vector to the next step")
+    tied_embeddings: str = key("none", "weights shared: none; `target`: target embedding and output layer; `all`: source embedding too (joint vocabulary)", choices=("none", "target", "all"))
+    dropout: float = key(0.2, "dropout wherever no rate of its own is given", at_least=0, below=1)
+    embedding_dropout: float | None = key(None, "dropout on embeddings", at_least=0, below=1)
+    state_dropout: float | None = key(None, "dropout on the encoder's states and between layers", at_least=0, below=1)
+    output_dropout: float | None = key(None, "dropout before the output layer", at_least=0, below=1)
+
+
+# --- training -----------------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class OptimizerConfig:
+    """AdamW."""
+
+    learning_rate: float = key(1e-3, "peak learning rate", above=0)
+    betas: list[float] = key([0.9, 0.98], "decay of the two moments")
+    epsilon: float = key(1e-8, "added to the denominator", above=0)
+    weight_decay: float = key(0.0, "decoupled weight decay, on matrices only", at_least=0)
+    clip_norm: float = key(1.0, "largest global norm of the gradient; 0 is off", at_least=0)
+
+
+@dataclass(kw_only=True)
+class ScheduleConfig:
+    """Learning rate over updates."""
+
+    kind: str = key("cosine", "shape after warm-up", choices=("constant", "inverse_sqrt", "cosine", "plateau"))
+    warmup_steps: int = key(200, "updates of linear warm-up", at_least=0)
+    final_factor: float = key(0.05, "`cosine`: last learning rate as a share of the peak", at_least=0, at_most=1)
+    factor: float = key(0.5, "`plateau`: multiply by this when the watched metric stops improving", above=0, below=1)
+    patience: int = key(2, "`plateau`: validations without improvement before that", at_least=0)
+
+
+@dataclass(kw_only=True)
+class SearchConfig:
+    """How translations are searched for."""
+
+    beam_size: int = key(5, "hypotheses kept; 1 is greedy", at_least=1)
+    length_penalty: float = key(1.0, "alpha of score = log p / length^alpha", at_least=0)
+    n_best: int = key(1, "hypotheses returned, at most `beam_size`", at_least=1)
+    max_length_ratio: float = key(2.0, "longest translation = ratio x source subwords + offset", above=0)
+    max_length_offset: int = key(20, "see `max_length_ratio`", at_least=1)
+    batch_size: int = key(64, "sentences translated together", at_least=1)
+
+
+@dataclass(kw_only=True)
+class TrainerConfig:
+    """The training loop."""
+
+    device: str = key("auto", "where to train", choices=("auto", "cpu", "cuda"))
+    precision: str = key("fp32", "arithmetic of the forward and backward pass", choices=("fp32", "bf16"))
+    max_steps: int | None = key(None, "stop after this many updates", at_least=1)
+    max_epochs: int | None = key(None, "stop after this many passes over the corpus", at_least=1)
+    max_minutes: float | None = key(None, "stop after this much training time, validations in; also the horizon of the schedule", above=0)
+    label_smoothing: float = key(0.1, "share of the probability spread over the vocabulary", at_least=0, below=1)
+    accumulate: int = key(1, "batches an update", at_least=1)
+    validate_every_steps: int | None = key(None, "validate after this many updates", at_least=1)
+    validate_every_epochs: int | None = key(None, "validate after this many epochs (default: 1 when neither is given)", at_least=1)
+    metric: str = key("bleu", "what `best` and early stopping watch", choices=("loss", "perplexity", "bleu", "chrf", "aer"))
+    patience: int | None = key(None, "stop after this many validations without improvement", at_least=1)
+    validation_beam_size: int = key(1, "beam of the translations made at validation", at_least=1)
+    ema_decay: float | None = key(None, "decay of an exponential moving average of the weights, used to validate and kept in `best`", above=0, below=1)
+    log_every: int = key(20, "updates between log lines and TensorBoard points", at_least=1)
+    num_samples: int = key(4, "validation sentences whose translation and heatmap are logged every time", at_least=0)
+    evaluate: bool = key(True, "translate and score the test split with the best checkpoint at the end")
+
+
+@dataclass(kw_only=True)
+class TrainConfig:
+    """Everything a training run needs (`configs/train.yaml`)."""
+
+    run_dir: str = key("outputs/latest-run", "folder of the run; `configs/train.yaml` makes it `outputs/<date>/<time>`")
+    seed: int = key(1, "seed of initialization, dropout and data order", at_least=0)
+    resume: str = key("auto", "`auto`: go on from a checkpoint in `run_dir`; `never`: refuse a run_dir that holds one", choices=("auto", "never"))
+    threads: int | None = key(None, "CPU threads of torch (default: its own choice)", at_least=1)
+    data: DataConfig = field(default_factory=DataConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    batch: BatchConfig = field(default_factory=BatchConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+
+
+# --- evaluation ---------------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class EvaluationDataConfig:
+    """What to score instead of the run's own split."""
+
+    test: SplitConfig = field(default_factory=SplitConfig)
+    validation: SplitConfig = field(default_factory=SplitConfig)
+
+
+@dataclass(kw_only=True)
+class EvaluateSearchConfig:
+    """Search settings that replace those of the run; null keeps the run's."""
+
+    beam_size: int | None = key(None, "hypotheses kept; 1 is greedy", at_least=1)
+    length_penalty: float | None = key(None, "alpha of score = log p / length^alpha", at_least=0)
+    batch_size: int | None = key(None, "sentences translated together", at_least=1)
+
+
+@dataclass(kw_only=True)
+class EvaluateConfig:
+    """Everything an evaluation needs (`configs/evaluate.yaml`)."""
+
+    checkpoint: str = key("outputs/latest", "run folder or checkpoint folder")
+    split: str = key("test", "split to score; `test_long` is the grammar's split of long sentences", choices=("test", "validation", "test_long"))
+    data: EvaluationDataConfig = field(default_factory=EvaluationDataConfig)
+    search: EvaluateSearchConfig = field(default_factory=EvaluateSearchConfig)
+    baseline: str | None = key(None, "another run, to compare with by paired bootstrap resampling")
+    bleu_tokenize: str = key("13a", "sacrebleu tokenizer; `none` for text that is tokenized already", choices=("13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab", "flores200"))
+    lowercase: bool = key(False, "ignore case in BLEU, chrF and TER")
+    num_heatmaps: int = key(12, "sentences whose heatmap is drawn", at_least=0)
+    device: str = key("auto", "where to translate", choices=("auto", "cpu", "cuda"))
+    threads: int | None = key(None, "CPU threads of torch (default: its own choice)", at_least=1)
+
+
+# --- checking -----------------------------------------------------------------------------------------------
+
+
+def keys(config: Any, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any], Any]]:
+    """Yield (dotted name, dataclass field, value) for every leaf of a configuration dataclass (instance)."""
+    for member in dataclasses.fields(config):
+        value = getattr(config, member.name)
+        if dataclasses.is_dataclass(value):
+            yield from keys(value, f"{prefix}{member.name}.")
+        else:
+            yield f"{prefix}{member.name}", member, value
+
+
+def type_name(member: dataclasses.Field[Any]) -> str:
+    """Return the type of a key as a user writes it: `int`, `float or null`, `list[float]`, `any`."""
+    name = member.type.__name__ if isinstance(member.type, type) and not get_args(member.type) else str(member.type)
+    return name.replace("typing.", "").replace("Any", "any").replace(" | None", " or null")
+
+
+def check(config: Any) -> None:
+    """Check every choice and bound of a configuration, and that it holds no other keys than its own.
+
+    Raises:
+        UserError: naming the key, the value given and what is allowed.
+    """
+    check_names(config)
+    compare = {"at least": float.__ge__, "above": float.__gt__, "below": float.__lt__, "at most": float.__le__}
+    for name, member, value in keys(config):
+        choices = member.metadata.get("choices") or ()
+        if choices and value not in choices:
+            raise unknown(name, value, choices)
+        for relation, bound in member.metadata.get("bounds", {}).items():
+            if value is not None and not compare[relation](float(value), float(bound)):
+                raise UserError(f"{name}={value} is out of range: it must be {relation} {bound}")
+
+
+def check_names(config: Any, prefix: str = "", root: Any = None) -> None:
+    """Raise `UserError` for a key that the dataclasses do not have; Hydra lets `+key=value` add such."""
+    root = config if root is None else root
+    declared = {member.name for member in dataclasses.fields(config)}
+    for name, value in vars(config).items():
+        if name not in declared:
+            raise unknown_key(f"{prefix}{name}", root)
+        if dataclasses.is_dataclass(value):
+            check_names(value, f"{prefix}{name}.", root)
+
+
+def unknown_key(name: str, config: Any) -> UserError:
+    """Return the error for a key that does not exist, naming the nearest that does."""
+    names = [known for known, _, _ in keys(config)]
+    group, dot, last = name.rpartition(".")
+    siblings = [known for known in names if dot and known.startswith(f"{group}.")]
+    namesakes = [known for known in names if known.split(".")[-1] == last]
+    if siblings:
+        hint = nearest(last, [known.removeprefix(f"{group}.") for known in siblings]).replace("'", f"'{group}.", 1)
+    elif len(namesakes) == 1:
+        hint = f"; did you mean {namesakes[0]!r}?"
+    else:
+        hint = nearest(name, {*names, *(known.rpartition(".")[0] for known in names if "." in known)})
+    return UserError(f"unknown key {name!r}{hint or ' (--cfg job lists all keys)'}")
+
+
+def explain(error: Exception, config: Any) -> UserError:
+    """Return an error of OmegaConf, or one of Hydra that it caused, as one clear line about a key of `config`."""
+    from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, ValidationError
+
+    cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__ or error.__context__
+    name = (getattr(cause, "full_key", None) or "").split("[")[0]
+    members = {known: member for known, member, _ in keys(config)}
+    if isinstance(cause, ConfigAttributeError | ConfigKeyError) and name:
+        return unknown_key(name, config)
+    if isinstance(cause, ValidationError) and name in members:
+        value = "null" if cause.value is None else repr(cause.value)
+        return UserError(f"{name}={value} has the wrong type: it must be {type_name(members[name])}")
+    text = " ".join(str(cause or error).split("\n    full_key")[0].split())
+    return UserError(f"{name}: {text}" if name else text)
+
+
+# --- files --------------------------------------------------------------------------------------------------
+
+
+def save_config(config: Any, path: Path) -> None:
+    """Write a configuration as plain YAML of every key, defaults in."""
+    import yaml
+
+    path.write_text(yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
+def load_config(path: Path) -> TrainConfig:
+    """Read what `save_config` wrote; a key that is missing gets its default.
+
+    Only the dataclasses of this module are made, whatever the file says: YAML tags are refused, and
+    interpolations (`${...}`) are taken as plain text.
+
+    Raises:
+        UserError: naming the file, if it cannot be read, is not YAML, or has wrong keys, types or values.
+    """
+    import yaml
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        values = _escape(yaml.safe_load(path.read_text(encoding="utf-8")))
+        if not isinstance(values, dict):
+            raise UserError("not a mapping of keys to values")
+        config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(TrainConfig), values))
+        assert isinstance(config, TrainConfig)
+        check(config)
+    except UserError as error:
+        raise UserError(f"{path} is not a configuration of nmt: {error}") from error
+    except OmegaConfBaseException as error:
+        raise UserError(f"{path} is not a configuration of nmt: {explain(error, TrainConfig())}") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"cannot read the configuration {path}: {' '.join(str(error).split())}") from error
+    return config
+
+
+def _escape(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _escape(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_escape(member) for member in value]
+    return value.replace("${", "\\${") if isinstance(value, str) else value

@@ -1,0 +1,132 @@
+"""Pairs of source and target words that know their links, and how a pair of word lists becomes two lines of text.
+
+A link is a reference from a target word to the source words themselves, not to their positions. So a phrase may be
+built by putting words in any order on either side, and no index has to be shifted; positions are looked up once,
+in `spell`. French spelling across word borders (elision and contraction) is applied there too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+PUNCTUATION = (",", ".")
+ELIDED = ("le", "la", "de", "ne", "que", "me")
+CONTRACTED = {("de", "le"): "du", ("de", "les"): "des", ("à", "le"): "au", ("à", "les"): "aux"}
+ASPIRATED = ("hibou", "hiboux", "héros", "huit")
+FRENCH_VOWELS = "aeiouyàâéèêëîïôœùûh"
+ENGLISH_VOWELS = "aeiou"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SourceWord:
+    """One English word; two words of the same text are still two words."""
+
+    text: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TargetWord:
+    """One French word and the English words it renders: surely, or possibly only."""
+
+    text: str
+    sure: tuple[SourceWord, ...] = ()
+    possible: tuple[SourceWord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """Two word lists that say the same; `a + b` puts them side by side in both languages."""
+
+    source: tuple[SourceWord, ...] = ()
+    target: tuple[TargetWord, ...] = ()
+
+    def __add__(self, other: "Phrase") -> "Phrase":
+        return Phrase(self.source + other.source, self.target + other.target)
+
+    def __len__(self) -> int:
+        """Source words, punctuation out."""
+        return sum(word.text not in PUNCTUATION for word in self.source)
+
+
+def unit(english: str, french: str, head: int = 0) -> Phrase:
+    """Words that are translated together: the English word at `head` is surely linked to every French word.
+
+    The other English words are possibly linked: in `in front of` -> `devant`, the head is `front`.
+    """
+    source = tuple(SourceWord(text) for text in english.split())
+    sure = (source[head],)
+    possible = tuple(word for word in source if word is not source[head])
+    return Phrase(source, tuple(TargetWord(text, sure, possible) for text in french.split()))
+
+
+def punctuation(mark: str) -> Phrase:
+    """A mark on both sides; `spell` attaches it to the word before."""
+    assert mark in PUNCTUATION
+    return Phrase((SourceWord(mark),), (TargetWord(mark),))
+
+
+def spell(phrase: Phrase) -> tuple[str, str, str]:
+    """Return the source line, the target line and the links in Pharaoh form, `i-j` sure and `i?j` possible only."""
+    target = contract(elide(phrase.target))
+    position = {word: i for i, word in enumerate(word for word in phrase.source if word.text not in PUNCTUATION)}
+    links = []
+    for j, french in enumerate(word for word in target if word.text not in PUNCTUATION):
+        sure = {position[word] for word in french.sure}
+        possible = {position[word] for word in french.possible} - sure
+        links += [(i, j, "-") for i in sure] + [(i, j, "?") for i in possible]
+    alignment = " ".join(f"{i}{mark}{j}" for i, j, mark in sorted(links))
+    return _line(_articles(phrase.source)), _line([word.text for word in target]), alignment
+
+
+def begins_with_vowel(french: str) -> bool:
+    """Whether words before this one elide: it begins with a vowel or a mute h."""
+    return french[0].lower() in FRENCH_VOWELS and french not in ASPIRATED
+
+
+def elide(words: Sequence[TargetWord]) -> list[TargetWord]:
+    """Merge `le homme` into `l'homme`; the elided word's links become possible only."""
+    merged: list[TargetWord] = []
+    for word in words:
+        before = merged[-1] if merged else None
+        if before and _elides(before.text, word.text):
+            merged[-1] = TargetWord(f"{before.text[:-1]}'{word.text}", word.sure, _links(before) + word.possible)
+        else:
+            merged.append(word)
+    return merged
+
+
+def contract(words: Sequence[TargetWord]) -> list[TargetWord]:
+    """Merge `de le` into `du`, after elision; the article's links become possible only."""
+    merged: list[TargetWord] = []
+    for word in words:
+        before = merged[-1] if merged else None
+        fused = CONTRACTED.get((before.text, word.text)) if before else None
+        if before and fused:
+            merged[-1] = TargetWord(fused, before.sure, before.possible + _links(word))
+        else:
+            merged.append(word)
+    return merged
+
+
+def _elides(word: str, following: str) -> bool:
+    if word == "si":
+        return following in ("il", "ils")
+    return word in ELIDED and begins_with_vowel(following)
+
+
+def _links(word: TargetWord) -> tuple[SourceWord, ...]:
+    return word.sure + word.possible
+
+
+def _articles(words: Sequence[SourceWord]) -> list[str]:
+    """The English texts, with `a` made `an` before a vowel."""
+    texts = [word.text for word in words]
+    for i, (text, following) in enumerate(pairwise(texts)):
+        if text == "a" and following[0].lower() in ENGLISH_VOWELS:
+            texts[i] = "an"
+    return texts
+
+
+def _line(texts: Sequence[str]) -> str:
+    line = "".join(text if text in PUNCTUATION else f" {text}" for text in texts).strip()
+    return line[0].upper() + line[1:]

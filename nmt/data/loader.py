@@ -1,0 +1,180 @@
+"""Streams of batches: shuffled and resumable for training, sorted and complete for validation."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from nmt.config import BatchConfig
+from nmt.data.batch import Batch, IntArray, collate, cut_batches, plan_batches, sort_by_length
+from nmt.data.encoded import Encoded
+from nmt.errors import UserError
+from nmt.tokenizer import Tokenizers
+
+logger = logging.getLogger(__name__)
+
+
+class TrainLoader:
+    """An endless stream of training batches whose order is a function of (seed, epoch) alone.
+
+    `iter(loader)` gives the rest of the current epoch and then moves on to the next epoch; `position` counts
+    the batches of the epoch that were handed out. With many processes each rank takes every `world_size`-th
+    batch, and all take equally many: the epoch's first batches are handed out once more to make up the number.
+
+    Args:
+        sampling: above 0, segment every sentence anew each time (`Tokenizer.sample` with this alpha). The plan
+            goes by the lengths of the deterministic segmentation, so a batch may exceed its size somewhat.
+        num_workers: processes that make batches ahead of time; 0 makes them when asked.
+
+    Raises:
+        UserError: when no pair is left after leaving out those longer than `config.max_length` subwords.
+    """
+
+    def __init__(
+        self,
+        encoded: Encoded,
+        tokenizers: Tokenizers,
+        config: BatchConfig,
+        *,
+        seed: int,
+        sampling: float = 0.0,
+        rank: int = 0,
+        world_size: int = 1,
+        pin_memory: bool = False,
+        num_workers: int = 0,
+    ) -> None:
+        assert 0 <= rank < world_size
+        self.epoch = 0
+        self.position = 0
+        self._seed = seed
+        self._encoded = encoded
+        self._tokenizers = tokenizers
+        self._config = config
+        self._sampling = sampling
+        self._rank = rank
+        self._world_size = world_size
+        self._pin_memory = pin_memory
+        self._num_workers = num_workers
+        self._rows = _rows_within(encoded, config.max_length)
+        self._planned: _Epoch | None = None
+
+    def __len__(self) -> int:
+        """Batches of this rank in the current epoch."""
+        return len(range(0, len(self._plan().batches), self._world_size))
+
+    def __iter__(self) -> Iterator[Batch]:
+        mine = range(self._rank, len(self) * self._world_size, self._world_size)
+        loader = DataLoader(
+            self._plan(),
+            sampler=mine[self.position :],
+            batch_size=None,
+            num_workers=self._num_workers,
+            pin_memory=self._pin_memory,
+            # Else the loader draws from torch's global generator, and dropout would differ after a resume.
+            generator=torch.Generator(),
+        )
+        for batch in loader:
+            self.position += 1
+            yield batch
+        self.epoch += 1
+        self.position = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the stream is: the batches handed out so far, and what their order depends on."""
+        return {"epoch": self.epoch, "position": self.position, "seed": self._seed, "order": self._order()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with the batch that would have come next (the seed of the state is taken over).
+
+        Raises:
+            UserError: when the corpus, the batch settings or the number of processes changed.
+        """
+        for name, value in self._order().items():
+            if value != state["order"].get(name):
+                raise UserError(
+                    f"cannot continue the training data where the checkpoint left it: {name} was "
+                    f"{state['order'].get(name)} and is now {value}; restore it, or start in a new run_dir"
+                )
+        self.epoch, self.position, self._seed = state["epoch"], state["position"], state["seed"]
+        self._planned = None
+
+    def _order(self) -> dict[str, Any]:
+        return {
+            "the number of training pairs": len(self._rows),
+            "the number of training tokens": int(self._lengths("source").sum() + self._lengths("target").sum()),
+            "batch.unit": self._config.unit,
+            "batch.size": self._config.size,
+            "the number of processes": self._world_size,
+        }
+
+    def _lengths(self, side: str) -> IntArray:
+        lengths: IntArray = getattr(self._encoded, side).lengths[self._rows]
+        return lengths
+
+    def _plan(self) -> "_Epoch":
+        if self._planned is None or self._planned.epoch != self.epoch:
+            plan = plan_batches(
+                self._lengths("source"),
+                self._lengths("target"),
+                unit=self._config.unit,
+                size=self._config.size,
+                seed=self._seed,
+                epoch=self.epoch,
+            )
+            batches = [self._rows[indices] for indices in plan]
+            self._planned = _Epoch(
+                self._encoded, self._tokenizers, batches, sampling=self._sampling, seed=self._seed, epoch=self.epoch
+            )
+        return self._planned
+
+
+@dataclass(frozen=True)
+class _Epoch(Dataset[Batch]):
+    """The batches of one epoch by number; numbers past the last begin again at the first."""
+
+    encoded: Encoded
+    tokenizers: Tokenizers
+    batches: list[IntArray]
+    sampling: float
+    seed: int
+    epoch: int
+
+    def __getitem__(self, index: int) -> Batch:
+        rows = self.batches[index % len(self.batches)]
+        if self.sampling == 0:
+            return _encoded_batch(self.encoded, rows)
+        text = self.encoded.corpus[rows.tolist()]
+        # A seed for each batch and side, so that a stream resumed in the middle draws what it would have drawn.
+        seeds = np.random.SeedSequence((self.seed, self.epoch, index)).generate_state(2)
+        sources = self.tokenizers.source.sample(text["source"], self.sampling, int(seeds[0]))
+        targets = self.tokenizers.target.sample(text["target"], self.sampling, int(seeds[1]))
+        return collate([np.asarray(ids) for ids in sources], [np.asarray(ids) for ids in targets], rows)
+
+
+def fixed_batches(encoded: Encoded, size: int) -> Iterator[Batch]:
+    """Yield every pair once, sorted by length, in batches of at most `size` target positions (as for training)."""
+    order = sort_by_length(encoded.source.lengths, encoded.target.lengths)
+    for rows in cut_batches(order, encoded.target.lengths, unit="tokens", size=size):
+        yield _encoded_batch(encoded, rows)
+
+
+def _encoded_batch(encoded: Encoded, rows: IntArray) -> Batch:
+    numbers = rows.tolist()
+    return collate([encoded.source[row] for row in numbers], [encoded.target[row] for row in numbers], rows)
+
+
+def _rows_within(encoded: Encoded, max_length: int) -> IntArray:
+    longest = np.maximum(encoded.source.lengths, encoded.target.lengths)
+    rows = np.flatnonzero(longest <= max_length)
+    if len(rows) == 0:
+        raise UserError(
+            f"no training pair is left: every one of {len(longest)} has a side of more than "
+            f"batch.max_length={max_length} subwords; raise it or check the corpus"
+        )
+    if len(rows) < len(longest):
+        logger.info("left out %d training pairs longer than %d subwords", len(longest) - len(rows), max_length)
+    return rows

@@ -1,0 +1,120 @@
+"""Word alignments: Pharaoh notation, links from attention, alignment error rate and entropy.
+
+A link `(i, j)` joins source word i and target word j, counted from 0. Weights are [target words, source words].
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from nmt.errors import UserError
+
+Link = tuple[int, int]
+
+_LINK = re.compile(r"([0-9]+)([-?])([0-9]+)")
+
+
+class Links(NamedTuple):
+    """Gold links of a sentence pair: S, and P that contains S (Och & Ney, 2003)."""
+
+    sure: frozenset[Link]
+    possible: frozenset[Link]
+
+
+class AlignmentScores(NamedTuple):
+    """How well links agree with gold."""
+
+    aer: float
+    precision: float
+    recall: float
+
+
+def parse_pharaoh(line: str, where: str = "alignment") -> Links:
+    """Read a line of Pharaoh notation: `0-0 1-2 1?3`, where `i-j` is a sure link and `i?j` only a possible one.
+
+    Raises:
+        UserError: a link is not of either form; the message starts with `where`.
+    """
+    sure: set[Link] = set()
+    possible: set[Link] = set()
+    for item in line.split():
+        match = _LINK.fullmatch(item)
+        if match is None:
+            raise UserError(
+                f"{where}: {item!r} is not an alignment link: write source-target, or source?target where only "
+                "possible, word positions counted from 0, as in 0-0 1?2"
+            )
+        link = int(match[1]), int(match[3])
+        possible.add(link)
+        if match[2] == "-":
+            sure.add(link)
+    return Links(frozenset(sure), frozenset(possible))
+
+
+def format_pharaoh(links: Links | Collection[Link]) -> str:
+    """Write links in Pharaoh notation, ordered by source, then target word; a plain collection has sure links only."""
+    if not isinstance(links, Links):
+        links = Links(frozenset(links), frozenset(links))
+    return " ".join(f"{i}{'-' if (i, j) in links.sure else '?'}{j}" for i, j in sorted(links.possible | links.sure))
+
+
+def check_links(links: Links, num_source: int, num_target: int, where: str = "alignment") -> None:
+    """Refuse links to words that a sentence pair does not have.
+
+    Raises:
+        UserError: naming the first such link and the lengths of the pair.
+    """
+    for i, j in sorted(links.possible):
+        if i >= num_source or j >= num_target:
+            raise UserError(
+                f"{where}: link {i}-{j} points outside the pair, which has {num_source} source and {num_target} target "
+                "words: positions count from 0 and come as source-target; check that the files are in step"
+            )
+
+
+def argmax_links(weights: Float[np.ndarray, "target source"]) -> set[Link]:
+    """Link every target word to the source word of its greatest weight; a word whose weights are all 0 has no link."""
+    if weights.size == 0:
+        return set()
+    best = weights.argmax(axis=1)
+    return {(int(best[j]), j) for j in range(len(weights)) if weights[j, best[j]] > 0}
+
+
+def alignment_error_rate(hypotheses: Sequence[Collection[Link]], gold: Sequence[Links]) -> AlignmentScores:
+    """Score the links A of a corpus against sure links S and possible links P (Och & Ney, 2003).
+
+    AER = 1 - (|A & S| + |A & P|) / (|A| + |S|), precision = |A & P| / |A|, recall = |A & S| / |S|.
+    Where a denominator is 0 there is no error to make: AER is 0, precision and recall are 1.
+
+    Raises:
+        ValueError: the sequences differ in length.
+    """
+    in_sure = in_possible = num_links = num_sure = 0
+    for links, truth in zip(hypotheses, gold, strict=True):
+        chosen = set(links)
+        in_sure += len(chosen & truth.sure)
+        in_possible += len(chosen & (truth.possible | truth.sure))
+        num_links += len(chosen)
+        num_sure += len(truth.sure)
+    total = num_links + num_sure
+    return AlignmentScores(
+        aer=1 - (in_sure + in_possible) / total if total else 0.0,
+        precision=in_possible / num_links if num_links else 1.0,
+        recall=in_sure / num_sure if num_sure else 1.0,
+    )
+
+
+def attention_entropy(weights: Sequence[Float[np.ndarray, "_ _"]]) -> float | None:
+    """Mean over target words of the entropy -sum_i p_i ln p_i of their weights, in nats; 0 is a hard alignment.
+
+    A word whose weights are all 0 does not count. None where no word counts.
+    """
+    total, count = 0.0, 0
+    for matrix in weights:
+        rows = matrix[matrix.sum(axis=1) > 0].astype(np.float64)
+        total -= float((rows * np.log(rows, out=np.zeros_like(rows), where=rows > 0)).sum())
+        count += len(rows)
+    return max(total, 0.0) / count if count else None

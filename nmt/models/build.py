@@ -1,0 +1,164 @@
+"""From configuration to model: the only place where the parts meet."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from nmt.attention.attention import Attention, build_attention, check_names
+from nmt.config import ModelConfig
+from nmt.errors import UserError
+from nmt.models.cells import CELLS, LSTM, Cell
+from nmt.models.decoder import Bahdanau, Conditional, Decoder, Luong, Stack
+from nmt.models.encoder import Encoder
+from nmt.models.readout import READOUTS, Attentional, Readout
+from nmt.models.seq2seq import Seq2Seq
+from nmt.tokenizer import PAD, Tokenizers
+
+
+def check_model(config: ModelConfig, *, joint: bool = True) -> None:
+    """Check what can be known before any data is read.
+
+    Raises:
+        UserError: a part has no such name, or settings contradict each other.
+    """
+    attention = config.attention
+    check_names(attention.score, attention.normalizer, attention.window)
+    if config.hidden_size % 2:
+        raise UserError(f"model.hidden_size={config.hidden_size} must be even: each encoder direction has half of it")
+    if config.tied_embeddings == "all" and not joint:
+        raise UserError("model.tied_embeddings=all shares one embedding of both sides: set tokenizer.joint=true, or tie `target`")
+
+
+def build_model(config: ModelConfig, tokenizers: Tokenizers) -> Seq2Seq:
+    """Build and initialize a model for the vocabularies.
+
+    Raises:
+        UserError: as `check_model`, or the attention's sizes do not fit.
+    """
+    check_model(config, joint=tokenizers.joint)
+    plan = Plan.of(config)
+    target = nn.Embedding(len(tokenizers.target), config.embedding_size, padding_idx=PAD)
+    source = target
+    if config.tied_embeddings != "all":
+        source = nn.Embedding(len(tokenizers.source), config.embedding_size, padding_idx=PAD)
+    encoder = Encoder(
+        source,
+        cell=config.cell,
+        hidden_size=config.hidden_size,
+        num_layers=config.num_layers,
+        embedding_dropout=plan.embedding_dropout,
+        state_dropout=plan.state_dropout,
+    )
+    decoder = build_decoder(config, plan, target, encoder.final_size)
+    output = nn.Linear(plan.feature_size, len(tokenizers.target))
+    initialize(nn.ModuleList([encoder, decoder, output]))
+    if config.tied_embeddings != "none":
+        output.weight = target.weight
+    return Seq2Seq(encoder, decoder, output)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes and rates that follow from the configuration."""
+
+    state_size: int
+    feature_size: int
+    attention_size: int
+    embedding_dropout: float
+    state_dropout: float
+    output_dropout: float
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> "Plan":
+        """Fill in the rates and sizes that were left to follow from others."""
+        own_size = config.decoder == "luong" and config.tied_embeddings == "none"
+
+        def rate(own: float | None) -> float:
+            return config.dropout if own is None else own
+
+        return cls(
+            state_size=2 * (config.hidden_size // 2),
+            feature_size=config.hidden_size if own_size else config.embedding_size,
+            attention_size=config.attention.size or config.hidden_size,
+            embedding_dropout=rate(config.embedding_dropout),
+            state_dropout=rate(config.state_dropout),
+            output_dropout=rate(config.output_dropout),
+        )
+
+
+def build_decoder(config: ModelConfig, plan: Plan, embedding: nn.Embedding, final_size: int) -> Decoder:
+    """Build the decoder of `config.decoder`."""
+    kind = CELLS[config.cell]
+    hidden, embedded, context = config.hidden_size, config.embedding_size, plan.state_size
+    conditional = config.decoder == "conditional"
+    first = kind(context if conditional else embedded, hidden)
+    upper: list[Cell] = [kind(hidden, hidden) for _ in range(config.num_layers - 1)]
+    stack = Stack(first, upper, plan.state_dropout)
+    bridge = nn.Sequential(nn.Linear(final_size, first.state_size), nn.Tanh())
+    shared = (embedding, bridge, stack, attention_of(config, plan), readout_of(config, plan), plan.embedding_dropout)
+    if conditional:
+        return Conditional(*shared, proposal=kind(embedded, hidden))
+    gates = first.gates * hidden
+    if config.decoder == "bahdanau":
+        return Bahdanau(*shared, context=nn.Linear(context, gates, bias=False))
+    feedback = nn.Linear(hidden, gates, bias=False) if config.input_feeding else None
+    return Luong(*shared, attentional=nn.Linear(context + hidden, hidden, bias=False), feedback=feedback)
+
+
+def attention_of(config: ModelConfig, plan: Plan) -> Attention:
+    """Build the attention between the decoder and the encoder's states."""
+    names = config.attention
+    return build_attention(
+        names.score,
+        names.normalizer,
+        names.window,
+        query_size=config.hidden_size,
+        state_size=plan.state_size,
+        size=plan.attention_size,
+    )
+
+
+def readout_of(config: ModelConfig, plan: Plan) -> Readout:
+    """Build the readout; Luong's attentional vector is its own."""
+    if config.decoder == "luong":
+        return Attentional(config.hidden_size, plan.feature_size, plan.output_dropout)
+    readout = READOUTS[config.readout]
+    return readout(config.hidden_size, plan.state_size, config.embedding_size, plan.feature_size, plan.output_dropout)
+
+
+def initialize(model: nn.Module) -> None:
+    """Orthogonal recurrent matrices, Glorot elsewhere, N(0, 1/d) embeddings, zero biases; LSTM forget biases are 1."""
+    for name, parameter in model.named_parameters():
+        if "embedding" in name:
+            nn.init.normal_(parameter, std=1.0 / math.sqrt(parameter.shape[1]))
+            with torch.no_grad():
+                parameter[PAD].zero_()
+        elif parameter.dim() < 2:
+            nn.init.zeros_(parameter)
+        elif "weight_hh" in name or "recurrent" in name:
+            orthogonal_blocks(parameter)
+        else:
+            nn.init.xavier_uniform_(parameter)
+    for module in model.modules():
+        open_forget_gates(module)
+
+
+def orthogonal_blocks(weight: Tensor) -> None:
+    """Make each gate's square block of a recurrent matrix orthogonal (Saxe et al., 2014)."""
+    for block in weight.split(weight.shape[1]):
+        nn.init.orthogonal_(block)
+
+
+def open_forget_gates(module: nn.Module) -> None:
+    """Set the forget gate's bias of an LSTM to 1 (Jozefowicz et al., 2015)."""
+    if isinstance(module, LSTM):
+        biases = [module.inputs.bias]
+    elif isinstance(module, nn.LSTM):
+        biases = [parameter for name, parameter in module.named_parameters() if name.startswith("bias_ih")]
+    else:
+        return
+    for bias in biases:
+        _, forget, _, _ = bias.detach().chunk(4)
+        forget.fill_(1.0)

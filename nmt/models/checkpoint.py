@@ -1,0 +1,163 @@
+"""Checkpoints: folders that hold all that translation needs, written atomically, loaded without running code."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_model, save_model
+from torch import nn
+
+from nmt.config import TrainConfig, load_config, save_config
+from nmt.errors import UserError
+from nmt.models.build import build_model
+from nmt.models.seq2seq import Seq2Seq
+from nmt.tokenizer import Tokenizers
+
+WEIGHTS = "model.safetensors"
+CONFIG = "config.yaml"
+TRAINING_STATE = "training_state.pt"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A trained model with everything it was trained with."""
+
+    model: Seq2Seq
+    config: TrainConfig
+    tokenizers: Tokenizers
+    folder: Path
+    step: int
+
+
+def save_checkpoint(
+    folder: Path,
+    model: nn.Module,
+    config: TrainConfig,
+    tokenizers: Tokenizers,
+    *,
+    step: int,
+    training_state: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a checkpoint so that `folder` is always whole: the old one or the new one.
+
+    A temporary sibling is filled, flushed to disk and renamed into place.
+    """
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    save_model(model, str(temporary / WEIGHTS), metadata={"step": str(step)})
+    save_config(config, temporary / CONFIG)
+    tokenizers.save(temporary)
+    if training_state is not None:
+        torch.save(dict(training_state), temporary / TRAINING_STATE)
+    for path in temporary.iterdir():
+        flush(path)
+    flush(temporary)
+    replace_folder(temporary, folder)
+
+
+def replace_folder(new: Path, folder: Path) -> None:
+    """Rename `new` to `folder`. Folders cannot be exchanged in one call: `recover` mends a crash between the two."""
+    old = retired(folder)
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        folder.rename(old)
+    new.rename(folder)
+    flush(folder.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def recover(folder: Path) -> None:
+    """Bring the previous checkpoint back when a crash fell between the two renames of `replace_folder`."""
+    if not folder.exists() and retired(folder).exists():
+        retired(folder).rename(folder)
+
+
+def retired(folder: Path) -> Path:
+    """Return where the previous checkpoint waits while the next takes its place."""
+    return folder.with_name(f".{folder.name}.old")
+
+
+def flush(path: Path) -> None:
+    """Force a file or folder to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def find_checkpoint(path: str | Path) -> Path:
+    """Return the checkpoint folder of a run (its best, else its last) or of a checkpoint.
+
+    Raises:
+        UserError: there is none.
+    """
+    given = Path(path)
+    candidates = [given / "checkpoints" / "best", given / "checkpoints" / "last", given]
+    for folder in candidates:
+        if folder.parent.is_dir():
+            recover(folder)
+        if (folder / WEIGHTS).is_file() and (folder / CONFIG).is_file():
+            return folder
+    if not given.exists():
+        raise UserError(f"no checkpoint at {path}: there is no such folder; give the folder of a run or of a checkpoint")
+    raise UserError(f"no checkpoint at {path}: neither checkpoints/best, checkpoints/last nor the folder itself holds {WEIGHTS} and {CONFIG}")
+
+
+def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> Checkpoint:
+    """Load a run's best checkpoint, or a checkpoint folder, ready to translate.
+
+    Raises:
+        UserError: there is none, or its files do not fit together.
+    """
+    folder = find_checkpoint(path)
+    config = load_config(folder / CONFIG)
+    tokenizers = Tokenizers.load(folder)
+    model = build_model(config.model, tokenizers)
+    try:
+        load_model(model, str(folder / WEIGHTS))
+        step = read_step(folder / WEIGHTS)
+    except (SafetensorError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"cannot load {folder / WEIGHTS}: {reason}; it does not fit {CONFIG}, or is damaged") from error
+    return Checkpoint(model.to(device).eval(), config, tokenizers, folder, step)
+
+
+def read_step(path: Path) -> int:
+    """Return the number of updates that made the weights in a file."""
+    from safetensors import safe_open
+
+    with safe_open(str(path), framework="pt") as file:  # type: ignore[no-untyped-call]
+        return int((file.metadata() or {}).get("step", 0))
+
+
+def load_training_state(folder: Path) -> dict[str, Any]:
+    """Return what `save_checkpoint` was given as `training_state`; never runs code from the file.
+
+    Raises:
+        UserError: the checkpoint has none, and so can be translated with but not be continued.
+    """
+    path = folder / TRAINING_STATE
+    if not path.is_file():
+        raise UserError(f"cannot continue from {folder}: it has no {TRAINING_STATE}")
+    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    return state
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device of `auto`, `cpu` or `cuda`.
+
+    Raises:
+        UserError: cuda is asked for and not there.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("device=cuda: torch sees no CUDA GPU here; use cpu or auto, or install a CUDA build of torch")
+    return torch.device(name)

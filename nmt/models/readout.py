@@ -1,0 +1,99 @@
+"""Readouts: from a decoder's state, context and last word to the input of the output layer."""
+
+from abc import ABC, abstractmethod
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class Readout(nn.Module, ABC):
+    """Makes the features that the output layer scores the vocabulary with, for any number of steps at once."""
+
+    @abstractmethod
+    def forward(
+        self,
+        hidden: Float[Tensor, "batch target hidden"],
+        context: Float[Tensor, "batch target context"],
+        embedded: Float[Tensor, "batch target embedding"],
+    ) -> Float[Tensor, "batch target feature"]:
+        """Return the features."""
+
+
+class Mixed(nn.Module):
+    """U s + V y + C c + b: one linear map of the three, without copying them side by side."""
+
+    def __init__(self, hidden_size: int, context_size: int, embedding_size: int, size: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(hidden_size, size)
+        self.context = nn.Linear(context_size, size, bias=False)
+        self.embedded = nn.Linear(embedding_size, size, bias=False)
+
+    def forward(self, hidden: Tensor, context: Tensor, embedded: Tensor) -> Tensor:
+        return self.hidden(hidden) + self.context(context) + self.embedded(embedded)
+
+
+@final
+class Maxout(Readout):
+    """t_j = max(u_{2j-1}, u_{2j}), u = U s + V y + C c: the deep output of Bahdanau et al. (2015).
+
+    Their appendix writes s_{i-1} where we use s_i: g(y_{i-1}, s_i, c_i) of their equation 4 asks for it.
+    """
+
+    def __init__(self, hidden_size: int, context_size: int, embedding_size: int, size: int, dropout: float) -> None:
+        super().__init__()
+        self.mixed = Mixed(hidden_size, context_size, embedding_size, 2 * size)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        hidden: Float[Tensor, "batch target hidden"],
+        context: Float[Tensor, "batch target context"],
+        embedded: Float[Tensor, "batch target embedding"],
+    ) -> Float[Tensor, "batch target feature"]:
+        first, second = self.mixed(hidden, context, embedded).chunk(2, dim=-1)
+        return self.dropout(torch.maximum(first, second))
+
+
+@final
+class Linear(Readout):
+    """t = tanh(U s + V y + C c)."""
+
+    def __init__(self, hidden_size: int, context_size: int, embedding_size: int, size: int, dropout: float) -> None:
+        super().__init__()
+        self.mixed = Mixed(hidden_size, context_size, embedding_size, size)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        hidden: Float[Tensor, "batch target hidden"],
+        context: Float[Tensor, "batch target context"],
+        embedded: Float[Tensor, "batch target embedding"],
+    ) -> Float[Tensor, "batch target feature"]:
+        return self.dropout(self.mixed(hidden, context, embedded).tanh())
+
+
+@final
+class Attentional(Readout):
+    """The attentional vector itself, which holds state and context already  (Luong et al., 2015).
+
+    A linear map brings it to the embeddings' size where the output layer shares their weights.
+    """
+
+    def __init__(self, hidden_size: int, size: int, dropout: float) -> None:
+        super().__init__()
+        self.resize = nn.Identity() if hidden_size == size else nn.Linear(hidden_size, size, bias=False)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        hidden: Float[Tensor, "batch target hidden"],
+        context: Float[Tensor, "batch target context"],
+        embedded: Float[Tensor, "batch target embedding"],
+    ) -> Float[Tensor, "batch target feature"]:
+        features: Tensor = self.resize(self.dropout(hidden))
+        return features
+
+
+READOUTS: dict[str, type[Maxout] | type[Linear]] = {"maxout": Maxout, "linear": Linear}

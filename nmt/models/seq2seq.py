@@ -1,0 +1,63 @@
+"""The translation model: encoder, decoder and output layer, for training and for search."""
+
+from typing import NamedTuple, final
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from nmt.attention.attention import Memory
+from nmt.data.batch import Batch
+from nmt.models.decoder import Decoded, Decoder, DecoderState
+from nmt.models.encoder import Encoder
+from nmt.search.hypothesis import Step
+
+
+class SearchState(NamedTuple):
+    """State of a search: the hypotheses' decoder states and what they attend to."""
+
+    decoder: DecoderState
+    memory: Memory
+
+    def select(self, beams: Int[Tensor, "batch k"]) -> "SearchState":
+        """Go on with `beams`, k hypotheses of each sentence."""
+        return SearchState(self.decoder.select(beams), self.memory)
+
+    def keep(self, sentences: Int[Tensor, " kept"]) -> "SearchState":
+        """Go on with some of the sentences."""
+        return SearchState(self.decoder.keep(sentences), self.memory.keep(sentences))
+
+
+@final
+class Seq2Seq(nn.Module):
+    """p(y | x) = prod_i p(y_i | y_<i, x), by attention over the encoder's states."""
+
+    def __init__(self, encoder: Encoder, decoder: Decoder, output: nn.Linear) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+        self.output = output
+
+    def forward(self, batch: Batch) -> Decoded:
+        """Return features and attention weights at every target position of a batch."""
+        state = self.start(batch.source, batch.source_mask, batch.source_lengths)
+        decoded: Decoded = self.decoder(batch.target_in, state.memory, state.decoder)
+        return decoded
+
+    def project(self, features: Float[Tensor, "*batch feature"]) -> Float[Tensor, "*batch vocab"]:
+        """Score the vocabulary: logits of the next token."""
+        logits: Tensor = self.output(features)
+        return logits
+
+    def start(
+        self, source: Int[Tensor, "batch source"], source_mask: Bool[Tensor, "batch source"], source_lengths: Int[Tensor, " batch"]
+    ) -> SearchState:
+        """Encode sentences, one hypothesis each; `source_lengths` is on the CPU."""
+        encoded = self.encoder(source, source_lengths)
+        memory = self.decoder.attention.remember(encoded.states, source_mask)
+        return SearchState(self.decoder.start(encoded.final), memory)
+
+    def step(self, tokens: Int[Tensor, "batch beam"], state: SearchState) -> Step[SearchState]:
+        """Extend every hypothesis by a token: log-probabilities of the next, and the attention that made them."""
+        decoded, decoder = self.decoder.step(tokens, state.memory, state.decoder)
+        log_probs = self.project(decoded.features).log_softmax(dim=-1)
+        return Step(log_probs, decoded.weights, SearchState(decoder, state.memory))

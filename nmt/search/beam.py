@@ -1,0 +1,98 @@
+"""Beam search: the best hypotheses that a beam of bounded width finds."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from nmt.search.history import Candidates
+from nmt.search.hypothesis import BOS, EOS, PAD, UNK, Hypothesis, S, StepModel
+from nmt.search.loop import Frontier, run_search
+
+
+@torch.no_grad()
+def beam_search(
+    model: StepModel[S],
+    source: Int[Tensor, "batch source"],
+    source_mask: Bool[Tensor, "batch source"],
+    source_lengths: Int[Tensor, " batch"],
+    *,
+    beam_size: int,
+    max_lengths: Int[Tensor, " batch"],
+    length_penalty: float = 0.0,
+    n_best: int = 1,
+    bos: int = BOS,
+    eos: int = EOS,
+    pad: int = PAD,
+    unk: int = UNK,
+) -> list[list[Hypothesis]]:
+    """Return for each sentence its n best hypotheses, distinct and best first.
+
+    score = log p(hypothesis | source) / length^alpha, with eos counted in the length (Wu et al., 2016, have
+    ((5 + length) / 6)^alpha instead). A hypothesis of the maximal length is taken as it is, with or without eos.
+
+    At each step the `beam_size` best continuations end if they are with eos or of maximal length; the beam is
+    filled again from those without eos, so that ended hypotheses do not narrow it. A sentence is finished when
+    no running hypothesis can score better than its n best ended ones (log p only falls, and no hypothesis is
+    longer than the maximum), or when `beam_size` hypotheses have ended. So a beam of 1 is greedy search, and one
+    that holds all prefixes is exhaustive. Fewer than `n_best` come back only where fewer exist. A result does
+    not depend on the other sentences of the batch.
+
+    Args:
+        model: what to search.
+        source: sentences, with their mask and lengths, as `model.start` takes them.
+        source_mask: True on real tokens.
+        source_lengths: number of real tokens, eos in.
+        beam_size: hypotheses that are followed at a time.
+        max_lengths: most tokens to produce for each sentence, eos in, at least 1.
+        length_penalty: alpha, at least 0; 0 is log p itself.
+        n_best: hypotheses to return, at most `beam_size`.
+        bos: read before the first token, never produced.
+        eos: ends a hypothesis.
+        pad: never produced.
+        unk: never produced.
+    """
+    assert 1 <= n_best <= beam_size
+    assert length_penalty >= 0, "the bound on running hypotheses needs scores that grow with length"
+    return run_search(
+        model,
+        source,
+        source_mask,
+        source_lengths,
+        advance=_Rules(beam_size, n_best, length_penalty, eos).advance,
+        beam_size=beam_size,
+        n_best=n_best,
+        max_lengths=max_lengths,
+        bos=bos,
+        eos=eos,
+        forbidden=(pad, unk, bos),
+    )
+
+
+class _Rules(NamedTuple):
+    beam_size: int
+    n_best: int
+    length_penalty: float
+    eos: int
+
+    def advance(
+        self, frontier: Frontier, log_probs: Float[Tensor, "batch beam vocab"], step: int
+    ) -> tuple[Frontier, Candidates]:
+        """Choose among all continuations which end and which go on."""
+        # At most `beam_size` of them are eos, one for each hypothesis, so enough are left to go on.
+        best, flat = log_probs.flatten(1).topk(2 * self.beam_size)
+        beams, tokens = flat // log_probs.shape[2], flat % log_probs.shape[2]
+        is_eos = tokens == self.eos
+        is_longest = (frontier.max_lengths == step + 1)[:, None]
+        minus_inf = torch.full_like(best, float("-inf"))
+        scores = torch.where(is_eos | is_longest, best / (step + 1) ** self.length_penalty, minus_inf)
+        ends = frontier.ends.add(scores[:, : self.beam_size], step)
+        # A stable sort: ties and empty places keep their order.
+        running, chosen = torch.where(is_eos | is_longest, minus_inf, best).sort(dim=1, descending=True, stable=True)
+        running, chosen = running[:, : self.beam_size], chosen[:, : self.beam_size]
+        bound = running[:, 0] / frontier.max_lengths.double() ** self.length_penalty
+        is_finished = (ends.scores[:, self.n_best - 1] >= bound) | (ends.scores[:, -1] > float("-inf"))
+        running = torch.where(is_finished[:, None], minus_inf[:, : self.beam_size], running)
+        after = Frontier(tokens.gather(1, chosen), running, ends, frontier.max_lengths)
+        return after, Candidates(beams, tokens, best, chosen)

@@ -1,0 +1,89 @@
+"""The loop that every search shares: step, choose, write down, and let finished sentences leave the batch."""
+
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from nmt.search.history import Candidates, Ends, History
+from nmt.search.hypothesis import Hypothesis, S, StepModel
+
+# Asking which sentences are finished makes the host wait for the device, so it is not asked at every step.
+CHECK_EVERY = 4
+
+
+class Frontier(NamedTuple):
+    """The hypotheses that go on, the best that ended, and the longest allowed, of each sentence in the batch.
+
+    A `log_prob` of -inf marks an empty place; a sentence with nothing but empty places is finished.
+    """
+
+    tokens: Int[Tensor, "batch beam"]
+    log_probs: Float[Tensor, "batch beam"]
+    ends: Ends
+    max_lengths: Int[Tensor, " batch"]
+
+    @classmethod
+    def first(cls, max_lengths: Int[Tensor, " batch"], beam_size: int, bos: int) -> "Frontier":
+        """One hypothesis a sentence, the empty one."""
+        shape, device = (len(max_lengths), beam_size), max_lengths.device
+        log_probs = torch.full(shape, float("-inf"), device=device)
+        log_probs[:, 0] = 0.0
+        tokens = torch.full(shape, bos, dtype=torch.long, device=device)
+        return cls(tokens, log_probs, Ends.none(*shape, device), max_lengths)
+
+    def keep(self, sentences: Int[Tensor, " kept"]) -> "Frontier":
+        """Go on with some of the sentences."""
+        tokens, log_probs, max_lengths = (t[sentences] for t in (self.tokens, self.log_probs, self.max_lengths))
+        return Frontier(tokens, log_probs, self.ends.keep(sentences), max_lengths)
+
+
+@runtime_checkable
+class Advance(Protocol):
+    """How a search goes on: the frontier, the log-probabilities of all continuations, the number of the step."""
+
+    def __call__(
+        self, frontier: Frontier, log_probs: Float[Tensor, "batch beam vocab"], step: int
+    ) -> tuple[Frontier, Candidates]:
+        """Return the next frontier and the candidates that it was chosen from."""
+
+
+def run_search(
+    model: StepModel[S],
+    source: Int[Tensor, "batch source"],
+    source_mask: Bool[Tensor, "batch source"],
+    source_lengths: Int[Tensor, " batch"],
+    *,
+    advance: Advance,
+    beam_size: int,
+    n_best: int,
+    max_lengths: Int[Tensor, " batch"],
+    bos: int,
+    eos: int,
+    forbidden: tuple[int, ...],
+) -> list[list[Hypothesis]]:
+    """Search with `advance` until every sentence is finished; `forbidden` tokens are never produced."""
+    assert len(source) > 0
+    assert int(max_lengths.min()) >= 1
+    device = source.device
+    frontier = Frontier.first(max_lengths.to(device), beam_size, bos)
+    never = torch.tensor(forbidden, device=device)
+    history = History(len(source), device)
+    state = model.start(source, source_mask, source_lengths).select(torch.zeros_like(frontier.tokens))
+    for step in range(int(max_lengths.max())):
+        output = model.step(frontier.tokens, state)
+        log_probs = (frontier.log_probs[:, :, None] + output.log_probs).index_fill_(2, never, float("-inf"))
+        frontier, candidates = advance(frontier, log_probs, step)
+        history.append(candidates, output.weights)
+        state = output.state
+        if beam_size > 1:
+            state = state.select(candidates.beams.gather(1, candidates.chosen))
+        if (step + 1) % CHECK_EVERY == 0:
+            running = (frontier.log_probs > float("-inf")).any(1).nonzero()[:, 0]
+            if len(running) == 0:
+                break
+            if len(running) < len(frontier.tokens):
+                history.leave(frontier.ends, running)
+                frontier, state = frontier.keep(running), state.keep(running)
+    return history.hypotheses(frontier.ends, n_best=n_best, eos=eos, source_lengths=source_lengths)

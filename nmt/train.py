@@ -1,0 +1,16 @@
+"""Train a translator: `python -m nmt.train [GROUP=NAME] [key.path=value ...]`."""
+
+from nmt.cli import hydra_main
+from nmt.config import TrainConfig
+
+
+@hydra_main("train", TrainConfig)
+def main(config: TrainConfig) -> None:
+    """Train as configured, then evaluate the best checkpoint on the test split."""
+    from nmt.training.run import train  # torch and the rest load only once the options are known to be right
+
+    train(config)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""The optimizer, the learning rate over training, and the moving average of the weights."""
+
+import math
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
+
+from nmt.config import OptimizerConfig, ScheduleConfig
+
+
+def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
+    """AdamW (Loshchilov & Hutter, 2019), fused; vectors (biases, energies) are not decayed."""
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    vectors = [p for p in model.parameters() if p.dim() <= 1]
+    groups = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW(
+        groups,
+        lr=config.learning_rate,
+        betas=(config.betas[0], config.betas[1]),
+        eps=config.epsilon,
+        weight_decay=config.weight_decay,
+        fused=True,
+    )
+
+
+def inverse_sqrt(step: int, progress: float, config: ScheduleConfig) -> float:
+    """sqrt(w / t) after w updates of warm-up  (Vaswani et al., 2017)."""
+    warmup = max(1, config.warmup_steps)
+    return math.sqrt(warmup / max(step, warmup))
+
+
+def cosine(step: int, progress: float, config: ScheduleConfig) -> float:
+    """Half a cosine from 1 to `final_factor` over the whole of training  (Loshchilov & Hutter, 2017)."""
+    share = 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress)))
+    return config.final_factor + (1.0 - config.final_factor) * share
+
+
+def constant(step: int, progress: float, config: ScheduleConfig) -> float:
+    """1: the peak, for ever. `plateau` begins like this too."""
+    return 1.0
+
+
+SHAPES: dict[str, Callable[[int, float, ScheduleConfig], float]] = {
+    "constant": constant,
+    "inverse_sqrt": inverse_sqrt,
+    "cosine": cosine,
+    "plateau": constant,
+}
+
+
+class Schedule:
+    """learning rate = peak x warm-up x shape(step, progress) x reductions made on a plateau."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, config: ScheduleConfig, peak: float) -> None:
+        self.optimizer = optimizer
+        self.config = config
+        self.peak = peak
+        self.reduction = 1.0
+        self.stale = 0
+
+    def set(self, step: int, progress: float) -> float:
+        """Set and return the learning rate of update `step` (from 1); `progress` is the share of training done."""
+        warmup = min(1.0, step / max(1, self.config.warmup_steps))
+        rate = self.peak * warmup * self.reduction * SHAPES[self.config.kind](step, progress, self.config)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        return rate
+
+    def validated(self, improved: bool) -> None:
+        """Take note of a validation: on a plateau longer than the patience, reduce the rate."""
+        self.stale = 0 if improved else self.stale + 1
+        if self.config.kind == "plateau" and self.stale > self.config.patience:
+            self.reduction *= self.config.factor
+            self.stale = 0
+
+    def state_dict(self) -> dict[str, float]:
+        """Return what `load_state_dict` needs to go on."""
+        return {"reduction": self.reduction, "stale": self.stale}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        """Go on from a saved state."""
+        self.reduction, self.stale = state["reduction"], int(state["stale"])
+
+
+def build_average(model: nn.Module, decay: float) -> AveragedModel:
+    """An exponential moving average of the weights, w <- d w + (1 - d) new, d = min(decay, (1 + n) / (10 + n)).
+
+    The ramp lets the average forget the random start within the first updates.
+    """
+
+    def update(averages: Iterable[Tensor], weights: Iterable[Tensor], count: Tensor | int) -> None:
+        keep = min(decay, (1 + int(count)) / (10 + int(count)))
+        torch._foreach_lerp_(list(averages), list(weights), 1.0 - keep)
+
+    return AveragedModel(model, multi_avg_fn=update)

@@ -1,0 +1,76 @@
+"""How far training has come, and when it is due to validate or to stop."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from nmt.config import TrainerConfig
+
+LOWER_IS_BETTER = ("loss", "perplexity", "aer")
+SAVED = ("step", "epochs", "stale", "best", "validated_epoch", "validated_step")
+
+
+@dataclass
+class Progress:
+    """Counters that a checkpoint keeps."""
+
+    step: int = 0
+    epochs: float = 0.0
+    stale: int = 0  # validations since the best one
+    best: float | None = None
+    seconds_before: float = 0.0  # spent by the processes that this one continues
+    validated_epoch: int = 0
+    validated_step: int = -1
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        """Training time, over all processes of the run."""
+        return self.seconds_before + time.monotonic() - self.started
+
+    def improves(self, metric: str, value: float) -> bool:
+        """Record a validation's metric and tell whether it is the best so far."""
+        sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
+        better = self.best is None or sign * value > sign * self.best
+        self.best = value if better else self.best
+        self.stale = 0 if better else self.stale + 1
+        return better
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what `load_state_dict` needs to go on."""
+        return {"seconds": self.seconds, **{name: getattr(self, name) for name in SAVED}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state; the clock goes on from the seconds it shows."""
+        for name in SAVED:
+            setattr(self, name, state[name])
+        self.seconds_before, self.started = state["seconds"], time.monotonic()
+
+
+def share_done(progress: Progress, config: TrainerConfig) -> float:
+    """Return the share of training that is done: the largest over the limits that are set, 0 without any."""
+    shares = [
+        used / limit
+        for used, limit in (
+            (progress.step, config.max_steps),
+            (progress.epochs, config.max_epochs),
+            (progress.seconds / 60, config.max_minutes),
+        )
+        if limit is not None
+    ]
+    return max(shares, default=0.0)
+
+
+def out_of_patience(progress: Progress, config: TrainerConfig) -> bool:
+    """Tell whether validations have gone without improvement for longer than the patience."""
+    return config.patience is not None and progress.stale >= config.patience
+
+
+def validation_due(progress: Progress, config: TrainerConfig) -> bool:
+    """Tell whether to validate after this update."""
+    by_epochs = config.validate_every_epochs
+    if by_epochs is None and config.validate_every_steps is None:
+        by_epochs = 1
+    if config.validate_every_steps is not None and progress.step % config.validate_every_steps == 0:
+        return True
+    return by_epochs is not None and int(progress.epochs) >= progress.validated_epoch + by_epochs

@@ -1,0 +1,173 @@
+"""A training run, from configuration to evaluated checkpoint."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import datasets
+import torch
+
+from nmt.config import TrainConfig, save_config
+from nmt.data.cleaning import clean
+from nmt.data.corpus import has_split, load_split
+from nmt.data.encoded import Encoded, encode
+from nmt.data.loader import TrainLoader
+from nmt.errors import UserError
+from nmt.evaluation.evaluator import evaluate_split, print_table
+from nmt.models.build import build_model, check_model
+from nmt.models.checkpoint import WEIGHTS, load_checkpoint, load_training_state, recover, resolve_device, save_checkpoint
+from nmt.models.seq2seq import Seq2Seq
+from nmt.models.summary import summarize
+from nmt.tokenizer import Tokenizers, build_tokenizers
+from nmt.training.optimizer import Schedule, build_optimizer
+from nmt.training.reporting import Reporter
+from nmt.training.trainer import Trainer
+from nmt.training.validation import Validator
+from nmt.translator import Translator
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that is made of the corpus."""
+
+    tokenizers: Tokenizers
+    train: Encoded
+    validation: Encoded
+
+
+@final
+class Checkpoints:
+    """The run's folder of checkpoints."""
+
+    def __init__(self, run_dir: Path, config: TrainConfig, tokenizers: Tokenizers) -> None:
+        self.folder = run_dir / "checkpoints"
+        self.config = config
+        self.tokenizers = tokenizers
+
+    def __call__(self, name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:
+        """Write `best` or `last`."""
+        save_checkpoint(
+            self.folder / name, model, self.config, self.tokenizers, step=step, training_state=training_state
+        )
+
+
+def train(config: TrainConfig) -> Path:
+    """Train as configured; return the run's folder.
+
+    Raises:
+        UserError: the configuration or the corpus cannot be trained on.
+    """
+    check_run(config)
+    device = resolve_device(config.trainer.device)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    run_dir = Path(config.run_dir)
+    last = previous_checkpoint(run_dir, config.resume)
+    torch.manual_seed(config.seed)
+    prepared = prepare(config, None if last is None else Tokenizers.load(last))
+    model = build_model(config.model, prepared.tokenizers)
+    if last is not None:
+        model.load_state_dict(load_checkpoint(last).model.state_dict())
+    save_config(config, run_dir / "config.yaml")
+    with Reporter(run_dir, config=config) as reporter:
+        reporter.start(summarize(model))
+        trainer = build_trainer(config, model.to(device), prepared, device, reporter)
+        if last is not None:
+            trainer.load_state_dict(load_training_state(last))
+            reporter.notice(f"continuing from {last} at update {trainer.progress.step}")
+        trainer.fit()
+        final = evaluate_best(config, run_dir) if config.trainer.evaluate else {}
+        reporter.finish(final)
+        reporter.notice(f"run folder {run_dir}; heatmaps: tensorboard --logdir {run_dir / 'tensorboard'}")
+    return run_dir
+
+
+def evaluate_best(config: TrainConfig, run_dir: Path) -> dict[str, Any]:
+    """Evaluate the best checkpoint on the test splits there are; return the scores of the ordinary one."""
+    scores: dict[str, Any] = {}
+    translator = Translator.load(run_dir, device=config.trainer.device)
+    for split in ("test", "test_long"):
+        if not has_split(config.data, split):
+            continue
+        folder = run_dir / "evaluation" / split
+        metrics = evaluate_split(translator, load_split(config.data, split), folder, split=split)
+        print_table(metrics)
+        print(f"report: {folder / 'report.html'}   heatmaps: {folder / 'heatmaps'}")
+        scores = scores or metrics
+    return scores
+
+
+def check_run(config: TrainConfig) -> None:
+    """Raise UserError for settings that cannot work, before anything is read or written."""
+    check_model(config.model, joint=config.tokenizer.joint)
+    limits = (config.trainer.max_steps, config.trainer.max_epochs, config.trainer.max_minutes)
+    if all(limit is None for limit in limits):
+        raise UserError("training has no end: set trainer.max_steps, trainer.max_epochs or trainer.max_minutes")
+    for split in ("train", "validation"):
+        if not has_split(config.data, split):
+            raise UserError(f"no {split} text: set data.{split}.source and data.{split}.target")
+
+
+def previous_checkpoint(run_dir: Path, resume: str) -> Path | None:
+    """Return the checkpoint to go on from, or None.
+
+    Raises:
+        UserError: there is one, but `resume=never`.
+    """
+    last = run_dir / "checkpoints" / "last"
+    if last.parent.is_dir():
+        recover(last)
+    if not (last / WEIGHTS).is_file():
+        return None
+    if resume == "never":
+        raise UserError(f"{run_dir} already holds a trained run: give another run_dir, or resume=auto to go on")
+    return last
+
+
+def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
+    """Load, clean, segment and encode the training and validation splits; learn subwords unless they are given."""
+    train_corpus = cleaned(config, "train")
+    if tokenizers is None:
+        tokenizers = build_tokenizers(list(train_corpus["source"]), list(train_corpus["target"]), config.tokenizer)
+    encoded = {
+        split: encode(corpus, tokenizers, cache_dir=config.data.cache_dir, num_workers=config.data.num_workers)
+        for split, corpus in (("train", train_corpus), ("validation", cleaned(config, "validation")))
+    }
+    return Prepared(tokenizers, encoded["train"], encoded["validation"])
+
+
+def cleaned(config: TrainConfig, split: str) -> datasets.Dataset:
+    """Load a split and drop the pairs that cannot be learned from."""
+    corpus, report = clean(load_split(config.data, split), config.data.cleaning)
+    logger.info("%s: %s", split, report)
+    return corpus
+
+
+def build_trainer(
+    config: TrainConfig, model: Seq2Seq, prepared: Prepared, device: torch.device, reporter: Reporter
+) -> Trainer:
+    """Put the trainer together."""
+    loader = TrainLoader(
+        prepared.train,
+        prepared.tokenizers,
+        config.batch,
+        sampling=config.tokenizer.sampling,
+        seed=config.seed,
+        pin_memory=device.type == "cuda",
+    )
+    optimizer = build_optimizer(model, config.optimizer)
+    return Trainer(
+        model,
+        loader,
+        optimizer,
+        Schedule(optimizer, config.schedule, config.optimizer.learning_rate),
+        config.trainer,
+        config.optimizer,
+        device=device,
+        validate=Validator(prepared.validation, prepared.tokenizers, config, device),
+        save=Checkpoints(Path(config.run_dir), config, prepared.tokenizers),
+        reporter=reporter,
+    )

@@ -1,0 +1,209 @@
+"""The training loop. Validating, reporting and saving are handed in."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, final
+
+import torch
+from torch.optim.swa_utils import AveragedModel
+
+from nmt.config import OptimizerConfig, TrainerConfig
+from nmt.data.batch import Batch
+from nmt.data.loader import TrainLoader
+from nmt.models.seq2seq import Seq2Seq
+from nmt.training.objective import token_loss
+from nmt.training.optimizer import Schedule, build_average
+from nmt.training.progress import Progress, out_of_patience, share_done, validation_due
+from nmt.training.reporting import Reporter
+from nmt.training.validation import Validation
+
+
+class Save(Protocol):
+    """Writes a checkpoint under a name, `best` or `last`."""
+
+    def __call__(self, name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None: ...
+
+
+@final
+class Trainer:
+    """Trains a model until a limit is reached; `best` is judged by `config.metric`."""
+
+    def __init__(
+        self,
+        model: Seq2Seq,
+        loader: TrainLoader,
+        optimizer: torch.optim.Optimizer,
+        schedule: Schedule,
+        config: TrainerConfig,
+        optimizer_config: OptimizerConfig,
+        *,
+        device: torch.device,
+        validate: Callable[[Seq2Seq], Validation],
+        save: Save,
+        reporter: Reporter,
+    ) -> None:
+        self.model = model
+        self.loader = loader
+        self.optimizer = optimizer
+        self.schedule = schedule
+        self.config = config
+        self.clip_norm = optimizer_config.clip_norm or float("inf")
+        self.device = device
+        self.validate = validate
+        self.save = save
+        self.reporter = reporter
+        self.progress = Progress()
+        self.average: AveragedModel | None = None
+        if config.ema_decay is not None:
+            self.average = build_average(model, config.ema_decay)
+        self.meter = Meter(device)
+
+    def fit(self) -> None:
+        """Train, validate and save until a limit is reached or patience is out.
+
+        On KeyboardInterrupt the state after the last whole update is saved before it is raised again.
+        """
+        try:
+            for batches in self.updates():
+                self.update(batches)
+                if self.progress.step % self.config.log_every == 0:
+                    self.report()
+                if validation_due(self.progress, self.config):
+                    self.checkpoint()
+        except KeyboardInterrupt:
+            self.save_last()
+            raise
+        if self.progress.validated_step != self.progress.step:
+            self.checkpoint()
+
+    def updates(self) -> Iterator[list[Batch]]:
+        """Yield the batches of each update, epoch after epoch, until training is over."""
+        batches: list[Batch] = []
+        while not self.finished():
+            for batch in self.loader:
+                batches.append(batch)
+                if len(batches) == self.config.accumulate:
+                    yield batches
+                    batches = []
+                if self.finished():
+                    break
+
+    def finished(self) -> bool:
+        """Tell whether a limit is reached or patience is out."""
+        return share_done(self.progress, self.config) >= 1.0 or out_of_patience(self.progress, self.config)
+
+    def update(self, batches: list[Batch]) -> None:
+        """Do one update on the mean loss of the batches' real target tokens."""
+        self.model.train()
+        self.progress.step += 1
+        rate = self.schedule.set(self.progress.step, share_done(self.progress, self.config))
+        num_tokens = sum(batch.num_target_tokens for batch in batches)
+        for batch in batches:
+            self.meter.loss += self.backward(batch.to(self.device, non_blocking=True), num_tokens)
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.average is not None:
+            self.average.update_parameters(self.model)
+        self.progress.epochs = self.loader.epoch + self.loader.position / len(self.loader)
+        self.meter.note(num_tokens, rate, norm)
+
+    def backward(self, batch: Batch, num_tokens: int) -> torch.Tensor:
+        """Add a batch's share of the gradient; return the sum of its cross-entropy."""
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
+            loss = token_loss(self.model, self.model(batch), batch, label_smoothing=self.config.label_smoothing)
+        (loss.objective / num_tokens).backward()  # type: ignore[no-untyped-call]
+        return loss.cross_entropy
+
+    def report(self) -> None:
+        """Report the updates since the last report."""
+        done = share_done(self.progress, self.config)
+        eta = self.progress.seconds * (1.0 - done) / done if done else None
+        self.reporter.train(
+            step=self.progress.step, epoch=self.progress.epochs, eta_seconds=eta, share_done=done, **self.meter.read()
+        )
+
+    def checkpoint(self) -> None:
+        """Validate the model (the average, if there is one), keep it if it is the best, and save the state."""
+        model = self.averaged()
+        validation = self.validate(model)
+        self.progress.validated_epoch = int(self.progress.epochs)
+        self.progress.validated_step = self.progress.step
+        improved = self.progress.improves(self.config.metric, validation.metrics[self.config.metric])
+        self.schedule.validated(improved)
+        self.reporter.validation(step=self.progress.step, metrics=validation.metrics, samples=validation.samples)
+        if improved:
+            self.save("best", model, step=self.progress.step, training_state=None)
+        self.save_last()
+        self.meter.restart()
+
+    def averaged(self) -> Seq2Seq:
+        """Return the weights to judge and to keep."""
+        if self.average is None:
+            return self.model
+        module = self.average.module
+        assert isinstance(module, Seq2Seq)
+        return module
+
+    def save_last(self) -> None:
+        """Save all that is needed to go on exactly from here."""
+        self.save("last", self.model, step=self.progress.step, training_state=self.state_dict())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything but the weights and the configuration."""
+        return {
+            "progress": self.progress.state_dict(),
+            "loader": self.loader.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "average": None if self.average is None else self.average.state_dict(),
+            "random": torch.get_rng_state(),
+            "cuda_random": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state; the weights are loaded already."""
+        self.progress.load_state_dict(state["progress"])
+        self.loader.load_state_dict(state["loader"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.schedule.load_state_dict(state["schedule"])
+        if self.average is not None and state["average"] is not None:
+            self.average.load_state_dict(state["average"])
+        torch.set_rng_state(state["random"])
+        if self.device.type == "cuda" and state["cuda_random"]:
+            torch.cuda.set_rng_state_all(state["cuda_random"])
+
+
+@final
+class Meter:
+    """Sums over the updates since the last report; reads the device only when asked."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin a new window."""
+        self.loss = torch.zeros((), device=self.device)
+        self.tokens = 0
+        self.rate = 0.0
+        self.norm = torch.zeros((), device=self.device)
+        self.since = time.monotonic()
+
+    def note(self, tokens: int, rate: float, norm: torch.Tensor) -> None:
+        """Note an update."""
+        self.tokens += tokens
+        self.rate, self.norm = rate, norm
+
+    def read(self) -> dict[str, float]:
+        """Return the window's mean loss, speed, and the last update's rate and norm; begin a new window."""
+        loss = self.loss.item() / max(1, self.tokens)
+        found = {
+            "loss": loss,
+            "perplexity": float(torch.tensor(loss).exp()),
+            "learning_rate": self.rate,
+            "gradient_norm": self.norm.item(),
+            "tokens_per_second": self.tokens / (time.monotonic() - self.since),
+        }
+        self.restart()
+        return found

@@ -1,0 +1,90 @@
+"""Validation: the loss of the references, and the quality and alignments of translations."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import final
+
+import torch
+
+from nmt.config import TrainConfig
+from nmt.data.encoded import Encoded
+from nmt.data.loader import fixed_batches
+from nmt.evaluation.alignment import alignment_error_rate, argmax_links, parse_pharaoh
+from nmt.evaluation.metrics import quick_scores
+from nmt.models.seq2seq import Seq2Seq
+from nmt.tokenizer import Tokenizers
+from nmt.training.objective import token_loss
+from nmt.training.reporting import Sample
+from nmt.translator import Translation, Translator
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What a validation found."""
+
+    metrics: dict[str, float]
+    samples: list[Sample]
+
+
+@final
+class Validator:
+    """Measures a model on the validation split."""
+
+    def __init__(self, encoded: Encoded, tokenizers: Tokenizers, config: TrainConfig, device: torch.device) -> None:
+        self.encoded = encoded
+        self.tokenizers = tokenizers
+        self.batch_size = config.batch.size if config.batch.unit == "tokens" else 4_096
+        self.search = replace(config.search, beam_size=config.trainer.validation_beam_size, n_best=1)
+        self.num_samples = config.trainer.num_samples
+        self.device = device
+
+    @torch.inference_mode()
+    def __call__(self, model: Seq2Seq) -> Validation:
+        """Return loss, perplexity, BLEU, chrF, and AER where there are gold alignments; leaves the model in eval mode."""
+        model.eval()
+        loss = self._loss(model)
+        translator = Translator(model, self.tokenizers, self.search, self.device)
+        corpus = self.encoded.corpus
+        translations = translator.translate(list(corpus["source"]))
+        scores = quick_scores([each.text for each in translations], list(corpus["target"]))
+        metrics = {"loss": loss, "perplexity": math.exp(min(loss, 100.0)), **scores, **self._aer(translator)}
+        return Validation(metrics, self._samples(translations))
+
+    def _loss(self, model: Seq2Seq) -> float:
+        """Mean cross-entropy of a target token, in nats, without label smoothing."""
+        total, tokens = 0.0, 0
+        for batch in fixed_batches(self.encoded, self.batch_size):
+            batch = batch.to(self.device)
+            total += token_loss(model, model(batch), batch, label_smoothing=0.0).cross_entropy.item()
+            tokens += batch.num_target_tokens
+        return total / tokens
+
+    def _aer(self, translator: Translator) -> dict[str, float]:
+        """Alignment error rate of the attention to the references, where gold exists."""
+        corpus = self.encoded.corpus
+        if "alignment" not in corpus.column_names:
+            return {}
+        aligned = translator.align(list(corpus["source"]), list(corpus["target"]))
+        links = [argmax_links(each.weights) for each in aligned]
+        gold = [parse_pharaoh(line) for line in corpus["alignment"]]
+        return {"aer": alignment_error_rate(links, gold).aer}
+
+    def _samples(self, translations: list[Translation]) -> list[Sample]:
+        """The same few sentences every time, of middling length so that a heatmap can be read."""
+        words = [len(each.source.split()) for each in translations]
+        middling = [row for row, count in enumerate(words) if 6 <= count <= 18] or list(range(len(words)))
+        stride = max(1, len(middling) // max(1, self.num_samples))
+        references = self.encoded.corpus["target"]
+        return [sample(translations[row], references[row]) for row in middling[::stride][: self.num_samples]]
+
+
+def sample(translation: Translation, reference: str) -> Sample:
+    """Return what the report shows of a translation."""
+    return Sample(
+        source=translation.source,
+        reference=reference,
+        hypothesis=translation.text,
+        weights=translation.weights,
+        source_words=translation.source_words,
+        target_words=translation.target_words,
+    )

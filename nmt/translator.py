@@ -1,0 +1,170 @@
+"""Translation from Python: `Translator.load(run).translate([...])`."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from nmt.config import SearchConfig, check
+from nmt.data.batch import collate, pad_source
+from nmt.models.checkpoint import load_checkpoint, resolve_device
+from nmt.models.seq2seq import Seq2Seq
+from nmt.search.beam import beam_search
+from nmt.search.hypothesis import Hypothesis
+from nmt.tokenizer import Tokenizers
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How much each target word attended to each source word; rows sum to 1."""
+
+    source_words: list[str]
+    target_words: list[str]
+    weights: Float[Array, "target source"]
+
+
+@dataclass(frozen=True)
+class Translation(Alignment):
+    """A translation of a sentence, with the attention that made it."""
+
+    source: str
+    text: str
+    score: float
+    log_prob: float
+    pieces: list[str]
+
+
+def merge_words(
+    weights: Float[Array, "rows columns"], target_word: Sequence[int], source_word: Sequence[int]
+) -> Float[Array, "target source"]:
+    """Attention between words from attention between subwords.
+
+    A source word gets the sum of its pieces' columns, a target word the mean of its pieces' rows. Rows and
+    columns beyond the words (end marks) are left out, and rows are normalized again.
+    """
+    columns = np.zeros((len(source_word), max(source_word, default=-1) + 1), dtype=np.float64)
+    columns[np.arange(len(source_word)), source_word] = 1.0
+    rows = np.zeros((max(target_word, default=-1) + 1, len(target_word)), dtype=np.float64)
+    rows[target_word, np.arange(len(target_word))] = 1.0
+    merged = rows @ weights[: len(target_word), : len(source_word)].astype(np.float64) @ columns
+    total = merged.sum(axis=1, keepdims=True)
+    even = np.full_like(merged, 1.0 / max(1, merged.shape[1]))  # all attention on the end mark says nothing
+    return np.divide(merged, total, out=even, where=total > 0)
+
+
+class Translator:
+    """Translates sentences with a trained model.
+
+    >>> from nmt import Translator
+    >>> translator = Translator.load("outputs/latest")            # doctest: +SKIP
+    >>> translator.translate(["the cat sleeps."])[0].text         # doctest: +SKIP
+    'le chat dort.'
+    """
+
+    def __init__(self, model: Seq2Seq, tokenizers: Tokenizers, search: SearchConfig, device: torch.device) -> None:
+        self.model = model
+        self.tokenizers = tokenizers
+        self.search = search
+        self.device = device
+        self.checkpoint: Path | None = None
+        self.step: int | None = None
+
+    @classmethod
+    def load(cls, run: str | Path, device: str = "auto", **search: Any) -> "Translator":
+        """Load a run or a checkpoint folder.
+
+        Args:
+            run: the folder.
+            device: `auto`, `cpu` or `cuda`.
+            **search: keys of `SearchConfig` that replace those the model was trained with; None keeps them.
+
+        Raises:
+            UserError: there is no checkpoint, or a search setting is out of range.
+        """
+        where = resolve_device(device)
+        checkpoint = load_checkpoint(run, where)
+        given = {name: value for name, value in search.items() if value is not None}
+        settings = dataclasses.replace(checkpoint.config.search, **given)
+        check(settings)
+        translator = cls(checkpoint.model, checkpoint.tokenizers, settings, where)
+        translator.checkpoint, translator.step = checkpoint.folder, checkpoint.step
+        return translator
+
+    def translate(self, sentences: Sequence[str]) -> list[Translation]:
+        """Return the best translation of each sentence, in order; an empty sentence gives an empty one."""
+        return [found[0] for found in self.translate_n_best(sentences, 1)]
+
+    @torch.inference_mode()
+    def translate_n_best(self, sentences: Sequence[str], n: int) -> list[list[Translation]]:
+        """Return the n best translations of each sentence, best first."""
+        self.model.eval()
+        ids = self.tokenizers.source.encode(list(sentences))
+        results: list[list[Translation]] = [[empty(sentence)] for sentence in sentences]
+        for rows in self._groups([len(sentence) for sentence in ids]):
+            found = self._search([ids[row] for row in rows], n)
+            for row, hypotheses in zip(rows, found, strict=True):
+                results[row] = [self._translation(sentences[row], ids[row], each) for each in hypotheses]
+        return results
+
+    @torch.inference_mode()
+    def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+        """Return the attention between each source and a given target (forced decoding)."""
+        self.model.eval()
+        source_ids = self.tokenizers.source.encode(list(sources))
+        target_ids = self.tokenizers.target.encode(list(targets))
+        results = [Alignment([], [], np.zeros((0, 0)))] * len(source_ids)
+        for rows in self._groups([len(source) for source in source_ids]):
+            arrays = [[np.asarray(side[row], dtype=np.int32) for row in rows] for side in (source_ids, target_ids)]
+            batch = collate(arrays[0], arrays[1], np.asarray(rows)).to(self.device)
+            weights = self.model(batch).weights.float().cpu().numpy()
+            for row, matrix in zip(rows, weights, strict=True):
+                results[row] = self._alignment(source_ids[row], target_ids[row], matrix)
+        return results
+
+    def _groups(self, lengths: Sequence[int]) -> Iterator[list[int]]:
+        """Yield the rows of each batch: sentences of like length together, empty ones left out."""
+        order = sorted((row for row, length in enumerate(lengths) if length), key=lambda row: lengths[row])
+        for start in range(0, len(order), self.search.batch_size):
+            yield order[start : start + self.search.batch_size]
+
+    def _search(self, ids: list[list[int]], n: int) -> list[list[Hypothesis]]:
+        source, source_mask, source_lengths = pad_source([np.asarray(row, dtype=np.int32) for row in ids])
+        limits = source_lengths * self.search.max_length_ratio + self.search.max_length_offset
+        return beam_search(
+            self.model,
+            source.to(self.device),
+            source_mask.to(self.device),
+            source_lengths,
+            beam_size=max(self.search.beam_size, n),
+            length_penalty=self.search.length_penalty,
+            n_best=n,
+            max_lengths=limits.long().to(self.device),
+        )
+
+    def _translation(self, sentence: str, ids: list[int], hypothesis: Hypothesis) -> Translation:
+        alignment = self._alignment(ids, hypothesis.tokens, hypothesis.weights)
+        return Translation(
+            **vars(alignment),
+            source=sentence,
+            text=self.tokenizers.target.decode([hypothesis.tokens])[0],
+            score=hypothesis.score,
+            log_prob=hypothesis.log_prob,
+            pieces=self.tokenizers.target.pieces(hypothesis.tokens),
+        )
+
+    def _alignment(self, source: list[int], target: list[int], weights: Float[Array, "rows columns"]) -> Alignment:
+        source_words, source_word = self.tokenizers.source.words(source)
+        target_words, target_word = self.tokenizers.target.words(target)
+        return Alignment(source_words, target_words, merge_words(weights, target_word, source_word))
+
+
+def empty(sentence: str) -> Translation:
+    """The translation of a sentence without words."""
+    return Translation([], [], np.zeros((0, 0)), source=sentence, text="", score=0.0, log_prob=0.0, pieces=[])

@@ -1,0 +1,118 @@
+from pathlib import Path
+
+import pytest
+
+from nmt.config import DataConfig, GrammarConfig, HubConfig, SplitConfig
+from nmt.data.corpus import has_split, load_split
+from nmt.errors import UserError
+
+
+def text_config(
+    folder: Path, source: str = "a b\nc\n", target: str = "A B\nC\n", alignment: str | None = None
+) -> DataConfig:
+    files = {"source": source, "target": target, "alignment": alignment}
+    for column, content in files.items():
+        (folder / column).write_text(content or "")
+    split = SplitConfig(**{column: str(folder / column) for column, content in files.items() if content is not None})
+    return DataConfig(kind="text", train=split, cache_dir=str(folder / "cache"))
+
+
+def complaint(config: DataConfig, split: str = "train") -> str:
+    with pytest.raises(UserError) as caught:
+        load_split(config, split)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_text_becomes_a_mapped_table(tmp_path: Path) -> None:
+    config = text_config(tmp_path)
+    corpus = load_split(config, "train")
+    assert corpus.column_names == ["source", "target"]
+    assert corpus[:] == {"source": ["a b", "c"], "target": ["A B", "C"]}
+    assert [Path(file["filename"]).parent for file in corpus.cache_files] == [tmp_path / "cache"]
+
+
+def test_gold_alignment_becomes_a_column(tmp_path: Path) -> None:
+    assert load_split(text_config(tmp_path, alignment="0-0 1-1\n0-0\n"), "train")["alignment"][:] == ["0-0 1-1", "0-0"]
+
+
+def test_the_cache_follows_the_content(tmp_path: Path) -> None:
+    for _ in range(2):
+        load_split(text_config(tmp_path), "train")
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+    assert load_split(text_config(tmp_path, target="A B\nD\n"), "train")[1]["target"] == "D"
+    assert load_split(text_config(tmp_path, source="a\nb\n", target="c\nd\n"), "train")[1] == {
+        "source": "b",
+        "target": "d",
+    }
+    assert load_split(text_config(tmp_path, source="a\n", target="b\nc\nd\n".replace("\nc\nd", "")), "train")[0] == {
+        "source": "a",
+        "target": "b",
+    }
+    assert len(list((tmp_path / "cache").iterdir())) == 4
+
+
+def test_an_empty_corpus(tmp_path: Path) -> None:
+    message = complaint(text_config(tmp_path, source="", target=""))
+    assert message == f"the train split is empty: {tmp_path}/source and {tmp_path}/target hold no lines"
+
+
+def test_an_unset_split(tmp_path: Path) -> None:
+    config = text_config(tmp_path)
+    assert has_split(config, "train")
+    assert not has_split(config, "validation")
+    assert not has_split(config, "test_long")
+    assert "no files for the test split: set data.test.source=FILE and data.test.target=FILE" in complaint(
+        config, "test"
+    )
+    assert "only data=grammar has test_long" in complaint(config, "test_long")
+    config.test.source = "half.en"
+    assert has_split(config, "test")
+    assert "set data.test.target=FILE" in complaint(config, "test")
+
+
+def test_an_unknown_split() -> None:
+    assert complaint(DataConfig(), "valid") == (
+        "unknown split 'valid': choose one of test, test_long, train, validation; did you mean 'validation'?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "split", "message"),
+    [
+        (
+            "grammar",
+            SplitConfig(source="x"),
+            "data.train.source is set, but data=grammar does not use it: add data=text",
+        ),
+        ("hub", SplitConfig(alignment="x"), "data.train.alignment is set, but data=hub does not use it: add data=text"),
+        ("text", SplitConfig(name="x"), "data.train.name is set, but data=text does not use it: add data=hub"),
+    ],
+)
+def test_keys_of_another_kind(kind: str, split: SplitConfig, message: str) -> None:
+    assert message in complaint(DataConfig(kind=kind, train=split))
+
+
+def test_a_corpus_that_datasets_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.csv").write_text("en,fr\ncat,chat\n")
+    hub = HubConfig(path="csv", data_files={"train": str(tmp_path / "x.csv")})
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "hf")
+    config = DataConfig(kind="hub", hub=hub)
+    assert load_split(config, "train")[:] == {"source": ["cat"], "target": ["chat"]}
+    assert has_split(config, "train")
+    assert not has_split(config, "test")
+    assert not has_split(config, "test_long")
+
+
+def test_the_grammar(tmp_path: Path) -> None:
+    sizes = {"train_size": 30, "validation_size": 4, "test_size": 5, "long_size": 3}
+    config = DataConfig(grammar=GrammarConfig(**sizes), cache_dir=str(tmp_path))
+    for split, size in zip(("train", "validation", "test", "test_long"), sizes.values(), strict=True):
+        corpus = load_split(config, split)
+        assert has_split(config, split)
+        assert len(corpus) == size
+        for pair in corpus:
+            links = [tuple(map(int, link.replace("?", "-").split("-"))) for link in pair["alignment"].split()]
+            assert links
+            assert all(i < len(pair["source"].split()) and j < len(pair["target"].split()) for i, j in links)
+    assert len(list(tmp_path.iterdir())) == 4

@@ -1,0 +1,433 @@
+"""The built-in corpus: the same everywhere, French a function of English, links and spelling right."""
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from itertools import combinations, islice
+from typing import TypeVar
+
+import pytest
+
+from nmt.config import GrammarConfig
+from nmt.data import lexicon
+from nmt.data.grammar import SPLITS, SentencePair, generate, sentences
+from nmt.data.grammar_chooser import Chooser
+from nmt.data.grammar_nouns import NounPhrases, adjective_phrase, determine, introduce, possess
+from nmt.data.grammar_phrase import Phrase, punctuation, spell, unit
+from nmt.data.grammar_verbs import conjugate, infinitive
+from nmt.data.grammar_words import Agreement, Kind, Pronoun, Tense, Verb, add_s, inflect, plural
+from nmt.errors import UserError
+
+T = TypeVar("T")
+
+SMALL = GrammarConfig(train_size=4_000, validation_size=200, test_size=300, long_size=60)
+VOWEL = "[aeiouyàâéèêëîïôœùûh]"
+ASPIRATED = "(?!hibou|héros|huit)"
+
+
+@pytest.fixture(scope="module")
+def corpus() -> dict[str, list[SentencePair]]:
+    return {split: generate(SMALL, split) for split in SPLITS}
+
+
+@pytest.fixture(scope="module")
+def pairs(corpus: dict[str, list[SentencePair]]) -> list[SentencePair]:
+    return [pair for split in SPLITS for pair in corpus[split]]
+
+
+def links(alignment: str) -> list[tuple[int, str, int]]:
+    return [(int(i), mark, int(j)) for i, mark, j in re.findall(r"(\d+)([-?])(\d+)", alignment)]
+
+
+# --- the corpus ---------------------------------------------------------------------------------------------
+
+
+def test_sizes_and_bounds(corpus: dict[str, list[SentencePair]]) -> None:
+    assert [len(corpus[split]) for split in SPLITS] == [4_000, 200, 300, 60]
+    for split in SPLITS:
+        shortest = 40 if split == "test_long" else 3
+        assert all(shortest <= len(pair.source.split()) <= 60 for pair in corpus[split])
+
+
+def test_bounds_are_obeyed() -> None:
+    config = GrammarConfig(train_size=50, long_size=50, min_length=5, max_length=12, long_length=10)
+    assert {len(pair.source.split()) for pair in generate(config, "train")} <= set(range(5, 13))
+    assert {len(pair.source.split()) for pair in generate(config, "test_long")} <= set(range(10, 13))
+
+
+def test_lengths_are_mostly_short_with_a_long_tail(corpus: dict[str, list[SentencePair]]) -> None:
+    lengths = [len(pair.source.split()) for pair in corpus["train"]]
+    assert 12 <= sum(lengths) / len(lengths) <= 15
+    assert sum(length < 20 for length in lengths) > 0.7 * len(lengths)
+    assert sum(length > 40 for length in lengths) > 0.015 * len(lengths)
+    assert max(lengths) > 55
+
+
+def test_splits_do_not_overlap(corpus: dict[str, list[SentencePair]]) -> None:
+    sources = {split: {pair.source for pair in corpus[split]} for split in SPLITS}
+    assert all(len(sources[split]) == len(corpus[split]) for split in SPLITS)
+    assert not any(sources[one] & sources[other] for one, other in combinations(SPLITS, 2))
+
+
+def test_a_smaller_split_is_the_beginning_of_a_larger_one(corpus: dict[str, list[SentencePair]]) -> None:
+    assert generate(GrammarConfig(test_size=20), "test") == corpus["test"][:20]
+
+
+def test_seeds_differ() -> None:
+    assert generate(GrammarConfig(test_size=20, seed=2), "test") != generate(GrammarConfig(test_size=20), "test")
+
+
+DIGEST = """
+import hashlib
+from nmt.config import GrammarConfig
+from nmt.data.grammar import SPLITS, generate
+config = GrammarConfig(train_size=40, validation_size=40, test_size=40, long_size=5)
+print(hashlib.sha256(repr([generate(config, split) for split in SPLITS]).encode()).hexdigest())
+"""
+
+
+@pytest.mark.parametrize("hash_seed", ["0", "12345"])
+def test_another_process_generates_the_same(hash_seed: str) -> None:
+    config = GrammarConfig(train_size=40, validation_size=40, test_size=40, long_size=5)
+    here = hashlib.sha256(repr([generate(config, split) for split in SPLITS]).encode()).hexdigest()
+    environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+    there = subprocess.run([sys.executable, "-c", DIGEST], env=environment, capture_output=True, text=True, check=True)
+    assert there.stdout.strip() == here
+
+
+RECORDED = [
+    SentencePair(
+        "The sister sees me when she meets this aunt.",
+        "La sœur me voit quand elle rencontre cette tante.",
+        "0-0 1-1 2-3 3-2 4-4 5-5 6-6 7-7 8-8",
+    ),
+    SentencePair(
+        "Luc did not go to the park.",
+        "Luc n'est pas allé au parc.",
+        "0-0 1?1 1?2 1?3 2?1 2-2 3-1 3-3 4-4 5?4 6-5",
+    ),
+]
+
+
+def test_recorded_pairs(corpus: dict[str, list[SentencePair]]) -> None:
+    """Any change of words or rules changes the corpus, and with it every published figure: record it here."""
+    assert corpus["validation"][:2] == RECORDED
+
+
+def test_long_random_sentences_are_distinct() -> None:
+    drawn = [pair.source for pair in islice(sentences(Chooser("distinct"), 3, 60), 3_000)]
+    long = [source for source in drawn if len(source.split()) > 8]
+    assert len(long) > 1_000
+    assert len(set(long)) > 0.99 * len(long)
+
+
+# --- French is a function of English ------------------------------------------------------------------------
+
+
+def first_of(items: Iterable[T], key: Callable[[T], object]) -> tuple[T, ...]:
+    """The first item of each key."""
+    found: dict[object, T] = {}
+    for item in items:
+        found.setdefault(key(item), item)
+    return tuple(found.values())
+
+
+def few_words() -> lexicon.Lexicon:
+    """One noun a kind and gender and one verb a frame, so that random sentences often meet."""
+    words = lexicon.Lexicon()
+    return lexicon.Lexicon(
+        nouns=first_of(words.nouns, lambda noun: (noun.kind, noun.feminine)),
+        names=first_of(words.names, lambda name: (name.kind, name.feminine)),
+        adjectives=first_of(words.adjectives, lambda word: (word.kinds, word.before_noun)),
+        determiners=first_of(words.determiners, lambda word: (bool(word.singular), word.definite)),
+        intransitives=first_of(words.intransitives, lambda verb: verb.etre),
+        transitives=words.transitives[:3],
+        datives=words.datives[:1],
+        reporting=words.reporting[:1],
+    )
+
+
+@pytest.mark.parametrize("words", [few_words(), lexicon.Lexicon()], ids=["few words", "all words"])
+def test_the_same_english_always_has_the_same_french(words: lexicon.Lexicon) -> None:
+    seen: dict[str, SentencePair] = {}
+    for pair in islice(sentences(Chooser("function"), 3, 12, words), 12_000):
+        assert seen.setdefault(pair.source, pair) == pair
+    assert len(seen) < 12_000  # some did meet
+
+
+def test_every_english_word_has_one_french_lemma() -> None:
+    words = lexicon.Lexicon()
+    forms = [form for noun in words.nouns for form in noun.english]
+    assert len(set(forms)) == len(forms)
+    verbs = [*words.intransitives, *words.transitives, *words.datives, *words.obliques, *words.reporting]
+    assert all(verb.base != verb.english[Tense.PAST][0] for verb in verbs)  # `read` would hide its tense
+    assert not set(forms) & {form for verb in verbs for tense in Tense for form in verb.english[tense]}
+
+
+# --- links and spelling -------------------------------------------------------------------------------------
+
+
+def test_links_are_inside_and_reach_every_target_word(pairs: list[SentencePair]) -> None:
+    for pair in pairs:
+        found = links(pair.alignment)
+        assert len(found) == len(pair.alignment.split())
+        assert all(i < len(pair.source.split()) for i, _, _ in found)
+        assert {j for _, _, j in found} == set(range(len(pair.target.split())))
+        sure = [j for _, mark, j in found if mark == "-"]
+        assert len(sure) == len(set(sure))  # one sure source word at most
+        assert len({(i, j) for i, _, j in found}) == len(found)
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        rf"\b(le|la|de|ne|que|me|ce|ma|sa) {ASPIRATED}{VOWEL}",
+        r"\b(de|à) les? ",
+        r"\bsi ils?\b",
+        rf"\b(vieux|beau|nouveau) (homme|hôtel|arbre|oiseau|oncle|œuf|outil)\b",
+        r"l'(hibou|héros|huit)",
+        r"\b(\w+) \1\b(?<!nous nous)",
+        r" [,.]|  |\bNone\b|/|_",
+    ],
+)
+def test_french_spelling(pairs: list[SentencePair], mistake: str) -> None:
+    found = [pair.target for pair in pairs if re.search(mistake, pair.target, re.IGNORECASE)]
+    assert not found, found[:5]
+
+
+@pytest.mark.parametrize("mistake", [r"\ba [aeiou]", r"\ban [^aeiou]", r" [,.]|  |\bNone\b|/", r"\bcan not\b"])
+def test_english_spelling(pairs: list[SentencePair], mistake: str) -> None:
+    found = [pair.source for pair in pairs if re.search(mistake, pair.source, re.IGNORECASE)]
+    assert not found, found[:5]
+
+
+def test_sentences_look_like_sentences(pairs: list[SentencePair]) -> None:
+    for pair in pairs:
+        for line in (pair.source, pair.target):
+            assert line[0].isupper()
+            assert line.endswith(".")
+            assert line.count(".") == 1
+
+
+def test_the_promised_constructions_occur(corpus: dict[str, list[SentencePair]]) -> None:
+    french = "\n".join(pair.target for pair in corpus["train"])
+    for words in (
+        *("du", "des", "au", "aux", "de la", r"de l'\w+", r"l'homme", r"d'Anne", r"qu'il", r"s'il", r"n'\w+ pas"),
+        *(r"ne \w+ jamais", r"n'a jamais", r"ne l'a pas", "bel", "vieil", "nouvel", "vieille", "cet", r"mon abeille"),
+        *("qui", "que", "parce que", "quand", "pendant que", "si", r"dit que", "il y a", "le hibou", "pommes de terre"),
+    ):
+        assert re.search(rf"\b{words}\b", french), words
+
+
+# --- worked examples ----------------------------------------------------------------------------------------
+
+MAN, WOMEN = Agreement(), Agreement(feminine=True, plural=True)
+HIM, HER = (pronoun for pronoun in lexicon.OBJECT_PRONOUNS if pronoun.english in ("him", "her"))
+
+
+def find(english: str) -> Verb:
+    words = lexicon.Lexicon()
+    tables = (words.intransitives, words.transitives, words.datives, words.obliques, words.modals)
+    return next(verb for table in tables for verb in table if f"{verb.base} {verb.particle}".strip() == english)
+
+
+def the(english: str, french: str, agreement: Agreement = MAN) -> Phrase:
+    return determine(lexicon.THE, agreement, unit(english, french))
+
+
+def negated(english: str, tense: Tense, pronoun: Pronoun | None = None, subject: Agreement = MAN) -> Phrase:
+    return conjugate(find(english), tense, subject, modifier=lexicon.NOT, pronoun=pronoun)
+
+
+def not_seen() -> Phrase:
+    return the("man", "homme") + negated("see", Tense.PAST, HER)
+
+
+def never_loved() -> Phrase:
+    return the("king", "roi") + conjugate(find("love"), Tense.PRESENT, MAN, modifier=lexicon.NEVER, pronoun=HIM)
+
+
+def near_the_hotel() -> Phrase:
+    near = next(word for word in lexicon.PREPOSITIONS if word.english == "near")
+    sleeps = unit("he", "il") + conjugate(find("sleep"), Tense.FUTURE, MAN)
+    return sleeps + introduce(near, the("garden", "jardin")) + introduce(lexicon.OF, the("hotel", "hôtel"))
+
+
+def seen_houses() -> Phrase:
+    gap = conjugate(find("see"), Tense.PAST, MAN, gap=WOMEN)
+    houses = the("houses", "maisons", WOMEN) + unit("that", "que") + unit("he", "il") + gap
+    return houses + conjugate(lexicon.BE, Tense.PRESENT, WOMEN) + unit("old", "vieilles")
+
+
+def cannot_speak() -> Phrase:
+    can = negated("can", Tense.PRESENT, subject=WOMEN)
+    king = introduce(lexicon.TO, the("king", "roi"))
+    return the("women", "femmes", WOMEN) + can + infinitive(find("speak")) + king
+
+
+def wants_to_see() -> Phrase:
+    if_he = unit("if", "si") + unit("he", "il")
+    wants = if_he + negated("want to", Tense.PRESENT) + infinitive(find("look at"), pronoun=HIM)
+    return wants + punctuation(",") + unit("she", "elle") + conjugate(find("leave"), Tense.PAST, Agreement(True))
+
+
+def possessed_bird() -> Phrase:
+    black, bird = unit("black", "noir"), unit("bird", "oiseau")
+    black_bird = Phrase(black.source + bird.source, bird.target + black.target)
+    return possess(unit("Anne", "Anne"), black_bird, MAN) + conjugate(find("sleep"), Tense.PRESENT, MAN)
+
+
+@pytest.mark.parametrize(
+    ("phrase", "source", "target", "alignment"),
+    [
+        (
+            not_seen(),
+            "The man did not see her.",
+            "L'homme ne l'a pas vue.",
+            "0?0 1-0 2?1 2?2 2?3 2?4 3-1 3-3 4-2 4-4 5?2",
+        ),
+        (never_loved(), "The king never loves him.", "Le roi ne l'aime jamais.", "0-0 1-1 2-2 2-4 3-3 4?3"),
+        (
+            near_the_hotel(),
+            "He will sleep near the garden of the hotel.",
+            "Il dormira près du jardin de l'hôtel.",
+            "0-0 1?1 2-1 3-2 3-3 4?3 5-4 6-5 7?6 8-6",
+        ),
+        (
+            seen_houses(),
+            "The houses that he saw are old.",
+            "Les maisons qu'il a vues sont vieilles.",
+            "0-0 1-1 2?2 3-2 4-3 4-4 5-5 6-6",
+        ),
+        (
+            cannot_speak(),
+            "The women cannot speak to the king.",
+            "Les femmes ne peuvent pas parler au roi.",
+            "0-0 1-1 2-2 2-3 2-4 3-5 4-6 5?6 6-7",
+        ),
+        (
+            wants_to_see(),
+            "If he does not want to look at him, she left.",
+            "S'il ne veut pas le regarder, elle est partie.",
+            "0?0 1-0 2?1 2?2 2?3 3-1 3-3 4-2 5?2 6-5 7?5 8-4 9-6 10-7 10-8",
+        ),
+        (
+            possessed_bird(),
+            "Anne's black bird sleeps.",
+            "L'oiseau noir d'Anne dort.",
+            "0?0 0-2 1-1 2-0 3-3",
+        ),
+    ],
+)
+def test_worked_examples(phrase: Phrase, source: str, target: str, alignment: str) -> None:
+    assert spell(phrase + punctuation(".")) == (source, target, alignment)
+
+
+@pytest.mark.parametrize(
+    ("english", "following", "agreement", "french"),
+    [
+        ("old", "homme", (False, False), "vieil"),
+        ("old", "hibou", (False, False), "vieux"),
+        ("old", "hommes", (False, True), "vieux"),
+        ("old", "horloge", (True, False), "vieille"),
+        ("beautiful", "oiseau", (False, False), "bel"),
+        ("beautiful", "oiseaux", (False, True), "beaux"),
+        ("beautiful", "", (False, False), "beau"),
+        ("new", "écoles", (True, True), "nouvelles"),
+        ("white", "", (True, True), "blanches"),
+        ("gray", "", (False, True), "gris"),
+        ("happy", "", (True, False), "heureuse"),
+        ("red", "", (True, True), "rouges"),
+    ],
+)
+def test_adjectives_agree(english: str, following: str, agreement: tuple[bool, bool], french: str) -> None:
+    adjective = next(word for word in lexicon.ADJECTIVES if word.english == english)
+    phrase = adjective_phrase(adjective, Agreement(*agreement), degree=lexicon.VERY, following=following)
+    assert [word.text for word in phrase.target] == ["très", french]
+
+
+@pytest.mark.parametrize(
+    ("determiner", "agreement", "noun", "french"),
+    [
+        ("this", (False, False), "arbre", "cet arbre"),
+        ("this", (False, False), "héros", "ce héros"),
+        ("my", (True, False), "horloge", "mon horloge"),
+        ("my", (True, False), "clé", "ma clé"),
+        ("their", (True, True), "clés", "leurs clés"),
+        ("many", (False, True), "œufs", "beaucoup d'œufs"),
+    ],
+)
+def test_determiners_agree(determiner: str, agreement: tuple[bool, bool], noun: str, french: str) -> None:
+    found = next(word for word in lexicon.DETERMINERS if determiner in (word.singular, word.plural))
+    phrase = determine(found, Agreement(*agreement), unit("x", noun))
+    assert spell(phrase)[1].lower() == french
+
+
+@pytest.mark.parametrize(
+    ("english", "tense", "subject", "source", "target"),
+    [
+        ("go", Tense.PRESENT, WOMEN, "go", "vont"),
+        ("go", Tense.PAST, WOMEN, "went", "sont allées"),
+        ("go", Tense.FUTURE, MAN, "will go", "ira"),
+        ("send", Tense.FUTURE, WOMEN, "will send", "enverront"),
+        ("cry", Tense.PRESENT, MAN, "cries", "pleure"),
+        ("look for", Tense.PAST, MAN, "looked for", "a cherché"),
+        ("must", Tense.PRESENT, WOMEN, "must", "doivent"),
+    ],
+)
+def test_verbs_agree(english: str, tense: Tense, subject: Agreement, source: str, target: str) -> None:
+    spelled = spell(conjugate(find(english), tense, subject))
+    assert (spelled[0].lower(), spelled[1].lower()) == (source, target)
+
+
+def test_inflection() -> None:
+    assert [plural(word) for word in ("roi", "cheval", "bateau", "souris")] == ["rois", "chevaux", "bateaux", "souris"]
+    assert [add_s(word) for word in ("cry", "boy", "box", "go", "church")] == [
+        "cries",
+        "boys",
+        "boxes",
+        "goes",
+        "churches",
+    ]
+    assert [inflect("vu", Agreement(*flags)) for flags in ((0, 0), (1, 0), (0, 1), (1, 1))] == [
+        "vu",
+        "vue",
+        "vus",
+        "vues",
+    ]
+
+
+def test_coordination_is_feminine_only_if_both_are() -> None:
+    nouns = NounPhrases(few_words(), Chooser("coordination"))
+    for _ in range(200):
+        both = nouns.coordinated(5, Kind.ANIMAL)
+        genders = [word.text for word in both.phrase.target if word.text.startswith(("chien", "vache"))]
+        assert both.agreement == Agreement(all(word.startswith("vache") for word in genders), plural=True)
+
+
+# --- mistakes of the user -----------------------------------------------------------------------------------
+
+
+def test_unknown_split() -> None:
+    with pytest.raises(UserError, match=r"unknown split 'tests'.*did you mean 'test'\?"):
+        generate(GrammarConfig(), "tests")
+
+
+@pytest.mark.parametrize(
+    ("config", "split", "message"),
+    [
+        (GrammarConfig(min_length=20, max_length=10), "train", "min_length=20 is above data.grammar.max_length=10"),
+        (GrammarConfig(max_length=30), "test_long", "long_length=40 is above data.grammar.max_length=30"),
+        (
+            GrammarConfig(max_length=3, train_size=10**6),
+            "train",
+            r"only \d+ of 1000000 train sentences of 3 to 3 words",
+        ),
+    ],
+)
+def test_impossible_bounds(config: GrammarConfig, split: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        generate(config, split)

@@ -1,0 +1,195 @@
+"""The training stream: complete, resumable at any batch, the same for every way of getting there."""
+
+import logging
+from itertools import islice
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt.config import BatchConfig, TokenizerConfig
+from nmt.data.batch import plan_batches
+from nmt.data.encoded import Encoded, Ragged
+from nmt.data.loader import TrainLoader, fixed_batches
+from nmt.errors import UserError
+from nmt.tokenizer import build_tokenizers
+
+WORDS = ["river", "stone", "window", "garden", "letter", "morning", "teacher", "yellow", "walking", "quiet", "mountain"]
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    generator = np.random.default_rng(0)
+    lines = [" ".join(generator.choice(WORDS, generator.integers(1, 9))) for _ in range(120)]
+    return datasets.Dataset.from_dict({"source": lines, "target": lines[::-1]})
+
+
+@pytest.fixture(scope="module")
+def tokenizers(corpus):
+    return build_tokenizers(corpus["source"], corpus["target"], TokenizerConfig(vocab_size=320))
+
+
+@pytest.fixture(scope="module")
+def encoded(corpus, tokenizers):
+    sides = (getattr(tokenizers, side).encode(corpus[side]) for side in ("source", "target"))
+    return Encoded(corpus, *map(Ragged.of, sides))
+
+
+@pytest.fixture(scope="module")
+def make(encoded, tokenizers):
+    def make_loader(*, seed=1, size=60, unit="tokens", max_length=250, **options):
+        config = BatchConfig(unit=unit, size=size, max_length=max_length)
+        return TrainLoader(encoded, tokenizers, config, seed=seed, **options)
+
+    return make_loader
+
+
+def stream(loader):
+    """Batches for ever."""
+    while True:
+        yield from loader
+
+
+def contents(batches):
+    return [(b.rows.tolist(), b.source.tolist(), b.target_out.tolist()) for b in batches]
+
+
+def test_an_epoch_holds_every_pair_once_with_its_own_ids(make, encoded):
+    loader = make()
+    expected = len(loader)
+    batches = list(loader)
+    assert len(batches) == expected > 5
+    assert sorted(row for batch in batches for row in batch.rows.tolist()) == list(range(len(encoded)))
+    for batch in batches:
+        for i, row in enumerate(batch.rows.tolist()):
+            assert batch.source[i][batch.source_mask[i]].tolist() == [*encoded.source[row].tolist(), 3]
+            assert batch.target_out[i][batch.target_mask[i]].tolist() == [*encoded.target[row].tolist(), 3]
+
+
+def test_the_order_is_the_plan_of_seed_and_epoch(make, encoded):
+    loader = make(seed=7)
+    for epoch in range(3):
+        assert (loader.epoch, loader.position) == (epoch, 0)
+        lengths = (encoded.source.lengths, encoded.target.lengths)
+        plan = plan_batches(*lengths, unit="tokens", size=60, seed=7, epoch=epoch)
+        assert [b.rows.tolist() for b in loader] == [rows.tolist() for rows in plan]
+
+
+def test_position_counts_the_batches_handed_out(make):
+    loader = make()
+    for number, _ in enumerate(loader, start=1):
+        assert (loader.epoch, loader.position) == (0, number)
+    assert (loader.epoch, loader.position) == (1, 0)
+
+
+@pytest.mark.parametrize("sampling", [0.0, 0.1])
+@settings(max_examples=10, deadline=None)
+@given(taken=st.integers(0, 50))
+def test_a_restored_stream_goes_on_with_the_very_next_batch(make, sampling, taken):
+    uncut = make(sampling=sampling, seed=3)
+    before = stream(uncut)
+    list(islice(before, taken))
+    state = uncut.state_dict()
+    restored = make(sampling=sampling, seed=4)
+    restored.load_state_dict(state)
+    assert restored.state_dict() == state
+    assert contents(islice(stream(restored), 30)) == contents(islice(before, 30))
+
+
+def test_breaking_off_an_epoch_and_going_on_loses_nothing(make):
+    whole = contents(make())
+    loader = make()
+    pieces = []
+    while loader.epoch == 0:
+        pieces += contents(islice(loader, 3))
+    assert pieces == whole
+
+
+def test_the_state_is_plain_and_survives_a_safe_load(make, tmp_path):
+    loader = make()
+    list(islice(loader, 2))
+    torch.save(loader.state_dict(), tmp_path / "state.pt")
+    assert torch.load(tmp_path / "state.pt", weights_only=True) == loader.state_dict()
+
+
+def test_the_stream_leaves_torchs_random_numbers_alone(make):
+    before = torch.get_rng_state()
+    list(islice(stream(make(sampling=0.1)), 20))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"size": 61}, "batch.size was 60 and is now 61"),
+        ({"unit": "sentences"}, "batch.unit was tokens and is now sentences"),
+        ({"max_length": 5}, "the number of training pairs was 120 and is now"),
+        ({"world_size": 2}, "the number of processes was 1 and is now 2"),
+    ],
+)
+def test_a_state_of_other_batches_is_refused(make, change, name):
+    state = make().state_dict()
+    with pytest.raises(UserError, match=f"cannot continue the training data .*: {name}.*; restore it, or start"):
+        make(**change).load_state_dict(state)
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 100])
+def test_ranks_share_an_epoch_evenly(make, encoded, world_size):
+    loaders = [make(rank=rank, world_size=world_size) for rank in range(world_size)]
+    shares = [[b.rows.tolist() for b in loader] for loader in loaders]
+    single = [b.rows.tolist() for b in make()]
+    assert {len(share) for share in shares} == {-(-len(single) // world_size)}
+    interleaved = [rows for step in zip(*shares, strict=True) for rows in step]
+    again = len(interleaved) - len(single)
+    assert interleaved == (single * world_size)[: len(interleaved)]
+    assert 0 <= again < world_size
+
+
+def test_sampling_segments_anew_in_each_epoch_and_reproducibly(make, tokenizers, corpus):
+    loader = make(sampling=0.1)
+    first, second = contents(loader), contents(loader)
+    assert first == contents(make(sampling=0.1))
+    plain = {row: source for rows, sources, _ in contents(make()) for row, source in zip(rows, sources, strict=True)}
+    by_row = [
+        {r: s for rows, sources, _ in epoch for r, s in zip(rows, sources, strict=True)} for epoch in (first, second)
+    ]
+    assert by_row[0] != by_row[1]
+    assert by_row[0] != plain
+    for rows, sources, targets in first:
+        assert tokenizers.source.decode(sources) == corpus[rows]["source"]
+        assert tokenizers.target.decode(targets) == corpus[rows]["target"]
+
+
+def test_workers_change_nothing(make):
+    loader = make(num_workers=1)
+    assert contents(islice(loader, 4)) == contents(make())[:4]
+    assert loader.position == 4
+
+
+def test_long_pairs_are_left_out_and_counted_once(make, encoded, caplog):
+    longest = np.maximum(encoded.source.lengths, encoded.target.lengths)
+    with caplog.at_level(logging.INFO, logger="nmt.data.loader"):
+        loader = make(max_length=6)
+        rows = [row for epoch in range(2) for batch in loader for row in batch.rows.tolist()]
+    assert sorted(rows) == sorted(2 * np.flatnonzero(longest <= 6).tolist())
+    left_out = (longest > 6).sum()
+    assert [r.message for r in caplog.records] == [f"left out {left_out} training pairs longer than 6 subwords"]
+    assert left_out > 0
+
+
+def test_a_corpus_of_nothing_but_long_pairs_is_the_users_error(make):
+    with pytest.raises(UserError, match=r"no training pair is left: every one of 120 .* batch.max_length=1 subwords"):
+        make(max_length=1)
+
+
+@pytest.mark.parametrize("size", [1, 50, 10_000])
+def test_fixed_batches_hold_every_pair_once_within_the_budget(encoded, size):
+    batches = list(fixed_batches(encoded, size))
+    assert sorted(row for batch in batches for row in batch.rows.tolist()) == list(range(len(encoded)))
+    assert all(len(batch) == 1 or batch.target_out.numel() <= size for batch in batches)
+    widths = [batch.target_out.shape[1] for batch in batches]
+    assert widths == sorted(widths)
+    assert contents(batches) == contents(fixed_batches(encoded, size))

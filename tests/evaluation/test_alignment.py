@@ -1,0 +1,94 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.errors import UserError
+from nmt.evaluation.alignment import (
+    Links,
+    alignment_error_rate,
+    argmax_links,
+    attention_entropy,
+    check_links,
+    format_pharaoh,
+    parse_pharaoh,
+)
+
+LINK_SETS = st.frozensets(st.tuples(st.integers(0, 4), st.integers(0, 4)))
+GOLD = st.tuples(LINK_SETS, LINK_SETS).map(lambda sets: Links(sets[0], sets[0] | sets[1]))
+
+
+def test_parse_tells_sure_from_possible() -> None:
+    links = parse_pharaoh("0-0 1?2 10-3")
+    assert links.sure == {(0, 0), (10, 3)}
+    assert links.possible == {(0, 0), (1, 2), (10, 3)}
+    assert parse_pharaoh("") == Links(frozenset(), frozenset())
+
+
+@given(GOLD)
+def test_pharaoh_round_trip(links: Links) -> None:
+    assert parse_pharaoh(format_pharaoh(links)) == links
+
+
+def test_format_orders_by_number() -> None:
+    assert format_pharaoh({(10, 0), (2, 1), (2, 0)}) == "2-0 2-1 10-0"
+
+
+@pytest.mark.parametrize("item", ["3", "1-x", "1--2", "-1-2", "1-2-3", "1–2", "²-1"])
+def test_parse_names_the_wrong_link(item: str) -> None:
+    with pytest.raises(UserError, match=r"line 7: .* is not an alignment link: write source-target") as caught:
+        parse_pharaoh(f"0-0 {item}", "line 7")
+    assert repr(item) in str(caught.value)
+
+
+def test_links_outside_the_pair() -> None:
+    check_links(parse_pharaoh("2-1"), 3, 2)
+    with pytest.raises(UserError, match="line 1: link 2-1 points outside the pair, which has 2 source and 3 target"):
+        check_links(parse_pharaoh("0-0 2?1"), 2, 3, "line 1")
+
+
+def test_error_rate_of_a_worked_example() -> None:
+    # A = {00, 11, 22}, S = {00, 12}, P = S + {11}: |A & S| = 1, |A & P| = 2, |A| = 3, |S| = 2.
+    scores = alignment_error_rate([{(0, 0), (1, 1), (2, 2)}], [parse_pharaoh("0-0 1-2 1?1")])
+    assert scores.aer == pytest.approx(1 - (1 + 2) / (3 + 2))
+    assert scores.precision == pytest.approx(2 / 3)
+    assert scores.recall == pytest.approx(1 / 2)
+
+
+def test_error_rate_pools_the_corpus() -> None:
+    gold = [parse_pharaoh("0-0"), parse_pharaoh("0-0 1-1 2-2")]
+    scores = alignment_error_rate([{(5, 5)}, {(0, 0), (1, 1), (2, 2)}], gold)
+    assert scores.aer == pytest.approx(1 - 6 / 8)
+
+
+@given(st.lists(st.tuples(LINK_SETS, GOLD), max_size=4))
+def test_error_rate_by_counting(pairs: list[tuple[frozenset[tuple[int, int]], Links]]) -> None:
+    sure_hits = sum(link in gold.sure for links, gold in pairs for link in links)
+    hits = sum(link in gold.possible for links, gold in pairs for link in links)
+    size = sum(len(links) + len(gold.sure) for links, gold in pairs)
+    scores = alignment_error_rate([links for links, _ in pairs], [gold for _, gold in pairs])
+    assert scores.aer == pytest.approx(1 - (sure_hits + hits) / size if size else 0)
+    assert 0 <= scores.aer <= 1
+
+
+def test_error_rate_wants_gold_for_every_sentence() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        alignment_error_rate([set(), set()], [parse_pharaoh("")])
+
+
+def test_argmax_links_are_source_target() -> None:
+    weights = np.array([[0.1, 0.2, 0.7], [0.6, 0.4, 0.0], [0.0, 0.0, 0.0]])
+    assert argmax_links(weights) == {(2, 0), (0, 1)}
+    assert argmax_links(np.zeros((0, 0))) == set()
+    assert argmax_links(np.zeros((2, 0))) == set()
+
+
+def test_entropy_of_known_rows() -> None:
+    uniform, hard = np.full((3, 4), 0.25, dtype=np.float32), np.eye(2, 4)
+    assert attention_entropy([uniform]) == pytest.approx(math.log(4))
+    assert attention_entropy([hard]) == 0
+    # A mean over rows, not over sentences; rows of zeros do not count.
+    assert attention_entropy([uniform, np.eye(1, 4), np.zeros((5, 4))]) == pytest.approx(math.log(4) * 3 / 4)
+    assert attention_entropy([np.zeros((0, 0))]) is None

@@ -1,0 +1,86 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nmt.config import DataConfig, EvaluateConfig, EvaluationDataConfig, SplitConfig
+from nmt.errors import UserError
+from nmt.evaluate import choose_data, evaluation_folder
+
+FILES = SplitConfig(source="a.en", target="a.de")
+
+
+def config(split: str = "test", **data: SplitConfig) -> EvaluateConfig:
+    return EvaluateConfig(split=split, data=EvaluationDataConfig(**data))
+
+
+def test_the_runs_own_data_is_the_default() -> None:
+    own = DataConfig(kind="hub", test=SplitConfig(name="test"))
+    for split in ("test", "validation", "test_long"):
+        assert choose_data(config(split), own) is own
+
+
+@pytest.mark.parametrize("split", ["test", "validation"])
+def test_files_replace_the_split_of_any_run(split: str) -> None:
+    own = DataConfig(kind="grammar", source_language="en", target_language="de")
+    data = choose_data(config(split, **{split: FILES}), own)
+    assert (data.kind, getattr(data, split), data.target_language) == ("text", FILES, "de")
+
+
+def test_gold_of_the_run_does_not_go_with_other_files() -> None:
+    own = DataConfig(kind="text", test=SplitConfig(source="b", target="b", alignment="b.gold"))
+    assert choose_data(config(test=FILES), own).test.alignment is None
+
+
+def test_gold_can_be_added_to_the_runs_files() -> None:
+    own = DataConfig(kind="text", test=FILES)
+    data = choose_data(config(test=SplitConfig(alignment="gold")), own)
+    assert data.test == SplitConfig(source="a.en", target="a.de", alignment="gold")
+    assert own.test.alignment is None
+
+
+def test_another_split_of_the_runs_hub_corpus() -> None:
+    own = DataConfig(kind="hub", test=SplitConfig(name="test"))
+    data = choose_data(config(test=SplitConfig(name="test[:9]")), own)
+    assert (data.kind, data.test.name) == ("hub", "test[:9]")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (config("test", validation=FILES), "data.validation is given, but split=test is scored: add split=validation"),
+        (config("test_long", test=FILES), "data.test is given, but split=test_long"),
+        (config(test=SplitConfig(source="a")), "data.test.target is missing"),
+        (config(test=SplitConfig(target="a", alignment="b")), "data.test.source is missing"),
+        (config(test=SplitConfig(alignment="gold")), "data.test does not fit the run's data=grammar"),
+        (config(test=SplitConfig(name="test")), "data.test does not fit the run's data=grammar"),
+    ],
+)
+def test_data_that_would_be_ignored_is_refused(given: EvaluateConfig, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        choose_data(given, DataConfig())
+
+
+def test_evaluations_lie_in_what_was_given() -> None:
+    assert evaluation_folder(Path("runs/a"), "test") == Path("runs/a/evaluation/test")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("checkpoint=nowhere", "no checkpoint at nowhere"),
+        ("splt=test", "split"),
+        ("split=train", "unknown split 'train'"),
+        ("search.beam_size=0", "search.beam_size=0 is out of range"),
+    ],
+)
+def test_wrong_options_are_one_line_and_leave_nothing(tmp_path: Path, override: str, message: str) -> None:
+    command = [sys.executable, "-m", "nmt.evaluate", override]
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env={"PYTHONPATH": root})
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,242 @@
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from nmt.config import SearchConfig
+from nmt.errors import UserError
+from nmt.evaluation.evaluator import (
+    Translating,
+    evaluate_split,
+    finite,
+    pick,
+    print_table,
+    stored_baseline,
+    translated_baseline,
+)
+from nmt.translator import Alignment, Translation
+
+SOURCES = ["a b", "a b c d", "", "c " * 11, "b"]
+REFERENCES = ["A B", "A B D C", "", "C " * 11, "B"]
+GOLD = ["0-0 1-1", "0-0 1-1 2-3 3-2", "", " ".join(f"{i}-{i}" for i in range(11)), "0?0"]
+
+
+def diagonal(rows: int, columns: int) -> np.ndarray:
+    """Each row attends to the column of its number, or to the last."""
+    return np.eye(columns)[np.minimum(np.arange(rows), columns - 1)] if columns else np.zeros((rows, 0))
+
+
+class Capitals:
+    """Translates each word to capitals and attends to the word of the same place."""
+
+    def __init__(self, ending: str = "") -> None:
+        self.search = SearchConfig(beam_size=3, length_penalty=0.5)
+        self.device = torch.device("cpu")
+        self.checkpoint: Path | None = Path("runs/a/checkpoints/best")
+        self.step: int | None = 70
+        self.ending = ending
+        self.translated = 0
+
+    def translate(self, sentences: Sequence[str]) -> list[Translation]:
+        self.translated += len(sentences)
+        return [self._translate(sentence) for sentence in sentences]
+
+    def _translate(self, sentence: str) -> Translation:
+        words, text = sentence.split(), " ".join(sentence.upper().split()) + self.ending
+        weights = diagonal(len(text.split()), len(words))
+        return Translation(words, text.split(), weights, source=sentence, text=text, score=0.0, log_prob=0.0, pieces=[])
+
+    def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+        pairs = [(source.split(), target.split()) for source, target in zip(sources, targets, strict=True)]
+        return [Alignment(source, target, diagonal(len(target), len(source))) for source, target in pairs]
+
+
+def corpus(alignments: list[str] | None = None) -> datasets.Dataset:
+    columns = {"source": SOURCES, "target": REFERENCES}
+    return datasets.Dataset.from_dict(columns | ({"alignment": alignments} if alignments else {}))
+
+
+def evaluate(
+    folder: Path, translator: Translating | None = None, gold: list[str] | None = GOLD, **options: Any
+) -> dict[str, Any]:
+    return evaluate_split(translator or Capitals(), corpus(gold), folder, split="test", **options)
+
+
+def test_every_file_of_the_contract_is_written(tmp_path: Path) -> None:
+    folder = tmp_path / "run" / "evaluation" / "test"
+    metrics = evaluate(folder)
+    assert {path.name for path in folder.iterdir()} == {
+        *("metrics.json", "hypotheses.txt", "alignments.pharaoh", "report.html", "heatmaps")
+    }
+    assert json.loads((folder / "metrics.json").read_text()) == metrics
+    assert (folder / "hypotheses.txt").read_text().split("\n") == ["A B", "A B C D", "", "C" + " C" * 10, "B", ""]
+    links = (folder / "alignments.pharaoh").read_text().split("\n")
+    assert links == ["0-0 1-1", "0-0 1-1 2-2 3-3", "", GOLD[3], "0-0", ""]
+    assert [path.name for path in sorted((folder / "heatmaps").iterdir())] == [f"0000{n}.png" for n in (1, 2, 4, 5)]
+    assert (folder / "report.html").read_text().count('class="heatmap"') == 4
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_metrics_are_those_of_the_contract(tmp_path: Path) -> None:
+    metrics = evaluate(tmp_path / "test", provenance={"note": "mine"})
+    # 17 links proposed, 17 sure ones and a possible one: two of the proposed are wrong.
+    assert metrics["aer"] == pytest.approx(1 - (15 + 16) / (18 + 17))
+    assert metrics["alignment_precision"] == pytest.approx(16 / 18)
+    assert metrics["alignment_recall"] == pytest.approx(15 / 17)
+    assert metrics["ter"] == pytest.approx(100 * 1 / 18)
+    assert metrics["attention_entropy"] == 0
+    assert metrics["repetition_rate"] == metrics["reference_repetition_rate"] == pytest.approx(10 / 18)
+    assert [each["sentences"] for each in metrics["bleu_by_length"]] == [3, 1]
+    known = {
+        "sentences": 5,
+        "aer_sentences": 5,
+        "split": "test",
+        "step": 70,
+        "beam_size": 3,
+        "length_penalty": 0.5,
+        "checkpoint": "runs/a/checkpoints/best",
+        "bleu_tokenize": "13a",
+        "lowercase": False,
+        "device": "cpu",
+        "note": "mine",
+    }
+    assert {name: metrics[name] for name in known} == known
+    assert set(metrics["signature"]) == {"bleu", "bleu_ci95", "chrf", "ter"}
+    assert metrics["bleu_ci95"][0] <= metrics["bleu"] <= metrics["bleu_ci95"][1]
+    assert metrics["seconds"] >= 0
+
+
+def test_scoring_options_reach_every_score(tmp_path: Path) -> None:
+    metrics = evaluate(tmp_path / "test", bleu_tokenize="char", lowercase=True)
+    assert all("case:lc" in metrics["signature"][name] for name in ("bleu", "chrf", "ter"))
+    assert "tok:char" in metrics["signature"]["bleu"]
+    assert (metrics["bleu_tokenize"], metrics["lowercase"]) == ("char", True)
+
+
+def test_without_gold_there_is_no_error_rate(tmp_path: Path) -> None:
+    metrics = evaluate(tmp_path / "test", gold=None)
+    assert (metrics["aer"], metrics["aer_sentences"]) == (None, 0)
+    assert "no gold alignments" in (tmp_path / "test" / "report.html").read_text()
+
+
+def test_error_rate_is_that_of_the_references_whatever_was_translated(tmp_path: Path) -> None:
+    right, wrong = evaluate(tmp_path / "a"), evaluate(tmp_path / "b", Capitals(" X"))
+    assert wrong["bleu"] < right["bleu"]
+    assert wrong["aer"] == right["aer"]
+
+
+def test_gold_speaks_of_words_between_spaces(tmp_path: Path) -> None:
+    class Splitting(Capitals):
+        def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+            first, *rest = super().align(sources, targets)
+            return [Alignment(["a", "b", "!"], first.target_words, np.ones((2, 3)) / 3), *rest]
+
+    assert evaluate(tmp_path / "test", Splitting())["aer_sentences"] == 4
+
+
+def test_an_older_evaluation_is_replaced(tmp_path: Path) -> None:
+    folder = tmp_path / "test"
+    evaluate(folder, Capitals(" X"), num_heatmaps=4)
+    (folder / "notes.txt").write_text("mine")
+    evaluate(folder, num_heatmaps=1)
+    assert (folder / "hypotheses.txt").read_text().startswith("A B\n")
+    assert len(list((folder / "heatmaps").iterdir())) == 1
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_a_line_break_in_a_translation_stays_in_its_line(tmp_path: Path) -> None:
+    evaluate(tmp_path / "test", Capitals("\nX\r\u2028Y"))
+    lines = (tmp_path / "test" / "hypotheses.txt").read_bytes().decode().split("\n")
+    assert len(lines) == len(SOURCES) + 1
+    assert lines[0] == "A B X \u2028Y"
+
+
+def test_a_model_that_says_nothing_has_finite_metrics(tmp_path: Path) -> None:
+    class Silent(Capitals):
+        def _translate(self, sentence: str) -> Translation:
+            nothing = np.zeros((0, len(sentence.split())))
+            return Translation(
+                sentence.split(), [], nothing, source=sentence, text="", score=0.0, log_prob=0.0, pieces=[]
+            )
+
+    metrics = evaluate(tmp_path / "test", Silent())
+    assert (metrics["bleu"], metrics["attention_entropy"], metrics["repetition_rate"]) == (0, None, None)
+    assert "NaN" not in (tmp_path / "test" / "metrics.json").read_text()
+    assert finite({"a": [float("nan"), 1.0], "b": (float("inf"),)}) == {"a": [None, 1.0], "b": [None]}
+
+
+def test_baseline_of_the_same_corpus_is_read_not_translated(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    evaluate(other / "evaluation" / "test", Capitals(" X"))
+    baseline = stored_baseline(other, "test", corpus())
+    assert baseline is not None
+    assert baseline.hypotheses[0] == "A B X"
+    metrics = evaluate(tmp_path / "test", baseline=baseline)
+    compared = metrics["baseline"]
+    assert (compared["run"], compared["beam_size"], compared["step"]) == (str(other), 3, 70)
+    assert compared["bleu"]["difference"] == pytest.approx(metrics["bleu"] - compared["bleu"]["baseline"])
+    assert compared["bleu"]["difference"] > 0
+    assert "Compared with" in (tmp_path / "test" / "report.html").read_text()
+    assert "difference" in printed(metrics)
+
+
+def test_baseline_of_another_corpus_is_not_taken(tmp_path: Path) -> None:
+    evaluate(tmp_path / "evaluation" / "test")
+    changed = datasets.Dataset.from_dict({"source": SOURCES, "target": [*REFERENCES[:-1], "Z"]})
+    assert stored_baseline(tmp_path, "test", changed) is None
+    assert stored_baseline(tmp_path, "validation", corpus()) is None
+    (tmp_path / "evaluation" / "test" / "metrics.json").write_text("{")
+    assert stored_baseline(tmp_path, "test", corpus()) is None
+    assert translated_baseline(tmp_path, Capitals(" Y"), changed).hypotheses[0] == "A B Y"
+
+
+def test_heatmaps_spread_over_lengths_that_can_be_read() -> None:
+    translations = Capitals().translate(["w " * n for n in (70, 3, 0, 60, 1, 2, 30, 61)])
+    assert pick(translations, 3) == [4, 1, 3]
+    assert pick(translations, 100) == [4, 5, 1, 6, 3]
+    assert pick(translations, 0) == pick(translations[:1], 5) == []
+
+
+def printed(metrics: dict[str, Any]) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    print_table(metrics, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_table_has_scores_and_settings(tmp_path: Path) -> None:
+    metrics = evaluate(tmp_path / "test")
+    text = printed(metrics)
+    assert f"{metrics['bleu']:.2f}" in text
+    assert metrics["signature"]["bleu"] in text
+    assert "beam 3 · length penalty 0.5 · checkpoint runs/a/checkpoints/best, step 70" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [("0-0 1:1", "gold alignment of test line 2: '1:1' is not"), ("4-0", "line 2: link 4-0 points outside the pair")],
+)
+def test_wrong_gold_is_found_before_translating(tmp_path: Path, line: str, message: str) -> None:
+    translator = Capitals()
+    with pytest.raises(UserError, match=message):
+        evaluate(tmp_path / "test", translator, gold=[GOLD[0], line, *GOLD[2:]])
+    assert translator.translated == 0
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot write the evaluation to .*: Not a directory"):
+        evaluate(tmp_path / "file" / "test")
+
+
+def test_an_empty_corpus(tmp_path: Path) -> None:
+    empty = datasets.Dataset.from_dict({"source": [], "target": []})
+    with pytest.raises(UserError, match="nothing to score"):
+        evaluate_split(Capitals(), empty, tmp_path, split="test")

@@ -1,0 +1,142 @@
+import math
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt.errors import UserError
+from nmt.evaluation.metrics import (
+    bleu_by_length,
+    corpus_scores,
+    paired_bootstrap,
+    quick_scores,
+    repetition_rate,
+    sentence_chrf,
+)
+
+WORDS = st.lists(st.sampled_from(["a", "b", "c"]), max_size=12)
+REFERENCES = [f"the {color} cat number {n} sleeps on the mat ." for n in range(20) for color in ("red", "blue")]
+GOOD = [line.replace("sleeps", "sleep") if n % 5 == 0 else line for n, line in enumerate(REFERENCES)]
+BAD = [" ".join(line.split()[::-1]) if n % 2 else line for n, line in enumerate(REFERENCES)]
+
+
+def plain_bleu(hypotheses: list[str], references: list[str]) -> float:
+    """Papineni et al. (2002) on words, for corpora in which every n-gram order matches at least once."""
+    log_precision = 0.0
+    for n in range(1, 5):
+        matches = total = 0
+        for hypothesis, reference in zip(hypotheses, references, strict=True):
+            grams, wanted = (
+                Counter(tuple(line.split()[k : k + n]) for k in range(len(line.split()) - n + 1))
+                for line in (hypothesis, reference)
+            )
+            matches += sum(min(count, wanted[gram]) for gram, count in grams.items())
+            total += sum(grams.values())
+        log_precision += math.log(matches / total) / 4
+    lengths = [sum(len(line.split()) for line in side) for side in (hypotheses, references)]
+    return 100 * math.exp(min(0.0, 1 - lengths[1] / lengths[0]) + log_precision)
+
+
+def test_bleu_is_that_of_the_paper() -> None:
+    shorter = [line.replace(" the mat", "") for line in GOOD]
+    for hypotheses in (GOOD, BAD, shorter):
+        assert corpus_scores(hypotheses, REFERENCES).bleu == pytest.approx(plain_bleu(hypotheses, REFERENCES))
+
+
+def test_perfect_translations_have_perfect_scores() -> None:
+    scores = corpus_scores(REFERENCES, REFERENCES)
+    assert scores.bleu == pytest.approx(100)
+    assert scores.chrf == pytest.approx(100)
+    assert scores.ter == 0
+    assert scores.bleu_ci95 == pytest.approx((100, 100))
+
+
+def test_ter_counts_edits_against_reference_words() -> None:
+    assert corpus_scores(["a b x d"], ["a b c d e"]).ter == pytest.approx(100 * 2 / 5)
+
+
+def test_signatures_name_the_settings() -> None:
+    cased = corpus_scores(GOOD, REFERENCES).signatures
+    uncased = corpus_scores(GOOD, REFERENCES, tokenize="none", lowercase=True).signatures
+    assert "tok:13a" in cased["bleu"]
+    assert "bs:" not in cased["bleu"]
+    assert "bs:1000" in cased["bleu_ci95"]
+    assert "tok:none" in uncased["bleu"]
+    for metric in ("bleu", "chrf", "ter"):
+        assert "case:mixed" in cased[metric]
+        assert "case:lc" in uncased[metric]
+        assert "version:" in cased[metric]
+
+
+def test_lowercase_ignores_case_everywhere() -> None:
+    upper = [line.upper() for line in REFERENCES]
+    scores = corpus_scores(upper, REFERENCES, lowercase=True)
+    assert scores.bleu == pytest.approx(100)
+    assert scores.ter == 0
+    assert corpus_scores(upper, REFERENCES).ter > 50
+
+
+def test_confidence_interval_holds_the_score_and_is_reproducible() -> None:
+    first, again = corpus_scores(BAD, REFERENCES), corpus_scores(BAD, REFERENCES)
+    low, high = first.bleu_ci95
+    assert first == again
+    assert low < first.bleu < high
+
+
+def test_quick_scores_are_the_same() -> None:
+    full = corpus_scores(GOOD, REFERENCES)
+    assert quick_scores(GOOD, REFERENCES) == {"bleu": full.bleu, "chrf": full.chrf}
+
+
+def test_sentence_chrf_is_by_sentence() -> None:
+    assert sentence_chrf(["abc", "xyz"], ["abc", "abc"]) == [pytest.approx(100), 0]
+
+
+def test_buckets_end_at_multiples_of_ten() -> None:
+    sources = ["w " * 10, "w " * 11, "w " * 20, "w", "", "w " * 35]
+    right, wrong = "one two three four five", "six seven eight nine ten"
+    hypotheses = [right, wrong, wrong, right, wrong, right]
+    buckets = bleu_by_length(sources, hypotheses, [right] * 6)
+    ranges = [(each["min_words"], each["max_words"], each["sentences"]) for each in buckets]
+    assert ranges == [(1, 10, 2), (11, 20, 2), (31, 40, 1)]
+    assert [each["bleu"] for each in buckets] == pytest.approx([100, 0, 100])
+
+
+@pytest.mark.parametrize(
+    ("sentence", "rate"),
+    [("a b a b c", 2 / 5), ("the the the", 2 / 3), ("a b c a", 0), ("a b c d a b c d", 1 / 2), ("a b c d e " * 2, 0)],
+)
+def test_repetition_rate_of_examples(sentence: str, rate: float) -> None:
+    assert repetition_rate([sentence]) == pytest.approx(rate)
+
+
+@given(WORDS)
+@settings(max_examples=200, deadline=None)
+def test_repetition_rate_is_its_definition(words: list[str]) -> None:
+    def copied(i: int) -> bool:
+        starts = [(n, j) for n in range(1, 5) for j in range(i - n + 1, i + 1) if n <= j <= len(words) - n]
+        return any(all(words[j + k] == words[j + k - n] for k in range(n)) for n, j in starts)
+
+    rate = repetition_rate([" ".join(words)])
+    assert rate == (pytest.approx(sum(map(copied, range(len(words)))) / len(words)) if words else None)
+
+
+def test_paired_bootstrap_knows_better_from_equal() -> None:
+    better = paired_bootstrap(GOOD, BAD, REFERENCES)["bleu"]
+    worse = paired_bootstrap(BAD, GOOD, REFERENCES)["bleu"]
+    equal = paired_bootstrap(GOOD, GOOD, REFERENCES)["chrf"]
+    assert better["difference"] == pytest.approx(plain_bleu(GOOD, REFERENCES) - plain_bleu(BAD, REFERENCES))
+    assert worse["difference"] == -better["difference"]
+    assert better["p_value"] < 0.01
+    assert (equal["difference"], equal["p_value"]) == (0, 1)
+    assert "bs:1000" in better["signature"]
+
+
+def test_wrong_input_says_what_is_wrong() -> None:
+    with pytest.raises(UserError, match="2 translations cannot be scored against 1 references"):
+        corpus_scores(["a", "b"], ["a"])
+    with pytest.raises(UserError, match="nothing to score"):
+        quick_scores([], [])
+    with pytest.raises(UserError, match="bleu_tokenize=ja-mecab is not available here"):
+        corpus_scores(["a"], ["a"], tokenize="ja-mecab")

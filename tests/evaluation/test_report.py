@@ -1,0 +1,136 @@
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from nmt.evaluation.report import Drawing, Sentence, mark_differences, number, render_report, summary
+
+VOID = {"meta", "input", "br"}
+ROWS = [
+    Sentence(1, "a <b>bold</b> cat", '</script><script>alert("x")</script>', "un chat & co", 12.3456),
+    Sentence(2, "dogs", "des chiens", "des chiens", 100.0),
+]
+
+
+class Reader(HTMLParser):
+    """Checks that tags are balanced and keeps the text of cells and what is asked of other places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.cells: list[str] = []
+        self.links: list[str] = []
+        self.scripts = 0
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.links += [str(value) for name, value in attributes if name in ("src", "href")]
+        self.scripts += tag == "script"
+        if tag == "td":
+            self.cells.append("")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_data(self, data: str) -> None:
+        if "td" in self.open:
+            self.cells[-1] += data
+
+
+def metrics(**changes: Any) -> dict[str, Any]:
+    known: dict[str, Any] = {
+        "bleu": 37.123,
+        "chrf": 64.9,
+        "ter": 35.0,
+        "signature": {"bleu": "tok:13a|version:2"},
+        "bleu_ci95": [36.0, 38.25],
+        "aer": None,
+        "attention_entropy": 0.71,
+        "repetition_rate": 0.0123,
+        "bleu_by_length": [{"min_words": 1, "max_words": 10, "sentences": 7, "bleu": 41.5}],
+        "sentences": 2,
+        "sentences_per_second": 20.0,
+        "baseline": None,
+        "split": "test",
+        "beam_size": 5,
+        "length_penalty": 1.0,
+        "checkpoint": "runs/<a>/best",
+        "step": 1200,
+        "lowercase": False,
+    }
+    return {**known, **changes}
+
+
+def read(**changes: Any) -> Reader:
+    reader = Reader()
+    reader.feed(render_report(metrics(**changes), ROWS, [Drawing(ROWS[0], "<svg></svg>")], title="A & B"))
+    assert reader.open == []
+    return reader
+
+
+def test_page_is_whole_and_text_is_only_text() -> None:
+    reader = read()
+    assert reader.scripts == 1
+    assert reader.cells[:10] == [field if isinstance(field, str) else f"{field:.4g}" for field in (
+        *(1, ROWS[0].source, ROWS[0].hypothesis, ROWS[0].reference, "12.3"),
+        *(2, "dogs", "des chiens", "des chiens", "100.0"),
+    )]  # fmt: skip
+
+
+def test_page_needs_nothing_beside_it() -> None:
+    page = render_report(metrics(), ROWS, [], title="t")
+    assert read().links == []
+    assert not re.search(r"https?:|@import|url\(", page)
+
+
+def test_no_number_without_its_settings() -> None:
+    cells = read().cells
+    settings = dict(zip(cells[10::2], cells[11::2], strict=True))
+    assert settings["beam_size"] == "5"
+    assert settings["lowercase"] == "false"
+    assert settings["checkpoint"] == "runs/<a>/best"
+    assert settings["signature of bleu"] == "tok:13a|version:2"
+    assert "beam 5 · length penalty 1.0 · checkpoint runs/<a>/best, step 1200" in summary(metrics())
+
+
+def test_comparison_shows_sign_and_p_value() -> None:
+    test = {"baseline": 30.0, "difference": -1.5, "p_value": 0.0123}
+    cells = read(baseline={"run": "other", "bleu": test, "chrf": test}).cells
+    assert cells[4:8] == ["BLEU", "30.0", "-1.50", "0.0123"]
+
+
+def test_rows_sort_by_value() -> None:
+    page = render_report(metrics(), ROWS, [], title="t")
+    assert 'data-value="12.3456"' in page
+    assert "localeCompare" in page
+
+
+def test_empty_parts_are_left_out() -> None:
+    page = render_report(metrics(bleu_by_length=[], aer=0.125), ROWS, [], title="t")
+    assert "Attention</h2>" not in page
+    assert "Compared with" not in page
+    assert "0.125" in page
+
+
+@pytest.mark.parametrize(
+    ("hypothesis", "reference", "marked"),
+    [
+        ("a b c", "a b c", "a b c"),
+        ("a x c", "a b c", "a <mark>x</mark> c"),
+        ("c a", "a c", "c <mark>a</mark>"),
+        ("<i>", "", "<mark>&lt;i&gt;</mark>"),
+        ("", "a", ""),
+    ],
+)
+def test_differences_are_marked(hypothesis: str, reference: str, marked: str) -> None:
+    assert mark_differences(hypothesis, reference) == marked
+
+
+def test_number() -> None:
+    assert number(None) == "–"
+    assert number(1.26) == "1.3"

@@ -1,0 +1,61 @@
+"""Small models for every decoder, cell and score."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from nmt.attention.scores import SCORES
+from nmt.config import AttentionConfig, ModelConfig
+from nmt.data.batch import Batch, collate
+from nmt.models.build import build_model
+from nmt.models.seq2seq import Seq2Seq
+
+VOCAB = 11
+
+
+class FakeTokenizers:
+    """Only the sizes matter to a model."""
+
+    def __init__(self, source: int = VOCAB, target: int = VOCAB, joint: bool = True):
+        self.source, self.target, self.joint = range(source), range(target), joint
+
+
+def small_model(**changes) -> Seq2Seq:
+    torch.manual_seed(3)
+    settings = {"embedding_size": 6, "hidden_size": 8, "dropout": 0.0, **changes}
+    model = build_model(ModelConfig(**settings), FakeTokenizers()).double()
+    for parameter in model.parameters():  # initial biases are zero, which would hide mistakes
+        torch.nn.init.normal_(parameter, std=0.4)
+    return model
+
+
+def random_batch(lengths: list[tuple[int, int]], seed: int = 0) -> Batch:
+    generator = np.random.default_rng(seed)
+    sources = [generator.integers(4, VOCAB, source) for source, _ in lengths]
+    targets = [generator.integers(4, VOCAB, target) for _, target in lengths]
+    return collate(sources, targets, np.arange(len(lengths)))
+
+
+def variants() -> list[dict]:
+    """Every decoder x cell x score, and each further option once."""
+    names = itertools.product(("bahdanau", "luong", "conditional"), ("gru", "lstm"), SCORES)
+    every = [{"decoder": d, "cell": c, "attention": AttentionConfig(score=s)} for d, c, s in names]
+    return [
+        *every,
+        {"decoder": "luong", "input_feeding": False},
+        {"decoder": "bahdanau", "readout": "linear"},
+        {"decoder": "conditional", "tied_embeddings": "target"},
+        {"decoder": "luong", "tied_embeddings": "all"},
+        *({"decoder": d, "cell": c, "num_layers": 2} for d in ("bahdanau", "luong", "conditional") for c in ("gru", "lstm")),
+    ]
+
+
+def name_of(variant: dict) -> str:
+    return "-".join(str(v.score if isinstance(v, AttentionConfig) else v) for v in variant.values())
+
+
+@pytest.fixture(params=variants(), ids=name_of)
+def model(request) -> Seq2Seq:
+    return small_model(**request.param)

@@ -1,0 +1,137 @@
+"""The command line as a user meets it: exit status, and what is printed where."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = """
+from nmt.cli import hydra_main
+from nmt.config import TrainConfig
+from nmt.errors import UserError
+
+@hydra_main("train", TrainConfig)
+def main(config: TrainConfig) -> None:
+    match config.seed:
+        case 101: raise UserError("no such file: a.en; see data.train.source")
+        case 102: raise RuntimeError("a defect")
+        case 103: raise KeyboardInterrupt
+        case 104: print("text\\n" * 100_000)
+    print(config.run_dir, config.model.decoder, config.data.train.source)
+
+main()
+"""
+
+
+@pytest.fixture(scope="session")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cli") / "task.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def run(script: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(script), *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["model.hiden_size=3"], "unknown key 'model.hiden_size'; did you mean 'model.hidden_size'?"),
+        (["+model.hiden_size=3"], "unknown key 'model.hiden_size'; did you mean 'model.hidden_size'?"),
+        (["modl=luong"], "unknown key 'modl'; did you mean 'model'?"),
+        (["model=luongg"], "unknown model 'luongg': choose one of bahdanau, conditional, luong; did you mean 'luong'?"),
+        (["experiment=none"], "unknown experiment 'none': choose one of"),
+        (["model.cell=gruu"], "unknown model.cell 'gruu': choose one of gru, lstm; did you mean 'gru'?"),
+        (["model.hidden_size=big"], "model.hidden_size='big' has the wrong type: it must be int"),
+        (["trainer.max_minutes=soon"], "trainer.max_minutes='soon' has the wrong type: it must be float or null"),
+        (["seed=null"], "seed=null has the wrong type: it must be int"),
+        (["model.dropout=1.5"], "model.dropout=1.5 is out of range: it must be below 1"),
+        (["model.dropout"], "cannot read the override 'model.dropout': write key=value"),
+        (["seed=101"], "no such file: a.en; see data.train.source"),
+        (["-m", "seed=1,x"], "seed='x' has the wrong type: it must be int"),
+        (["--config-dir", "nowhere"], "nowhere' not found"),
+    ],
+)
+def test_the_users_errors(script: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
+    result = run(script, tmp_path, *arguments)
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_a_run_that_never_began_leaves_no_folder(script: Path, tmp_path: Path) -> None:
+    assert run(script, tmp_path, "run_dir=run", "model.dropout=2").returncode == 2
+    assert run(script, tmp_path, "run_dir=run", "seed=101").returncode == 2
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_configuration_folder_of_the_users_own(script: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine" / "model").mkdir(parents=True)
+    (tmp_path / "mine" / "model" / "good.yaml").write_text("decoder: luong\n")
+    (tmp_path / "mine" / "model" / "bad.yaml").write_text("decodr: luong\n")
+    good = run(script, tmp_path, "--config-dir", "mine", "model=good", "run_dir=run")
+    assert good.stdout == "run luong None\n"
+    bad = run(script, tmp_path, "--config-dir", "mine", "model=bad")
+    assert bad.stderr == "error: in model/bad.yaml: unknown key 'model.decodr'; did you mean 'model.decoder'?\n"
+
+
+def test_a_defect_keeps_its_traceback(script: Path, tmp_path: Path) -> None:
+    result = run(script, tmp_path, "seed=102")
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr
+    assert "RuntimeError: a defect" in result.stderr
+
+
+def test_an_interruption(script: Path, tmp_path: Path) -> None:
+    result = run(script, tmp_path, "seed=103")
+    assert (result.returncode, result.stderr) == (130, "interrupted\n")
+
+
+def test_a_reader_that_goes_away(script: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(script), "seed=104"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "text\n"
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 141
+
+
+def test_the_run_folder(script: Path, tmp_path: Path) -> None:
+    dated = run(script, tmp_path).stdout.split()[0]
+    assert dated.startswith("outputs/")
+    assert (tmp_path / dated).is_dir()
+    outside = tmp_path / "work"
+    outside.mkdir()
+    assert run(script, outside, f"run_dir={tmp_path}/run").stdout.split()[0] == f"{tmp_path}/run"
+
+
+def test_a_sweep_has_a_folder_for_each_job(script: Path, tmp_path: Path) -> None:
+    result = run(script, tmp_path, "-m", "run_dir=sweep", "model=bahdanau,luong")
+    assert result.stdout.splitlines() == ["sweep/0 bahdanau None", "sweep/1 luong None"]
+    assert result.stderr == ""
+
+
+def test_help_and_cfg_run_nothing(script: Path, tmp_path: Path) -> None:
+    help_text = run(script, tmp_path, "--help")
+    assert help_text.returncode == 0
+    assert "model: bahdanau, conditional, luong" in help_text.stdout
+    job = run(script, tmp_path, "--cfg", "job", "model=luong", "data.train.source=[a,b]")
+    assert "decoder: luong" in job.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_line_starts_without_torch() -> None:
+    code = "import sys, nmt, nmt.cli; assert not {'torch', 'datasets', 'hydra', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
