@@ -183,7 +183,6 @@ class SearchConfig:
 
     beam_size: int = key(5, "hypotheses kept; 1 is greedy", at_least=1)
     length_penalty: float = key(1.0, "alpha of score = log p / length^alpha", at_least=0)
-    n_best: int = key(1, "hypotheses returned, at most `beam_size`", at_least=1)
     max_length_ratio: float = key(2.0, "longest translation = ratio x source subwords + offset", above=0)
     max_length_offset: int = key(20, "see `max_length_ratio`", at_least=1)
     batch_size: int = key(64, "sentences translated together", at_least=1)

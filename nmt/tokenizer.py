@@ -1,108 +1,292 @@
-"""The parallel corpus: wherever it comes from, an Arrow table of source, target and, where there is gold, alignment."""
+"""Subwords: sentencepiece models that are learned inside the run and saved in its checkpoints.
 
-import hashlib
-from collections.abc import Callable
+A unigram model (Kudo, 2018) or byte-pair encoding (Sennrich et al., 2016), by sentencepiece (Kudo & Richardson,
+2018). A character without a piece of its own is spelt in UTF-8 bytes, so nothing is ever unknown.
+"""
+
+import io
+import logging
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
-import datasets
-import pyarrow as pa
+import sentencepiece
 
-from nmt.config import DataConfig, SplitConfig
-from nmt.data import arrow, grammar, hub, text
-from nmt.errors import UserError, unknown
+from nmt.config import TokenizerConfig
+from nmt.errors import UserError
 
-SPLITS = ("train", "validation", "test", "test_long")
-USED_KEYS = {"grammar": (), "text": ("source", "target", "alignment"), "hub": ("name",)}
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
+WORD_MARK = "\u2581"
+
+# Results depend on the number of threads (the order of sums), so it is fixed and not that of the machine.
+LEARNING_THREADS = 4
+LEARNING_LINES = 2_000_000
+
+logger = logging.getLogger(__name__)
 
 
-def load_split(config: DataConfig, split: str) -> datasets.Dataset:
-    """Return a split as a memory-mapped table with the text columns source, target and, where there is gold, alignment.
-
-    Alignments are lines in Pharaoh format. Text files and the grammar's pairs are kept under `config.cache_dir`, named
-    by their content (the grammar's by what determines it); corpora of the hub stay in the cache of `datasets`.
+class Tokenizer:
+    """One sentencepiece model with pad, unk, bos and eos at 0, 1, 2 and 3; `len()` is the vocabulary's size.
 
     Args:
-        config: where the corpus comes from.
-        split: train, validation, test, or test_long (which only the grammar has).
+        model: a serialized sentencepiece model. Where its special pieces stand elsewhere, or are missing, it is
+            renumbered; segmentations do not change.
 
     Raises:
-        UserError: for a split that is not configured or does not exist, an empty corpus, keys that belong to another
-            kind of corpus, and everything that is wrong with the files (`nmt.data.text`) or the hub (`nmt.data.hub`).
+        UserError: when the bytes are not a sentencepiece model.
     """
-    if split not in SPLITS:
-        raise unknown("split", split, SPLITS)
-    _check_keys(config, split)
-    if split == "test_long" and config.kind != "grammar":
-        raise UserError(f"data={config.kind} has no split of long sentences: only data=grammar has test_long")
-    corpus = {"grammar": _grammar_split, "text": _text_split, "hub": hub.load}[config.kind](config, split)
-    if len(corpus) == 0:
-        raise UserError(f"the {split} split is empty: {_origin(config, split)}")
-    return corpus
 
+    def __init__(self, model: bytes) -> None:
+        processor = _processor(model)
+        ids = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())
+        if ids != (PAD, UNK, BOS, EOS):
+            model = _with_own_specials(model, ids)
+            processor = _processor(model)
+        self.model = model
+        self._processor = processor
 
-def has_split(config: DataConfig, split: str) -> bool:
-    """Whether a split is configured, so that `load_split` has something to load (or a mistake to report).
+    def __len__(self) -> int:
+        return int(self._processor.get_piece_size())
 
-    Raises:
-        UserError: when a corpus of the hub has to be asked and cannot be reached.
-    """
-    if config.kind == "grammar":
-        return split in SPLITS
-    if split == "test_long":
-        return False
-    if config.kind == "hub":
-        return hub.has(config, split)
-    files = _split_config(config, split)
-    return bool(files.source or files.target)
+    def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes]]:
+        return Tokenizer, (self.model,)
 
+    def encode(self, lines: Iterable[str]) -> list[list[int]]:
+        """Return the subword ids of each line, without bos and eos."""
+        ids: list[list[int]] = self._processor.encode(list(lines), out_type=int, num_threads=1)
+        return ids
 
-def _split_config(config: DataConfig, split: str) -> SplitConfig:
-    files: SplitConfig = getattr(config, split)
-    return files
+    def sample(self, lines: Iterable[str], alpha: float, seed: int) -> list[list[int]]:
+        """Segment each line at random: subword regularization, reproducible by seed.
 
+        Unigram: a segmentation x with P(x | line)^alpha / Z (Kudo, 2018). BPE: each merge is left out with
+        probability alpha (BPE-dropout, Provilkov et al., 2020). At alpha = 0 this is `encode`.
+        """
+        if alpha == 0:
+            return self.encode(lines)
+        sentencepiece.set_random_generator_seed(seed % 2**31)
+        ids: list[list[int]] = self._processor.encode(
+            list(lines), out_type=int, enable_sampling=True, alpha=alpha, nbest_size=-1, num_threads=1
+        )
+        return ids
 
-def _check_keys(config: DataConfig, split: str) -> None:
-    """A key of another kind of corpus is a forgotten `data=...`; ignoring it would train on the wrong text."""
-    if split == "test_long":
-        return
-    kind_of = {key: kind for kind, keys in USED_KEYS.items() for key in keys}
-    for key, kind in kind_of.items():
-        if getattr(_split_config(config, split), key) and kind != config.kind:
-            raise UserError(
-                f"data.{split}.{key} is set, but data={config.kind} does not use it: add data={kind}, or remove the key"
+    def decode(self, ids_of_sentences: Iterable[Iterable[int]]) -> list[str]:
+        """Return the text of each sentence: specials dropped, always one line (a newline becomes a space)."""
+        kept = [[int(i) for i in ids if i > EOS] for ids in ids_of_sentences]
+        texts: list[str] = self._processor.decode(kept, num_threads=1) if kept else []
+        return [text.replace("\n", " ") for text in texts]
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Return the pieces by name: words begin with U+2581, bytes look like `<0xE2>`."""
+        return [self._processor.id_to_piece(int(i)) for i in ids]
+
+    def words(self, ids: Iterable[int]) -> tuple[list[str], list[int]]:
+        """Merge subwords at the word mark.
+
+        Returns:
+            The words, bytes decoded, and for each piece the index of its word. A control piece (pad, bos, eos) is
+            a word of its own, under its own name.
+        """
+        words: list[bytes] = []
+        word_of_piece: list[int] = []
+        is_open = False  # may the next piece still join the last word?
+        for i in map(int, ids):
+            is_control = self._processor.is_control(i)
+            content, is_start = self._content(i)
+            # A mark that stands alone opens a word that the next piece fills, with or without a mark of its own.
+            if not is_open or is_control or (is_start and words[-1]):
+                words.append(b"")
+            words[-1] += content
+            word_of_piece.append(len(words) - 1)
+            is_open = not is_control
+        return [word.decode("utf-8", errors="replace") for word in words], word_of_piece
+
+    def _content(self, i: int) -> tuple[bytes, bool]:
+        """Return the bytes of a piece, and whether it carries the mark of a word's start."""
+        piece = self._processor.id_to_piece(i)
+        if self._processor.is_byte(i):
+            return bytes([int(piece[3:-1], 16)]), False
+        return piece.removeprefix(WORD_MARK).replace(WORD_MARK, " ").encode(), piece.startswith(WORD_MARK)
+
+    def save(self, path: str | Path) -> None:
+        """Write the sentencepiece model to a file."""
+        Path(path).write_bytes(self.model)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Tokenizer":
+        """Read a sentencepiece model from a file.
+
+        Raises:
+            UserError: when it cannot be read or is not a sentencepiece model.
+        """
+        try:
+            return cls(Path(path).expanduser().read_bytes())
+        except OSError as error:
+            raise UserError(f"cannot read the sentencepiece model {path}: {error.strerror}") from None
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+
+    @classmethod
+    def train(cls, lines: Iterable[str], config: TokenizerConfig, vocab_size: int) -> "Tokenizer":
+        """Learn a model of at most `vocab_size` pieces; the same lines always give the same model.
+
+        Where the text has too few subwords the vocabulary gets smaller, with a notice in the log.
+
+        Raises:
+            UserError: when there is no text, or more distinct characters than `vocab_size` has room for.
+        """
+        lines = [line for line in lines if line and not line.isspace()]
+        if not lines:
+            raise UserError("there is no text to learn subwords from: every line is empty")
+        tokenizer = cls(_learn(_thinned(lines), config, vocab_size))
+        if len(tokenizer) < vocab_size:
+            logger.warning(
+                "tokenizer.vocab_size lowered from %d to %d: the text has no more subwords", vocab_size, len(tokenizer)
             )
+        return tokenizer
 
 
-def _text_split(config: DataConfig, split: str) -> datasets.Dataset:
-    files = text.open_split(_split_config(config, split), split)
-    digest = hashlib.sha256()
-    for column, parts in files.items():
-        for file in parts:
-            digest.update(f"{column} {file.path.suffix} {len(file.content)} ".encode())
-            digest.update(file.content)
-    return _stored(config, digest.hexdigest(), lambda: pa.table(text.read_split(files)))
+class Tokenizers:
+    """The tokenizers of the two sides; one and the same object when the vocabulary is joint."""
+
+    def __init__(self, source: Tokenizer, target: Tokenizer) -> None:
+        self.source = source
+        self.target = target
+
+    @property
+    def joint(self) -> bool:
+        """Whether both sides share one vocabulary."""
+        return self.source is self.target
+
+    def save(self, folder: str | Path) -> None:
+        """Write `joint.model`, or `source.model` and `target.model`, into an existing folder."""
+        if self.joint:
+            self.source.save(Path(folder) / "joint.model")
+        else:
+            self.source.save(Path(folder) / "source.model")
+            self.target.save(Path(folder) / "target.model")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Tokenizers":
+        """Read what `save` wrote.
+
+        Raises:
+            UserError: when the folder does not hold it.
+        """
+        joint, source, target = (Path(folder) / f"{name}.model" for name in ("joint", "source", "target"))
+        if joint.is_file():
+            tokenizer = Tokenizer.load(joint)
+            return cls(tokenizer, tokenizer)
+        if not (source.is_file() and target.is_file()):
+            raise UserError(f"no tokenizer in {folder}: it needs joint.model, or source.model and target.model")
+        return cls(Tokenizer.load(source), Tokenizer.load(target))
 
 
-def _grammar_split(config: DataConfig, split: str) -> datasets.Dataset:
-    # Named by what the pairs follow from, settings and program, because to generate them takes seconds.
-    digest = hashlib.sha256(f"{config.grammar} {split}".encode())
-    for program in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(program.read_bytes())
+def build_tokenizers(sources: Iterable[str], targets: Iterable[str], config: TokenizerConfig) -> Tokenizers:
+    """Learn the subwords of both sides, or load the models that the configuration names.
 
-    def build() -> pa.Table:
-        pairs = grammar.generate(config.grammar, split)
-        return pa.table({name: [getattr(pair, name) for pair in pairs] for name in text.COLUMNS})
+    Raises:
+        UserError: when a joint vocabulary is asked for and two different models are given, and see `Tokenizer`.
+    """
+    if not config.joint:
+        return Tokenizers(
+            Tokenizer.load(config.source_model) if config.source_model else _trained(sources, config, "source"),
+            Tokenizer.load(config.target_model) if config.target_model else _trained(targets, config, "target"),
+        )
+    given = {path for path in (config.source_model, config.target_model) if path}
+    if len(given) > 1:
+        raise UserError(
+            f"tokenizer.joint=true takes one model, but tokenizer.source_model={config.source_model} and "
+            f"tokenizer.target_model={config.target_model} differ: give one of them, or set tokenizer.joint=false"
+        )
+    tokenizer = Tokenizer.load(given.pop()) if given else _trained([*sources, *targets], config, "joint")
+    return Tokenizers(tokenizer, tokenizer)
 
-    return _stored(config, digest.hexdigest(), build)
+
+def _trained(lines: Iterable[str], config: TokenizerConfig, side: str) -> Tokenizer:
+    tokenizer = Tokenizer.train(lines, config, config.vocab_size)
+    logger.info("learned %d %s subwords (%s)", len(tokenizer), side, config.kind)
+    return tokenizer
 
 
-def _stored(config: DataConfig, digest: str, build: Callable[[], pa.Table]) -> datasets.Dataset:
-    path = Path(config.cache_dir) / f"corpus-{digest[:24]}.arrow"
-    return datasets.Dataset.from_file(str(arrow.stored_table(path, lambda _: build())))
+def _thinned(lines: list[str]) -> list[str]:
+    """Every n-th line of a corpus that is larger than sentencepiece can well learn from."""
+    stride = -(-len(lines) // LEARNING_LINES)
+    if stride > 1:
+        logger.info("subwords are learned from one line in %d", stride)
+    return lines[::stride]
 
 
-def _origin(config: DataConfig, split: str) -> str:
-    if config.kind != "text":
-        return f"look at data.{config.kind}"
-    files = _split_config(config, split)
-    return f"{files.source} and {files.target} hold no lines"
+def _learn(lines: Sequence[str], config: TokenizerConfig, vocab_size: int) -> bytes:
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            model_type=config.kind,
+            vocab_size=vocab_size,
+            hard_vocab_limit=False,
+            character_coverage=config.character_coverage,
+            normalization_rule_name=config.normalization,
+            byte_fallback=True,
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=BOS,
+            eos_id=EOS,
+            max_sentence_length=2**30,  # longer lines would be left out without a word
+            num_threads=LEARNING_THREADS,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise _learning_error(error, vocab_size) from None
+    return model.getvalue()
+
+
+def _learning_error(error: RuntimeError, vocab_size: int) -> Exception:
+    needed = re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error))
+    if needed:
+        return UserError(
+            f"tokenizer.vocab_size={vocab_size} is too small: the characters of this text, with specials and bytes, "
+            f"take {needed[1]}; raise it above that, or lower tokenizer.character_coverage (the rest become bytes)"
+        )
+    return UserError(f"sentencepiece cannot learn subwords from this text: {' '.join(str(error).split())}")
+
+
+def _processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
+    try:
+        if model:  # sentencepiece takes empty bytes for "no model given"
+            return sentencepiece.SentencePieceProcessor(model_proto=model)
+    except RuntimeError:
+        pass
+    raise UserError("not a sentencepiece model")
+
+
+def _with_own_specials(model: bytes, ids: tuple[int, int, int, int]) -> bytes:
+    """Return the model with pad, unk, bos and eos at 0 to 3: those it has are moved, missing ones are added.
+
+    Safe because neither algorithm looks at ids: a unigram piece is weighed, and a merge ranked, by its score.
+    """
+    # Imported here because it needs protobuf, which nothing else of ours does.
+    from sentencepiece import sentencepiece_model_pb2
+
+    message: Any = sentencepiece_model_pb2
+    proto = message.ModelProto.FromString(model)
+    kinds = message.ModelProto.SentencePiece
+    found = [proto.pieces[i] if i >= 0 else kinds(piece=name) for i, name in zip(ids, SPECIALS, strict=True)]
+    names = {piece.piece for piece in found}
+    pieces = found + [piece for piece in proto.pieces if piece.piece not in names]
+    for piece, kind in zip(found, (kinds.CONTROL, kinds.UNKNOWN, kinds.CONTROL, kinds.CONTROL), strict=True):
+        piece.type = kind
+    renumbered = message.ModelProto(
+        pieces=pieces, trainer_spec=proto.trainer_spec, normalizer_spec=proto.normalizer_spec
+    )
+    if proto.HasField("denormalizer_spec"):
+        renumbered.denormalizer_spec.CopyFrom(proto.denormalizer_spec)
+    spec = renumbered.trainer_spec
+    spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = PAD, UNK, BOS, EOS
+    spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece = (piece.piece for piece in found)
+    spec.vocab_size = len(pieces)
+    serialized: bytes = renumbered.SerializeToString()
+    return serialized

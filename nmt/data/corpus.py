@@ -1,191 +1,108 @@
-r"""Parallel text files: one sentence a line, the sides in step; plain or gzipped, one file or a list.
+"""The parallel corpus: wherever it comes from, an Arrow table of source, target and, where there is gold, alignment."""
 
-A line ends at "\n" and nowhere else (a "\r" before it belongs to it): splitting at U+2028 or a form feed as well,
-as `str.splitlines` does, would bring the sides out of step. A newline at the end of a file begins no further line.
-"""
-
-import gzip
-import re
-import zlib
-from dataclasses import dataclass
-from functools import cached_property
+import hashlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+import datasets
+import pyarrow as pa
 
-from nmt.config import SplitConfig
-from nmt.errors import UserError
+from nmt.config import DataConfig, SplitConfig
+from nmt.data import arrow, grammar, hub, text
+from nmt.errors import UserError, unknown
 
-COLUMNS = ("source", "target", "alignment")
-LINK = re.compile(r"([0-9]+)[-?]([0-9]+)")
-
-# How much better, in nats of length ratio, the lines must fit with a gap before a place is named as the gap.
-GAP_EVIDENCE = 1.5
+SPLITS = ("train", "validation", "test", "test_long")
+USED_KEYS = {"grammar": (), "text": ("source", "target", "alignment"), "hub": ("name",)}
 
 
-@dataclass(frozen=True)
-class TextFile:
-    """A file of sentences, read whole (so that a pipe will do) but decoded only when its lines are asked for."""
+def load_split(config: DataConfig, split: str) -> datasets.Dataset:
+    """Return a split as a memory-mapped table with the text columns source, target and, where there is gold, alignment.
 
-    path: Path
-    content: bytes
+    Alignments are lines in Pharaoh format. Text files and the grammar's pairs are kept under `config.cache_dir`, named
+    by their content (the grammar's by what determines it); corpora of the hub stay in the cache of `datasets`.
 
-    @cached_property
-    def lines(self) -> list[str]:
-        """The lines, without their ends.
-
-        Raises:
-            UserError: when the bytes are not UTF-8 (with line and byte), or not the gzip that its name claims.
-        """
-        content = self._decompressed()
-        try:
-            text = content.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise _not_utf8(self.path, content, error.start) from None
-        lines = text.removeprefix("\ufeff").split("\n")
-        if not lines[-1]:
-            lines.pop()
-        return [line.removesuffix("\r") for line in lines]
-
-    def _decompressed(self) -> bytes:
-        if self.path.suffix != ".gz" and not self.content.startswith(b"\x1f\x8b"):
-            return self.content
-        try:
-            return gzip.decompress(self.content)
-        except (OSError, EOFError, zlib.error) as error:
-            raise UserError(
-                f"{self.path} is not a readable gzip file ({error}): write it again, or drop the .gz of a plain file"
-            ) from None
-
-
-def open_split(config: SplitConfig, split: str) -> dict[str, list[TextFile]]:
-    """Read the files of a split, by column: source, target and, where given, alignment.
+    Args:
+        config: where the corpus comes from.
+        split: train, validation, test, or test_long (which only the grammar has).
 
     Raises:
-        UserError: for a missing key, a missing file, a folder, or columns with different numbers of files.
+        UserError: for a split that is not configured or does not exist, an empty corpus, keys that belong to another
+            kind of corpus, and everything that is wrong with the files (`nmt.data.text`) or the hub (`nmt.data.hub`).
     """
-    if not (config.source and config.target):
-        missing = [f"data.{split}.{side}" for side in ("source", "target") if not getattr(config, side)]
-        raise UserError(
-            f"data=text has no files for the {split} split: set {' and '.join(f'{key}=FILE' for key in missing)}"
-        )
-    files = {
-        column: _open(getattr(config, column), f"data.{split}.{column}")
-        for column in COLUMNS
-        if getattr(config, column)
-    }
-    for column, others in files.items():
-        if len(others) != len(files["source"]):
-            raise UserError(
-                f"data.{split}.source names {len(files['source'])} files but data.{split}.{column} {len(others)}: "
-                "list the same number, in the same order"
-            )
+    if split not in SPLITS:
+        raise unknown("split", split, SPLITS)
+    _check_keys(config, split)
+    if split == "test_long" and config.kind != "grammar":
+        raise UserError(f"data={config.kind} has no split of long sentences: only data=grammar has test_long")
+    corpus = {"grammar": _grammar_split, "text": _text_split, "hub": hub.load}[config.kind](config, split)
+    if len(corpus) == 0:
+        raise UserError(f"the {split} split is empty: {_origin(config, split)}")
+    return corpus
+
+
+def has_split(config: DataConfig, split: str) -> bool:
+    """Whether a split is configured, so that `load_split` has something to load (or a mistake to report).
+
+    Raises:
+        UserError: when a corpus of the hub has to be asked and cannot be reached.
+    """
+    if config.kind == "grammar":
+        return split in SPLITS
+    if split == "test_long":
+        return False
+    if config.kind == "hub":
+        return hub.has(config, split)
+    files = _split_config(config, split)
+    return bool(files.source or files.target)
+
+
+def _split_config(config: DataConfig, split: str) -> SplitConfig:
+    files: SplitConfig = getattr(config, split)
     return files
 
 
-def read_split(files: dict[str, list[TextFile]]) -> dict[str, list[str]]:
-    """Return the lines of each column, joined over its files and in step.
-
-    Raises:
-        UserError: for sides of different line counts (both counts, and the first place where they can be told apart), a
-            malformed alignment or one that points outside its sentences, and see `TextFile.lines`.
-    """
-    for source, target in zip(files["source"], files["target"], strict=True):
-        if len(source.lines) != len(target.lines):
-            raise _out_of_step(source, target)
-    for source, target, alignment in zip(files["source"], files["target"], files.get("alignment", ()), strict=False):
-        _check_alignment(source, target, alignment)
-    return {column: [line for file in parts for line in file.lines] for column, parts in files.items()}
+def _check_keys(config: DataConfig, split: str) -> None:
+    """A key of another kind of corpus is a forgotten `data=...`; ignoring it would train on the wrong text."""
+    if split == "test_long":
+        return
+    kind_of = {key: kind for kind, keys in USED_KEYS.items() for key in keys}
+    for key, kind in kind_of.items():
+        if getattr(_split_config(config, split), key) and kind != config.kind:
+            raise UserError(
+                f"data.{split}.{key} is set, but data={config.kind} does not use it: add data={kind}, or remove the key"
+            )
 
 
-def _open(value: Any, key: str) -> list[TextFile]:
-    names = [value] if isinstance(value, str | Path) else value
-    if not (isinstance(names, list | tuple) and all(isinstance(name, str | Path) for name in names)):
-        raise UserError(f"{key}={value!r} must be a file or a list of files")
-    return [_read(Path(name).expanduser(), key) for name in names]
+def _text_split(config: DataConfig, split: str) -> datasets.Dataset:
+    files = text.open_split(_split_config(config, split), split)
+    digest = hashlib.sha256()
+    for column, parts in files.items():
+        for file in parts:
+            digest.update(f"{column} {file.path.suffix} {len(file.content)} ".encode())
+            digest.update(file.content)
+    return _stored(config, digest.hexdigest(), lambda: pa.table(text.read_split(files)))
 
 
-def _read(path: Path, key: str) -> TextFile:
-    try:
-        return TextFile(path, path.read_bytes())
-    except FileNotFoundError:
-        raise UserError(f"{key}: no such file: {path} (looked for in {Path.cwd()})") from None
-    except IsADirectoryError:
-        raise UserError(f"{key}: {path} is a folder: give a file of sentences, one a line") from None
-    except OSError as error:
-        raise UserError(f"{key}: cannot read {path}: {error.strerror}") from None
+def _grammar_split(config: DataConfig, split: str) -> datasets.Dataset:
+    # Named by what the pairs follow from, settings and program, because to generate them takes seconds.
+    digest = hashlib.sha256(f"{config.grammar} {split}".encode())
+    for program in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(program.read_bytes())
+
+    def build() -> pa.Table:
+        pairs = grammar.generate(config.grammar, split)
+        return pa.table({name: [getattr(pair, name) for pair in pairs] for name in text.COLUMNS})
+
+    return _stored(config, digest.hexdigest(), build)
 
 
-def _not_utf8(path: Path, content: bytes, start: int) -> UserError:
-    line = content.count(b"\n", 0, start) + 1
-    column = start - (content.rfind(b"\n", 0, start) + 1) + 1
-    return UserError(
-        f"{path} is not UTF-8: line {line}, byte {column} of the line (byte {start + 1} of the text) is "
-        f"0x{content[start]:02x}; convert it, e.g. with iconv -f LATIN1 -t UTF-8"
-    )
+def _stored(config: DataConfig, digest: str, build: Callable[[], pa.Table]) -> datasets.Dataset:
+    path = Path(config.cache_dir) / f"corpus-{digest[:24]}.arrow"
+    return datasets.Dataset.from_file(str(arrow.stored_table(path, lambda _: build())))
 
 
-def _out_of_step(source: TextFile, target: TextFile) -> UserError:
-    counts = f"{source.path} has {len(source.lines)} lines but {target.path} has {len(target.lines)}"
-    place = _first_difference(source.lines, target.lines)
-    if place < min(len(source.lines), len(target.lines)):
-        where = f"they seem to fall out of step at line {place + 1}"
-    else:
-        longer = max(source, target, key=lambda file: len(file.lines))
-        where = f"line {place + 1} of {longer.path} is the first without a counterpart"
-    return UserError(f"{counts}: {where}")
-
-
-def _first_difference(source: list[str], target: list[str]) -> int:
-    """Return the first line (from 0) where the sides can be told apart; the shorter one's length if nowhere before.
-
-    That is the first line that is empty on one side only, or the start of a gap: the k that minimizes the misfit of
-    lines [0, k) in step and lines [k, n) shifted by the difference in line counts, if it explains the lengths well
-    better than no gap does. Misfit of a pair: |log length ratio - its median|.
-    """
-    shorter, longer = sorted(([len(line.strip()) for line in side] for side in (source, target)), key=len)
-    count, shift = len(shorter), len(longer) - len(shorter)
-    short, long = np.log1p(np.array(shorter)), np.log1p(np.array(longer))
-    one_sided = np.flatnonzero((short == 0) != (long[:count] == 0))
-    place = int(one_sided[0]) if len(one_sided) else count
-    if count:
-        ratio = np.median(long[:count] - short)
-        in_step = _running_sum(np.abs(long[:count] - short - ratio))
-        shifted = _running_sum(np.abs(long[shift:] - short - ratio))
-        misfit = in_step + shifted[-1] - shifted
-        gap = int(np.argmin(misfit))
-        if misfit[gap] + GAP_EVIDENCE < misfit[-1]:
-            place = min(place, gap)
-    return place
-
-
-def _running_sum(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    return np.concatenate([[0.0], np.cumsum(values)])
-
-
-def _check_alignment(source: TextFile, target: TextFile, alignment: TextFile) -> None:
-    """Check that there is a line of links for every pair, well formed and within the pair's words."""
-    pairs = zip(source.lines, target.lines, strict=True)
-    for number, (line, (left, right)) in enumerate(zip(alignment.lines, pairs, strict=False), start=1):
-        sizes = len(left.split()), len(right.split())
-        for link in line.split():
-            _check_link(link, sizes, f"{alignment.path}, line {number}")
-    given, needed = len(alignment.lines), len(source.lines)
-    if given != needed:
-        raise UserError(
-            f"{alignment.path} has {given} lines but {source.path} has {needed}: "
-            f"line {min(given, needed) + 1} is the first without a counterpart"
-        )
-
-
-def _check_link(link: str, sizes: tuple[int, int], where: str) -> None:
-    match = LINK.fullmatch(link)
-    if not match:
-        raise UserError(f"{where}: {link!r} is no link: write SOURCE-TARGET or SOURCE?TARGET, counted from 0")
-    if int(match[1]) >= sizes[0] or int(match[2]) >= sizes[1]:
-        raise UserError(
-            f"{where}: link {link} lies outside its pair of {sizes[0]} and {sizes[1]} words: "
-            "words are counted from 0, and parted by spaces"
-        )
+def _origin(config: DataConfig, split: str) -> str:
+    if config.kind != "text":
+        return f"look at data.{config.kind}"
+    files = _split_config(config, split)
+    return f"{files.source} and {files.target} hold no lines"

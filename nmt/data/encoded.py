@@ -1,292 +1,129 @@
-"""Subwords: sentencepiece models that are learned inside the run and saved in its checkpoints.
+"""The corpus as subword ids: encoded once, kept on disk by content, read through memory maps."""
 
-A unigram model (Kudo, 2018) or byte-pair encoding (Sennrich et al., 2016), by sentencepiece (Kudo & Richardson,
-2018). A character without a piece of its own is spelt in UTF-8 bytes, so nothing is ever unknown.
-"""
-
-import io
-import logging
-import re
-from collections.abc import Iterable, Sequence
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import sentencepiece
+import datasets
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
-from nmt.config import TokenizerConfig
-from nmt.errors import UserError
+from nmt.data import arrow
+from nmt.tokenizer import Tokenizers
 
-PAD, UNK, BOS, EOS = 0, 1, 2, 3
-SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
-WORD_MARK = "\u2581"
+SIDES = ("source", "target")
+BATCH_SIZE = 1_000
+HASHED_AT_ONCE = 100_000
 
-# Results depend on the number of threads (the order of sums), so it is fixed and not that of the machine.
-LEARNING_THREADS = 4
-LEARNING_LINES = 2_000_000
-
-logger = logging.getLogger(__name__)
+# Below this, starting processes takes longer than encoding.
+PARALLEL_FROM = 20_000
 
 
-class Tokenizer:
-    """One sentencepiece model with pad, unk, bos and eos at 0, 1, 2 and 3; `len()` is the vocabulary's size.
+@dataclass(frozen=True)
+class Ragged:
+    """Sequences of different lengths, end to end: sequence i is `ids[offsets[i] : offsets[i + 1]]`."""
 
-    Args:
-        model: a serialized sentencepiece model. Where its special pieces stand elsewhere, or are missing, it is
-            renumbered; segmentations do not change.
-
-    Raises:
-        UserError: when the bytes are not a sentencepiece model.
-    """
-
-    def __init__(self, model: bytes) -> None:
-        processor = _processor(model)
-        ids = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())
-        if ids != (PAD, UNK, BOS, EOS):
-            model = _with_own_specials(model, ids)
-            processor = _processor(model)
-        self.model = model
-        self._processor = processor
+    ids: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
-        return int(self._processor.get_piece_size())
+        return len(self.offsets) - 1
 
-    def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes]]:
-        return Tokenizer, (self.model,)
-
-    def encode(self, lines: Iterable[str]) -> list[list[int]]:
-        """Return the subword ids of each line, without bos and eos."""
-        ids: list[list[int]] = self._processor.encode(list(lines), out_type=int, num_threads=1)
-        return ids
-
-    def sample(self, lines: Iterable[str], alpha: float, seed: int) -> list[list[int]]:
-        """Segment each line at random: subword regularization, reproducible by seed.
-
-        Unigram: a segmentation x with P(x | line)^alpha / Z (Kudo, 2018). BPE: each merge is left out with
-        probability alpha (BPE-dropout, Provilkov et al., 2020). At alpha = 0 this is `encode`.
-        """
-        if alpha == 0:
-            return self.encode(lines)
-        sentencepiece.set_random_generator_seed(seed % 2**31)
-        ids: list[list[int]] = self._processor.encode(
-            list(lines), out_type=int, enable_sampling=True, alpha=alpha, nbest_size=-1, num_threads=1
-        )
-        return ids
-
-    def decode(self, ids_of_sentences: Iterable[Iterable[int]]) -> list[str]:
-        """Return the text of each sentence: specials dropped, always one line (a newline becomes a space)."""
-        kept = [[int(i) for i in ids if i > EOS] for ids in ids_of_sentences]
-        texts: list[str] = self._processor.decode(kept, num_threads=1) if kept else []
-        return [text.replace("\n", " ") for text in texts]
-
-    def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Return the pieces by name: words begin with U+2581, bytes look like `<0xE2>`."""
-        return [self._processor.id_to_piece(int(i)) for i in ids]
-
-    def words(self, ids: Iterable[int]) -> tuple[list[str], list[int]]:
-        """Merge subwords at the word mark.
-
-        Returns:
-            The words, bytes decoded, and for each piece the index of its word. A control piece (pad, bos, eos) is
-            a word of its own, under its own name.
-        """
-        words: list[bytes] = []
-        word_of_piece: list[int] = []
-        is_open = False  # may the next piece still join the last word?
-        for i in map(int, ids):
-            is_control = self._processor.is_control(i)
-            content, is_start = self._content(i)
-            # A mark that stands alone opens a word that the next piece fills, with or without a mark of its own.
-            if not is_open or is_control or (is_start and words[-1]):
-                words.append(b"")
-            words[-1] += content
-            word_of_piece.append(len(words) - 1)
-            is_open = not is_control
-        return [word.decode("utf-8", errors="replace") for word in words], word_of_piece
-
-    def _content(self, i: int) -> tuple[bytes, bool]:
-        """Return the bytes of a piece, and whether it carries the mark of a word's start."""
-        piece = self._processor.id_to_piece(i)
-        if self._processor.is_byte(i):
-            return bytes([int(piece[3:-1], 16)]), False
-        return piece.removeprefix(WORD_MARK).replace(WORD_MARK, " ").encode(), piece.startswith(WORD_MARK)
-
-    def save(self, path: str | Path) -> None:
-        """Write the sentencepiece model to a file."""
-        Path(path).write_bytes(self.model)
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Tokenizer":
-        """Read a sentencepiece model from a file.
+    def __getitem__(self, row: int) -> npt.NDArray[np.int32]:
+        """Return a sequence, as a view.
 
         Raises:
-            UserError: when it cannot be read or is not a sentencepiece model.
+            IndexError: when there is no such row; rows are not counted from the end.
         """
-        try:
-            return cls(Path(path).expanduser().read_bytes())
-        except OSError as error:
-            raise UserError(f"cannot read the sentencepiece model {path}: {error.strerror}") from None
-        except UserError as error:
-            raise UserError(f"{path}: {error}") from None
-
-    @classmethod
-    def train(cls, lines: Iterable[str], config: TokenizerConfig, vocab_size: int) -> "Tokenizer":
-        """Learn a model of at most `vocab_size` pieces; the same lines always give the same model.
-
-        Where the text has too few subwords the vocabulary gets smaller, with a notice in the log.
-
-        Raises:
-            UserError: when there is no text, or more distinct characters than `vocab_size` has room for.
-        """
-        lines = [line for line in lines if line and not line.isspace()]
-        if not lines:
-            raise UserError("there is no text to learn subwords from: every line is empty")
-        tokenizer = cls(_learn(_thinned(lines), config, vocab_size))
-        if len(tokenizer) < vocab_size:
-            logger.warning(
-                "tokenizer.vocab_size lowered from %d to %d: the text has no more subwords", vocab_size, len(tokenizer)
-            )
-        return tokenizer
-
-
-class Tokenizers:
-    """The tokenizers of the two sides; one and the same object when the vocabulary is joint."""
-
-    def __init__(self, source: Tokenizer, target: Tokenizer) -> None:
-        self.source = source
-        self.target = target
+        if not 0 <= row < len(self):
+            raise IndexError(f"row {row} of {len(self)}")
+        return self.ids[self.offsets[row] : self.offsets[row + 1]]
 
     @property
-    def joint(self) -> bool:
-        """Whether both sides share one vocabulary."""
-        return self.source is self.target
-
-    def save(self, folder: str | Path) -> None:
-        """Write `joint.model`, or `source.model` and `target.model`, into an existing folder."""
-        if self.joint:
-            self.source.save(Path(folder) / "joint.model")
-        else:
-            self.source.save(Path(folder) / "source.model")
-            self.target.save(Path(folder) / "target.model")
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Length of each sequence."""
+        return np.diff(self.offsets)
 
     @classmethod
-    def load(cls, folder: str | Path) -> "Tokenizers":
-        """Read what `save` wrote.
-
-        Raises:
-            UserError: when the folder does not hold it.
-        """
-        joint, source, target = (Path(folder) / f"{name}.model" for name in ("joint", "source", "target"))
-        if joint.is_file():
-            tokenizer = Tokenizer.load(joint)
-            return cls(tokenizer, tokenizer)
-        if not (source.is_file() and target.is_file()):
-            raise UserError(f"no tokenizer in {folder}: it needs joint.model, or source.model and target.model")
-        return cls(Tokenizer.load(source), Tokenizer.load(target))
+    def of(cls, sequences: Sequence[Sequence[int]]) -> "Ragged":
+        """Lay sequences end to end."""
+        offsets = np.cumsum([0, *map(len, sequences)], dtype=np.int64)
+        ids = np.fromiter((i for sequence in sequences for i in sequence), dtype=np.int32, count=int(offsets[-1]))
+        return cls(ids, offsets)
 
 
-def build_tokenizers(sources: Iterable[str], targets: Iterable[str], config: TokenizerConfig) -> Tokenizers:
-    """Learn the subwords of both sides, or load the models that the configuration names.
+@dataclass(frozen=True)
+class Encoded:
+    """A corpus and the subword ids of its sides, without bos and eos."""
+
+    corpus: datasets.Dataset
+    source: Ragged
+    target: Ragged
+
+    def __len__(self) -> int:
+        return len(self.corpus)
+
+
+def encode(corpus: datasets.Dataset, tokenizers: Tokenizers, *, cache_dir: str | Path, num_workers: int) -> Encoded:
+    """Return the corpus with its subword ids, encoding it unless `cache_dir` holds it encoded already.
+
+    Args:
+        corpus: a table with the columns source and target.
+        tokenizers: the models of the two sides.
+        cache_dir: folder of encoded corpora, named by the text and the models that they were made from.
+        num_workers: processes to encode with; a small corpus is encoded in this one.
 
     Raises:
-        UserError: when a joint vocabulary is asked for and two different models are given, and see `Tokenizer`.
+        UserError: when `cache_dir` cannot be written.
     """
-    if not config.joint:
-        return Tokenizers(
-            Tokenizer.load(config.source_model) if config.source_model else _trained(sources, config, "source"),
-            Tokenizer.load(config.target_model) if config.target_model else _trained(targets, config, "target"),
+    text = corpus.select_columns(list(SIDES)).with_format("arrow")
+    path = Path(cache_dir) / f"encoded-{_digest(text, tokenizers)[:24]}.arrow"
+    table = arrow.mapped_table(arrow.stored_table(path, lambda folder: _encoded(text, tokenizers, num_workers, folder)))
+    return Encoded(corpus, _ragged(table.column("source")), _ragged(table.column("target")))
+
+
+def _digest(text: datasets.Dataset, tokenizers: Tokenizers) -> str:
+    digest = hashlib.sha256()
+    for tokenizer in (tokenizers.source, tokenizers.target):
+        digest.update(hashlib.sha256(tokenizer.model).digest())
+    for table in text.iter(HASHED_AT_ONCE):
+        for batch in table.combine_chunks().to_batches():
+            digest.update(batch.serialize())
+    return digest.hexdigest()
+
+
+def _encoded(text: datasets.Dataset, tokenizers: Tokenizers, num_workers: int, folder: Path) -> pa.Table:
+    """Encode both sides into one batch of large lists, whose values lie end to end."""
+    features = datasets.Features({side: datasets.LargeList(datasets.Value("int32")) for side in SIDES})
+    num_proc = min(num_workers, len(text) // BATCH_SIZE) if len(text) >= PARALLEL_FROM else None
+    with arrow.progress_on_terminals_only():
+        lists = text.map(
+            _encode_batch,
+            batched=True,
+            batch_size=BATCH_SIZE,
+            fn_kwargs={"tokenizers": tokenizers},
+            features=features,
+            num_proc=num_proc if num_proc and num_proc > 1 else None,
+            cache_file_name=str(folder / "encoded.arrow"),
+            new_fingerprint="encoded",
+            load_from_cache_file=False,
+            desc="encoding",
         )
-    given = {path for path in (config.source_model, config.target_model) if path}
-    if len(given) > 1:
-        raise UserError(
-            f"tokenizer.joint=true takes one model, but tokenizer.source_model={config.source_model} and "
-            f"tokenizer.target_model={config.target_model} differ: give one of them, or set tokenizer.joint=false"
-        )
-    tokenizer = Tokenizer.load(given.pop()) if given else _trained([*sources, *targets], config, "joint")
-    return Tokenizers(tokenizer, tokenizer)
+        columns = [lists.data.column(side).combine_chunks() for side in SIDES]
+    return pa.table(columns, names=list(SIDES))
 
 
-def _trained(lines: Iterable[str], config: TokenizerConfig, side: str) -> Tokenizer:
-    tokenizer = Tokenizer.train(lines, config, config.vocab_size)
-    logger.info("learned %d %s subwords (%s)", len(tokenizer), side, config.kind)
-    return tokenizer
+def _encode_batch(table: pa.Table, tokenizers: Tokenizers) -> pa.Table:
+    columns = []
+    for side in SIDES:
+        sequences = Ragged.of(getattr(tokenizers, side).encode(table.column(side).to_pylist()))
+        columns.append(pa.LargeListArray.from_arrays(sequences.offsets, sequences.ids))
+    return pa.table(columns, names=list(SIDES))
 
 
-def _thinned(lines: list[str]) -> list[str]:
-    """Every n-th line of a corpus that is larger than sentencepiece can well learn from."""
-    stride = -(-len(lines) // LEARNING_LINES)
-    if stride > 1:
-        logger.info("subwords are learned from one line in %d", stride)
-    return lines[::stride]
-
-
-def _learn(lines: Sequence[str], config: TokenizerConfig, vocab_size: int) -> bytes:
-    model = io.BytesIO()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
-            model_writer=model,
-            model_type=config.kind,
-            vocab_size=vocab_size,
-            hard_vocab_limit=False,
-            character_coverage=config.character_coverage,
-            normalization_rule_name=config.normalization,
-            byte_fallback=True,
-            pad_id=PAD,
-            unk_id=UNK,
-            bos_id=BOS,
-            eos_id=EOS,
-            max_sentence_length=2**30,  # longer lines would be left out without a word
-            num_threads=LEARNING_THREADS,
-            minloglevel=2,
-        )
-    except RuntimeError as error:
-        raise _learning_error(error, vocab_size) from None
-    return model.getvalue()
-
-
-def _learning_error(error: RuntimeError, vocab_size: int) -> Exception:
-    needed = re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error))
-    if needed:
-        return UserError(
-            f"tokenizer.vocab_size={vocab_size} is too small: the characters of this text, with specials and bytes, "
-            f"take {needed[1]}; raise it above that, or lower tokenizer.character_coverage (the rest become bytes)"
-        )
-    return UserError(f"sentencepiece cannot learn subwords from this text: {' '.join(str(error).split())}")
-
-
-def _processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
-    try:
-        if model:  # sentencepiece takes empty bytes for "no model given"
-            return sentencepiece.SentencePieceProcessor(model_proto=model)
-    except RuntimeError:
-        pass
-    raise UserError("not a sentencepiece model")
-
-
-def _with_own_specials(model: bytes, ids: tuple[int, int, int, int]) -> bytes:
-    """Return the model with pad, unk, bos and eos at 0 to 3: those it has are moved, missing ones are added.
-
-    Safe because neither algorithm looks at ids: a unigram piece is weighed, and a merge ranked, by its score.
-    """
-    # Imported here because it needs protobuf, which nothing else of ours does.
-    from sentencepiece import sentencepiece_model_pb2
-
-    message: Any = sentencepiece_model_pb2
-    proto = message.ModelProto.FromString(model)
-    kinds = message.ModelProto.SentencePiece
-    found = [proto.pieces[i] if i >= 0 else kinds(piece=name) for i, name in zip(ids, SPECIALS, strict=True)]
-    names = {piece.piece for piece in found}
-    pieces = found + [piece for piece in proto.pieces if piece.piece not in names]
-    for piece, kind in zip(found, (kinds.CONTROL, kinds.UNKNOWN, kinds.CONTROL, kinds.CONTROL), strict=True):
-        piece.type = kind
-    renumbered = message.ModelProto(
-        pieces=pieces, trainer_spec=proto.trainer_spec, normalizer_spec=proto.normalizer_spec
-    )
-    if proto.HasField("denormalizer_spec"):
-        renumbered.denormalizer_spec.CopyFrom(proto.denormalizer_spec)
-    spec = renumbered.trainer_spec
-    spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = PAD, UNK, BOS, EOS
-    spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece = (piece.piece for piece in found)
-    spec.vocab_size = len(pieces)
-    serialized: bytes = renumbered.SerializeToString()
-    return serialized
+def _ragged(column: pa.ChunkedArray) -> Ragged:
+    """View the one chunk of a stored column."""
+    (lists,) = column.chunks
+    return Ragged(lists.values.to_numpy(zero_copy_only=True), lists.offsets.to_numpy(zero_copy_only=True))

@@ -1,152 +1,191 @@
-"""Corpora of the Hugging Face hub, and whatever else `datasets` reads (json, csv, parquet, ...)."""
+r"""Parallel text files: one sentence a line, the sides in step; plain or gzipped, one file or a list.
 
+A line ends at "\n" and nowhere else (a "\r" before it belongs to it): splitting at U+2028 or a form feed as well,
+as `str.splitlines` does, would bring the sides out of step. A newline at the end of a file begins no further line.
+"""
+
+import gzip
 import re
+import zlib
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-import datasets
-import huggingface_hub
-import pyarrow as pa
-import pyarrow.compute as pc
+import numpy as np
+import numpy.typing as npt
 
-from nmt.config import DataConfig, HubConfig
-from nmt.data.arrow import progress_on_terminals_only
-from nmt.errors import UserError, nearest
+from nmt.config import SplitConfig
+from nmt.errors import UserError
 
-REACH_SECONDS = 10
+COLUMNS = ("source", "target", "alignment")
+LINK = re.compile(r"([0-9]+)[-?]([0-9]+)")
+
+# How much better, in nats of length ratio, the lines must fit with a gap before a place is named as the gap.
+GAP_EVIDENCE = 1.5
 
 
-def load(config: DataConfig, split: str) -> datasets.Dataset:
-    """Return a split with the columns source and target, memory-mapped from the cache of `datasets`.
+@dataclass(frozen=True)
+class TextFile:
+    """A file of sentences, read whole (so that a pipe will do) but decoded only when its lines are asked for."""
 
-    The sides are two columns, or two languages of a `translation` column (see `HubConfig`). An empty cell becomes
-    an empty sentence, and a newline within a sentence a space.
+    path: Path
+    content: bytes
 
-    Raises:
-        UserError: when the hub cannot be reached, or the data set, split or column does not exist.
-    """
-    name = getattr(config, split).name or split
-    with progress_on_terminals_only():
-        builder = _open(config.hub)
-        splits = _splits(builder)
-        if _base(name) not in splits:
-            raise UserError(
-                f"data set {config.hub.path} has no split {_base(name)!r}: set data.{split}.name to one of "
-                f"{', '.join(splits)}{nearest(_base(name), splits)}"
-            )
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines, without their ends.
+
+        Raises:
+            UserError: when the bytes are not UTF-8 (with line and byte), or not the gzip that its name claims.
+        """
+        content = self._decompressed()
         try:
-            corpus = builder.as_dataset(split=name).flatten()
-        except (ValueError, AssertionError) as error:
+            text = content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise _not_utf8(self.path, content, error.start) from None
+        lines = text.removeprefix("\ufeff").split("\n")
+        if not lines[-1]:
+            lines.pop()
+        return [line.removesuffix("\r") for line in lines]
+
+    def _decompressed(self) -> bytes:
+        if self.path.suffix != ".gz" and not self.content.startswith(b"\x1f\x8b"):
+            return self.content
+        try:
+            return gzip.decompress(self.content)
+        except (OSError, EOFError, zlib.error) as error:
             raise UserError(
-                f"data.{split}.name={name} cannot be read as a slice of a split: {_one_line(error)}"
+                f"{self.path} is not a readable gzip file ({error}): write it again, or drop the .gz of a plain file"
             ) from None
-    return _two_columns(corpus, config)
 
 
-def has(config: DataConfig, split: str) -> bool:
-    """Whether the data set has this split, under its own name or that of `data.<split>.name`.
+def open_split(config: SplitConfig, split: str) -> dict[str, list[TextFile]]:
+    """Read the files of a split, by column: source, target and, where given, alignment.
 
     Raises:
-        UserError: when the hub cannot be reached or the data set does not exist.
+        UserError: for a missing key, a missing file, a folder, or columns with different numbers of files.
     """
-    if getattr(config, split).name:
-        return True
-    with progress_on_terminals_only():
-        return split in _splits(_open(config.hub))
-
-
-def _open(config: HubConfig) -> datasets.DatasetBuilder:
-    if not config.path:
+    if not (config.source and config.target):
+        missing = [f"data.{split}.{side}" for side in ("source", "target") if not getattr(config, side)]
         raise UserError(
-            "data=hub needs a data set: set data.hub.path=OWNER/NAME, or json, csv, parquet with data.hub.data_files"
+            f"data=text has no files for the {split} split: set {' and '.join(f'{key}=FILE' for key in missing)}"
         )
-    if _is_remote(config) and not huggingface_hub.constants.HF_HUB_OFFLINE:
-        _check_reachable(config.path)
-    try:
-        builder = datasets.load_dataset_builder(
-            config.path, name=config.name, revision=config.revision, data_files=config.data_files
-        )
-        builder.download_and_prepare()
-    # From here come errors of `datasets`, of the hub's client, of its HTTP library, and of every file format.
-    except Exception as error:
-        if huggingface_hub.constants.HF_HUB_OFFLINE and isinstance(error, ConnectionError):
+    files = {
+        column: _open(getattr(config, column), f"data.{split}.{column}")
+        for column in COLUMNS
+        if getattr(config, column)
+    }
+    for column, others in files.items():
+        if len(others) != len(files["source"]):
             raise UserError(
-                f"data set {config.path} is not in the cache {datasets.config.HF_DATASETS_CACHE}, and "
-                "HF_HUB_OFFLINE keeps from fetching it: unset HF_HUB_OFFLINE, or use data=text with files of your own"
-            ) from None
-        raise UserError(f"cannot load data set {config.path}: {_one_line(error)}; check data.hub") from None
-    return builder
-
-
-def _is_remote(config: HubConfig) -> bool:
-    path, files = str(config.path), str(config.data_files or "")
-    is_local_builder = bool(files) and "/" not in path
-    return "hf://" in files or not (is_local_builder or Path(path).exists())
-
-
-def _check_reachable(path: str) -> None:
-    """One request, because the hub's client tries again for half a minute before it gives up on each."""
-    endpoint = huggingface_hub.constants.ENDPOINT
-    try:
-        huggingface_hub.get_session().head(endpoint, timeout=REACH_SECONDS)
-    # Which library makes the request, and so what it raises, changes with the client's version.
-    except Exception as error:
-        raise UserError(
-            f"cannot reach {endpoint} for data set {path} ({_one_line(error)}): check the network or proxy, "
-            "set HF_HUB_OFFLINE=1 if the data set is in the cache already, or use data=text with files of your own, "
-            "or data=grammar"
-        ) from None
-
-
-def _splits(builder: datasets.DatasetBuilder) -> list[str]:
-    return [str(name) for name in builder.info.splits or ()]
-
-
-def _base(name: str) -> str:
-    """The split of `train[:1000]`."""
-    return re.split(r"[\[+]", name)[0]
-
-
-def _two_columns(corpus: datasets.Dataset, config: DataConfig) -> datasets.Dataset:
-    columns = [_column(corpus, config, "source"), _column(corpus, config, "target")]
-    corpus = corpus.select_columns(list(dict.fromkeys(columns)))
-    if len(set(columns)) < 2:
-        raise UserError(
-            f"source and target are both column {columns[0]!r}: set data.hub.source_column and data.hub.target_column"
-        )
-    corpus = corpus.rename_columns(dict(zip(columns, ("source", "target"), strict=True)))
-    if any(_needs_mending(corpus.data.column(side)) for side in ("source", "target")):
-        with progress_on_terminals_only():
-            corpus = corpus.with_format("arrow").map(_mended, batched=True, desc="mending lines").with_format(None)
-    return corpus
-
-
-def _column(corpus: datasets.Dataset, config: DataConfig, side: str) -> str:
-    language = getattr(config, f"{side}_language")
-    asked: str = getattr(config.hub, f"{side}_column") or language
-    for name in (asked, f"{config.hub.translation_column}.{asked}"):
-        if name not in corpus.column_names:
-            continue
-        if getattr(corpus.features[name], "dtype", None) not in ("string", "large_string"):
-            raise UserError(
-                f"column {name!r} of data set {config.hub.path} does not hold text: set data.hub.{side}_column"
+                f"data.{split}.source names {len(files['source'])} files but data.{split}.{column} {len(others)}: "
+                "list the same number, in the same order"
             )
-        return name
-    names = corpus.column_names
-    raise UserError(
-        f"data set {config.hub.path} has no column {asked!r}: set data.{side}_language or data.hub.{side}_column "
-        f"to one of {', '.join(names)}{nearest(asked, names)}"
+    return files
+
+
+def read_split(files: dict[str, list[TextFile]]) -> dict[str, list[str]]:
+    """Return the lines of each column, joined over its files and in step.
+
+    Raises:
+        UserError: for sides of different line counts (both counts, and the first place where they can be told apart), a
+            malformed alignment or one that points outside its sentences, and see `TextFile.lines`.
+    """
+    for source, target in zip(files["source"], files["target"], strict=True):
+        if len(source.lines) != len(target.lines):
+            raise _out_of_step(source, target)
+    for source, target, alignment in zip(files["source"], files["target"], files.get("alignment", ()), strict=False):
+        _check_alignment(source, target, alignment)
+    return {column: [line for file in parts for line in file.lines] for column, parts in files.items()}
+
+
+def _open(value: Any, key: str) -> list[TextFile]:
+    names = [value] if isinstance(value, str | Path) else value
+    if not (isinstance(names, list | tuple) and all(isinstance(name, str | Path) for name in names)):
+        raise UserError(f"{key}={value!r} must be a file or a list of files")
+    return [_read(Path(name).expanduser(), key) for name in names]
+
+
+def _read(path: Path, key: str) -> TextFile:
+    try:
+        return TextFile(path, path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"{key}: no such file: {path} (looked for in {Path.cwd()})") from None
+    except IsADirectoryError:
+        raise UserError(f"{key}: {path} is a folder: give a file of sentences, one a line") from None
+    except OSError as error:
+        raise UserError(f"{key}: cannot read {path}: {error.strerror}") from None
+
+
+def _not_utf8(path: Path, content: bytes, start: int) -> UserError:
+    line = content.count(b"\n", 0, start) + 1
+    column = start - (content.rfind(b"\n", 0, start) + 1) + 1
+    return UserError(
+        f"{path} is not UTF-8: line {line}, byte {column} of the line (byte {start + 1} of the text) is "
+        f"0x{content[start]:02x}; convert it, e.g. with iconv -f LATIN1 -t UTF-8"
     )
 
 
-def _needs_mending(column: pa.ChunkedArray) -> bool:
-    return bool(column.null_count or pc.any(pc.match_substring(column, "\n")).as_py())
+def _out_of_step(source: TextFile, target: TextFile) -> UserError:
+    counts = f"{source.path} has {len(source.lines)} lines but {target.path} has {len(target.lines)}"
+    place = _first_difference(source.lines, target.lines)
+    if place < min(len(source.lines), len(target.lines)):
+        where = f"they seem to fall out of step at line {place + 1}"
+    else:
+        longer = max(source, target, key=lambda file: len(file.lines))
+        where = f"line {place + 1} of {longer.path} is the first without a counterpart"
+    return UserError(f"{counts}: {where}")
 
 
-def _mended(table: pa.Table) -> pa.Table:
-    columns = [pc.replace_substring(pc.fill_null(column, ""), "\n", " ") for column in table.columns]
-    return pa.table(columns, names=table.column_names)
+def _first_difference(source: list[str], target: list[str]) -> int:
+    """Return the first line (from 0) where the sides can be told apart; the shorter one's length if nowhere before.
+
+    That is the first line that is empty on one side only, or the start of a gap: the k that minimizes the misfit of
+    lines [0, k) in step and lines [k, n) shifted by the difference in line counts, if it explains the lengths well
+    better than no gap does. Misfit of a pair: |log length ratio - its median|.
+    """
+    shorter, longer = sorted(([len(line.strip()) for line in side] for side in (source, target)), key=len)
+    count, shift = len(shorter), len(longer) - len(shorter)
+    short, long = np.log1p(np.array(shorter)), np.log1p(np.array(longer))
+    one_sided = np.flatnonzero((short == 0) != (long[:count] == 0))
+    place = int(one_sided[0]) if len(one_sided) else count
+    if count:
+        ratio = np.median(long[:count] - short)
+        in_step = _running_sum(np.abs(long[:count] - short - ratio))
+        shifted = _running_sum(np.abs(long[shift:] - short - ratio))
+        misfit = in_step + shifted[-1] - shifted
+        gap = int(np.argmin(misfit))
+        if misfit[gap] + GAP_EVIDENCE < misfit[-1]:
+            place = min(place, gap)
+    return place
 
 
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text.rstrip(".")[:400]
+def _running_sum(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return np.concatenate([[0.0], np.cumsum(values)])
+
+
+def _check_alignment(source: TextFile, target: TextFile, alignment: TextFile) -> None:
+    """Check that there is a line of links for every pair, well formed and within the pair's words."""
+    pairs = zip(source.lines, target.lines, strict=True)
+    for number, (line, (left, right)) in enumerate(zip(alignment.lines, pairs, strict=False), start=1):
+        sizes = len(left.split()), len(right.split())
+        for link in line.split():
+            _check_link(link, sizes, f"{alignment.path}, line {number}")
+    given, needed = len(alignment.lines), len(source.lines)
+    if given != needed:
+        raise UserError(
+            f"{alignment.path} has {given} lines but {source.path} has {needed}: "
+            f"line {min(given, needed) + 1} is the first without a counterpart"
+        )
+
+
+def _check_link(link: str, sizes: tuple[int, int], where: str) -> None:
+    match = LINK.fullmatch(link)
+    if not match:
+        raise UserError(f"{where}: {link!r} is no link: write SOURCE-TARGET or SOURCE?TARGET, counted from 0")
+    if int(match[1]) >= sizes[0] or int(match[2]) >= sizes[1]:
+        raise UserError(
+            f"{where}: link {link} lies outside its pair of {sizes[0]} and {sizes[1]} words: "
+            "words are counted from 0, and parted by spaces"
+        )

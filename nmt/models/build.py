@@ -14,7 +14,7 @@ from nmt.models.decoder import Bahdanau, Conditional, Decoder, Luong, Stack
 from nmt.models.encoder import Encoder
 from nmt.models.readout import READOUTS, Attentional, Readout
 from nmt.models.seq2seq import Seq2Seq
-from nmt.tokenizer import PAD, Tokenizers
+from nmt.tokenizer import PAD
 
 
 def check_model(config: ModelConfig, *, joint: bool = True) -> None:
@@ -31,18 +31,18 @@ def check_model(config: ModelConfig, *, joint: bool = True) -> None:
         raise UserError("model.tied_embeddings=all shares one embedding of both sides: set tokenizer.joint=true, or tie `target`")
 
 
-def build_model(config: ModelConfig, tokenizers: Tokenizers) -> Seq2Seq:
-    """Build and initialize a model for the vocabularies.
+def build_model(config: ModelConfig, source_vocab: int, target_vocab: int, *, joint: bool) -> Seq2Seq:
+    """Build and initialize a model for vocabularies of these sizes; `joint` says that they are one and the same.
 
     Raises:
         UserError: as `check_model`, or the attention's sizes do not fit.
     """
-    check_model(config, joint=tokenizers.joint)
+    check_model(config, joint=joint)
     plan = Plan.of(config)
-    target = nn.Embedding(len(tokenizers.target), config.embedding_size, padding_idx=PAD)
+    target = nn.Embedding(target_vocab, config.embedding_size, padding_idx=PAD)
     source = target
     if config.tied_embeddings != "all":
-        source = nn.Embedding(len(tokenizers.source), config.embedding_size, padding_idx=PAD)
+        source = nn.Embedding(source_vocab, config.embedding_size, padding_idx=PAD)
     encoder = Encoder(
         source,
         cell=config.cell,
@@ -52,7 +52,7 @@ def build_model(config: ModelConfig, tokenizers: Tokenizers) -> Seq2Seq:
         state_dropout=plan.state_dropout,
     )
     decoder = build_decoder(config, plan, target, encoder.final_size)
-    output = nn.Linear(plan.feature_size, len(tokenizers.target))
+    output = nn.Linear(plan.feature_size, target_vocab)
     initialize(nn.ModuleList([encoder, decoder, output]))
     if config.tied_embeddings != "none":
         output.weight = target.weight

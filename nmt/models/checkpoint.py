@@ -119,7 +119,7 @@ def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> Che
     folder = find_checkpoint(path)
     config = load_config(folder / CONFIG)
     tokenizers = Tokenizers.load(folder)
-    model = build_model(config.model, tokenizers)
+    model = build_model(config.model, len(tokenizers.source), len(tokenizers.target), joint=tokenizers.joint)
     try:
         load_model(model, str(folder / WEIGHTS))
         step = read_step(folder / WEIGHTS)

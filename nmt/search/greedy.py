@@ -44,7 +44,7 @@ def greedy_search(
         best, tokens = log_probs.max(2)
         ended = (tokens == eos) | (frontier.max_lengths == step + 1)[:, None]
         minus_inf = torch.full_like(best, float("-inf"))
-        ends = frontier.ends.add(torch.where(ended, best / (step + 2) ** length_penalty, minus_inf), step)
+        ends = frontier.ends.add(torch.where(ended, best / (step + 1) ** length_penalty, minus_inf), step)
         only = torch.zeros_like(tokens)
         going_on = Frontier(tokens, torch.where(ended, minus_inf, best), ends, frontier.max_lengths)
         return going_on, Candidates(only, tokens, best, only)

@@ -68,7 +68,10 @@ def train(config: TrainConfig) -> Path:
     last = previous_checkpoint(run_dir, config.resume)
     torch.manual_seed(config.seed)
     prepared = prepare(config, None if last is None else Tokenizers.load(last))
-    model = build_model(config.model, prepared.tokenizers)
+    vocabularies = prepared.tokenizers
+    model = build_model(
+        config.model, len(vocabularies.source), len(vocabularies.target), joint=vocabularies.joint
+    )
     if last is not None:
         model.load_state_dict(load_checkpoint(last).model.state_dict())
     save_config(config, run_dir / "config.yaml")

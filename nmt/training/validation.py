@@ -34,7 +34,7 @@ class Validator:
         self.encoded = encoded
         self.tokenizers = tokenizers
         self.batch_size = config.batch.size if config.batch.unit == "tokens" else 4_096
-        self.search = replace(config.search, beam_size=config.trainer.validation_beam_size, n_best=1)
+        self.search = replace(config.search, beam_size=config.trainer.validation_beam_size)
         self.num_samples = config.trainer.num_samples
         self.device = device
 

@@ -45,11 +45,9 @@ def test_the_cache_follows_the_content(tmp_path: Path) -> None:
         "source": "b",
         "target": "d",
     }
-    assert load_split(text_config(tmp_path, source="a\n", target="b\nc\nd\n".replace("\nc\nd", "")), "train")[0] == {
-        "source": "a",
-        "target": "b",
-    }
-    assert len(list((tmp_path / "cache").iterdir())) == 4
+    for source, target in [("a", "bc"), ("ab", "c")]:
+        assert load_split(text_config(tmp_path, source, target), "train")[0] == {"source": source, "target": target}
+    assert len(list((tmp_path / "cache").iterdir())) == 5
 
 
 def test_an_empty_corpus(tmp_path: Path) -> None:

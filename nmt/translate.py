@@ -1,0 +1,204 @@
+"""Translate sentences: `python -m nmt.translate [TEXT ...]`, or lines from a file or standard input.
+
+One output line for every input line, in order; only translations on standard output.
+"""
+
+import argparse
+import contextlib
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+
+from nmt.cli import user_errors
+from nmt.errors import UserError
+
+if TYPE_CHECKING:
+    from nmt.translator import Translation, Translator
+
+CHUNK = 1_024  # lines translated together: enough to batch sentences of like length
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line's parser; it imports nothing heavy, so that --help is instant."""
+    found = argparse.ArgumentParser(prog="python -m nmt.translate", description=__doc__.split("\n\n")[0])
+    add = found.add_argument
+    add("text", nargs="*", metavar="TEXT", help="sentences to translate (default: lines of --input)")
+    add("--checkpoint", default="outputs/latest", metavar="DIR", help="run or checkpoint folder (%(default)s)")
+    add("--input", metavar="FILE", help="file of sentences, one a line (default: standard input)")
+    add("--output", metavar="FILE", help="where translations go (default: standard output)")
+    add("--beam-size", type=at_least(int, 1), metavar="N", help="hypotheses kept; 1 is greedy (default: the run's)")
+    add("--length-penalty", type=at_least(float, 0), metavar="X", help="score = log p / length^X (default: the run's)")
+    add("--n-best", type=at_least(int, 1), default=1, metavar="N", help="translations a line, separated by tabs")
+    add("--batch-size", type=at_least(int, 1), metavar="N", help="sentences searched together (default: the run's)")
+    add("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where to translate (%(default)s)")
+    add("--alignments", choices=tuple(FORMATS), help="add ` ||| ` and word alignments: links, or all weights")
+    add("--show-alignment", action="store_true", help="draw the attention of each sentence on standard error")
+    add("--heatmap", metavar="DIR", help="write the attention of each sentence as DIR/LINE.png")
+    add("--json", action="store_true", help="one JSON object a line: text, score, words, weights, n_best")
+    return found
+
+
+def at_least(kind: Callable[[str], Any], bound: int) -> Callable[[str], Any]:
+    """Return an argparse type for numbers of a kind from `bound` upwards."""
+
+    def number(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number ({kind.__name__})") from None
+        if not value >= bound:
+            raise argparse.ArgumentTypeError(f"must be at least {bound}, not {text}")
+        return value
+
+    return number
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command."""
+    options = parser().parse_args(arguments)
+    with user_errors():
+        run(options)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Translate as the options say."""
+    if options.text and options.input:
+        raise UserError("both TEXT and --input are given: choose one")
+    with contextlib.ExitStack() as stack:
+        lines = options.text or read_lines(*open_input(options.input, stack))
+        translator = load(options)
+        output = open_output(options.output, stack)
+        numbers = itertools.count(1)
+        for chunk in chunks(lines, CHUNK if options.text or options.input or not sys.stdin.isatty() else 1):
+            for found in translator.translate_n_best(chunk, options.n_best):
+                print(render(found, options), file=output)
+                draw(found[0], next(numbers), options)
+            output.flush()
+
+
+def load(options: argparse.Namespace) -> "Translator":
+    """Load the translator; torch is imported only here, when the options are known to be right."""
+    from nmt.translator import Translator
+
+    return Translator.load(
+        options.checkpoint,
+        options.device,
+        beam_size=options.beam_size,
+        length_penalty=options.length_penalty,
+        batch_size=options.batch_size,
+    )
+
+
+def open_input(path: str | None, stack: contextlib.ExitStack) -> tuple[BinaryIO, str]:
+    """Return the input and its name."""
+    if path is None:
+        return sys.stdin.buffer, "standard input"
+    try:
+        return stack.enter_context(Path(path).open("rb")), path
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+
+
+def open_output(path: str | None, stack: contextlib.ExitStack) -> TextIO:
+    """Return where translations go: UTF-8, whatever the locale."""
+    if path is None:
+        with contextlib.suppress(AttributeError):
+            sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
+        return sys.stdout
+    try:
+        return stack.enter_context(Path(path).open("w", encoding="utf-8", newline="\n"))
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
+
+
+def read_lines(file: BinaryIO, name: str) -> Iterator[str]:
+    r"""Yield lines, split on \n only.
+
+    Raises:
+        UserError: a line is not UTF-8.
+    """
+    for number, line in enumerate(file, start=1):
+        try:
+            yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{name} line {number} is not UTF-8 at byte {error.start + 1}: convert it first") from error
+
+
+def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
+    """Yield the lines in groups of `size`."""
+    iterator = iter(lines)
+    while chunk := list(itertools.islice(iterator, size)):
+        yield chunk
+
+
+def render(found: "list[Translation]", options: argparse.Namespace) -> str:
+    """Return the output line of an input line: its best translations, best first."""
+    if options.json:
+        best = as_json(found[0])
+        if options.n_best > 1:
+            best["n_best"] = [as_json(each) for each in found]
+        return json.dumps(best, ensure_ascii=False)
+    aligned = FORMATS.get(options.alignments, lambda _: "")
+    return "\t".join(one_line(each.text) + aligned(each) for each in found)
+
+
+def one_line(text: str) -> str:
+    """Return the text without the characters that would break the one-line-a-sentence format."""
+    return text.replace("\n", " ").replace("\r", " ").replace("\t", " ")
+
+
+def as_json(translation: "Translation") -> dict[str, Any]:
+    """Return everything that is known of a translation, in JSON's types."""
+    return {
+        "source": translation.source,
+        "text": translation.text,
+        "score": translation.score,
+        "log_prob": translation.log_prob,
+        "source_words": translation.source_words,
+        "target_words": translation.target_words,
+        "alignment": pharaoh(translation),
+        "weights": [[round(float(weight), 4) for weight in row] for row in translation.weights],
+    }
+
+
+def pharaoh(translation: "Translation") -> str:
+    """Return each target word's strongest link, `source-target`, counted from 0."""
+    from nmt.evaluation.alignment import argmax_links, format_pharaoh
+
+    return format_pharaoh(argmax_links(translation.weights))
+
+
+def soft(translation: "Translation") -> str:
+    """Return the weights: words separated by spaces, within a word the source positions by commas."""
+    return " ".join(",".join(f"{weight:.4f}" for weight in row) for row in translation.weights)
+
+
+FORMATS: dict[str, Callable[["Translation"], str]] = {
+    "pharaoh": lambda each: f" ||| {pharaoh(each)}",
+    "soft": lambda each: f" ||| {soft(each)}",
+}
+
+
+def draw(translation: "Translation", number: int, options: argparse.Namespace) -> None:
+    """Show the attention of a translation where the options ask for it."""
+    if not translation.target_words or not (options.show_alignment or options.heatmap):
+        return
+    from nmt.evaluation.heatmap import draw_heatmap, render_text, save_png
+
+    words = (translation.source_words, translation.target_words)
+    if options.show_alignment:
+        print(render_text(translation.weights, *words), file=sys.stderr)
+    if options.heatmap:
+        folder = Path(options.heatmap)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            save_png(draw_heatmap(translation.weights, *words), folder / f"{number:05d}.png")
+        except OSError as error:
+            raise UserError(f"cannot write heatmaps to {folder}: {error.strerror}") from error
+
+
+if __name__ == "__main__":
+    main()

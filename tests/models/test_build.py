@@ -1,0 +1,56 @@
+"""Building: what is shared, what is refused, how weights start."""
+
+import pytest
+import torch
+
+from nmt.config import AttentionConfig, ModelConfig
+from nmt.errors import UserError
+from nmt.models.build import build_model, check_model
+from nmt.models.summary import count_parameters, summarize
+from tests.models.conftest import VOCAB
+
+SIZES = {"embedding_size": 6, "hidden_size": 8}
+
+
+@pytest.mark.parametrize("decoder", ["bahdanau", "luong", "conditional"])
+@pytest.mark.parametrize(("tied", "tables"), [("none", 3), ("target", 2), ("all", 1)])
+def test_tied_embeddings_share_their_weights(decoder, tied, tables):
+    model = build_model(ModelConfig(decoder=decoder, tied_embeddings=tied, **SIZES), VOCAB, VOCAB, joint=True)
+    shared = (model.encoder.embedding.weight, model.decoder.embedding.weight, model.output.weight)
+    assert len({id(weight) for weight in shared}) == tables
+
+
+def test_parameters_are_counted_once():
+    """By hand: vocabulary 11, embeddings 6, hidden 8 (encoder 2 x 4), additive attention of 8."""
+    model = build_model(ModelConfig(**SIZES), VOCAB, VOCAB, joint=True)
+    encoder = 2 * (3 * 4 * 6 + 3 * 4 * 4 + 2 * 3 * 4)
+    cell = (24 * 6 + 24) + 24 * 8 + 8 + 24 * 8  # input, recurrent, candidate bias, context
+    attention = 8 * 8 + (8 * 8 + 8) + 8
+    readout = (12 * 8 + 12) + 12 * 8 + 12 * 6
+    bridge = 8 * 4 + 8
+    assert count_parameters(model) == 2 * 11 * 6 + encoder + cell + attention + readout + bridge + (11 * 6 + 11)
+    assert summarize(model).splitlines()[-1].split() == ["parameters", f"{count_parameters(model):,}"]
+    listed = [int(line.split("  (")[0].split()[-1].replace(",", "")) for line in summarize(model).splitlines()[:-1]]
+    assert sum(listed) == count_parameters(model)
+
+
+def test_recurrent_matrices_start_orthogonal_and_forget_gates_open():
+    model = build_model(ModelConfig(cell="lstm", **SIZES), VOCAB, VOCAB, joint=True)
+    cell = model.decoder.stack.first
+    for block in cell.recurrent.weight.split(8):
+        torch.testing.assert_close(block @ block.T, torch.eye(8), rtol=0, atol=1e-5)
+    torch.testing.assert_close(cell.inputs.bias, torch.tensor([0.0] * 8 + [1.0] * 8 + [0.0] * 16))
+    assert model.encoder.rnn.bias_ih_l0.chunk(4)[1].eq(1).all()
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (ModelConfig(hidden_size=7), "model.hidden_size=7 must be even"),
+        (ModelConfig(attention=AttentionConfig(score="genral")), "unknown model.attention.score 'genral'.*did you mean 'general'"),
+        (ModelConfig(tied_embeddings="all"), "set tokenizer.joint=true, or tie `target`"),
+    ],
+)
+def test_settings_that_cannot_work_are_explained(config, message):
+    with pytest.raises(UserError, match=message):
+        check_model(config, joint=False)

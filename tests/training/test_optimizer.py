@@ -1,0 +1,67 @@
+"""Schedules by their formulas, the moving average by hand."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from nmt.config import OptimizerConfig, ScheduleConfig
+from nmt.training.optimizer import Schedule, build_average, build_optimizer
+
+
+def rates(config: ScheduleConfig, steps: int, peak: float = 2.0) -> list[float]:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))])
+    schedule = Schedule(optimizer, config, peak)
+    found = [schedule.set(step, step / steps) for step in range(1, steps + 1)]
+    assert optimizer.param_groups[0]["lr"] == found[-1]
+    return found
+
+
+def test_constant_after_linear_warmup():
+    assert rates(ScheduleConfig(kind="constant", warmup_steps=4), 6) == [0.5, 1.0, 1.5, 2.0, 2.0, 2.0]
+
+
+def test_inverse_square_root():
+    found = rates(ScheduleConfig(kind="inverse_sqrt", warmup_steps=4), 16)
+    assert found[3] == 2.0
+    assert found[15] == pytest.approx(1.0)
+
+
+def test_cosine_ends_at_the_final_factor():
+    found = rates(ScheduleConfig(kind="cosine", warmup_steps=0, final_factor=0.1), 10)
+    assert found[-1] == pytest.approx(0.2)
+    assert found[4] == pytest.approx(2.0 * (0.1 + 0.9 * 0.5))
+    assert found == sorted(found, reverse=True)
+
+
+def test_plateau_reduces_after_patience_and_remembers():
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))])
+    config = ScheduleConfig(kind="plateau", warmup_steps=0, factor=0.5, patience=1)
+    schedule = Schedule(optimizer, config, 1.0)
+    for improved, expected in [(True, 1.0), (False, 1.0), (False, 0.5), (False, 0.5), (True, 0.5), (False, 0.5), (False, 0.25)]:
+        schedule.validated(improved)
+        assert schedule.set(1, 0.0) == expected
+    resumed = Schedule(optimizer, config, 1.0)
+    resumed.load_state_dict(schedule.state_dict())
+    assert resumed.set(1, 0.0) == 0.25
+
+
+def test_only_matrices_decay():
+    model = nn.Linear(2, 2)
+    optimizer = build_optimizer(model, OptimizerConfig(weight_decay=0.1))
+    decay = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+    assert (decay[id(model.weight)], decay[id(model.bias)]) == (0.1, 0.0)
+
+
+def test_average_ramps_up():
+    model = nn.Linear(1, 1, bias=False)
+    average = build_average(model, 0.5)
+    expected = None
+    for count, value in enumerate([1.0, 3.0, 7.0, 7.0]):
+        nn.init.constant_(model.weight, value)
+        average.update_parameters(model)
+        keep = min(0.5, (1 + count) / (10 + count))
+        expected = value if expected is None else keep * expected + (1 - keep) * value
+        assert average.module.weight.item() == pytest.approx(expected)
+    assert not math.isclose(expected, 7.0)

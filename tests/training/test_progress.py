@@ -1,0 +1,47 @@
+"""When to validate, when to stop, what is best."""
+
+import pytest
+
+from nmt.config import TrainerConfig
+from nmt.training.progress import Progress, out_of_patience, share_done, validation_due
+
+
+def test_the_nearest_limit_counts():
+    progress = Progress(step=30, epochs=1.5)
+    assert share_done(progress, TrainerConfig()) == 0.0
+    assert share_done(progress, TrainerConfig(max_steps=60)) == 0.5
+    assert share_done(progress, TrainerConfig(max_steps=60, max_epochs=2)) == 0.75
+    progress.seconds_before = 240.0
+    assert share_done(progress, TrainerConfig(max_steps=60, max_minutes=5)) == pytest.approx(0.8, abs=1e-3)
+
+
+@pytest.mark.parametrize(("metric", "values", "best"), [("bleu", [1, 3, 2], [True, True, False]), ("loss", [3, 1, 2, 0.5], [True, True, False, True])])
+def test_best_follows_the_metric(metric, values, best):
+    progress = Progress()
+    assert [progress.improves(metric, value) for value in values] == best
+
+
+def test_patience_counts_validations_without_improvement():
+    progress = Progress()
+    for value, stop in [(1.0, False), (0.9, False), (0.8, True)]:
+        progress.improves("bleu", value)
+        assert out_of_patience(progress, TrainerConfig(patience=2)) is stop
+    assert not out_of_patience(progress, TrainerConfig())
+
+
+def test_validation_is_due_by_steps_or_epochs():
+    assert validation_due(Progress(step=20, epochs=0.3), TrainerConfig(validate_every_steps=10))
+    assert not validation_due(Progress(step=21, epochs=5), TrainerConfig(validate_every_steps=10))
+    assert validation_due(Progress(step=21, epochs=1.0), TrainerConfig())
+    assert not validation_due(Progress(step=21, epochs=1.5, validated_epoch=1), TrainerConfig())
+    assert not validation_due(Progress(step=21, epochs=2.9, validated_epoch=1), TrainerConfig(validate_every_epochs=2))
+    assert validation_due(Progress(step=21, epochs=3.0, validated_epoch=1), TrainerConfig(validate_every_epochs=2))
+
+
+def test_state_survives():
+    progress = Progress(step=3, epochs=0.5, seconds_before=100.0)
+    progress.improves("bleu", 12.0)
+    resumed = Progress()
+    resumed.load_state_dict(progress.state_dict())
+    assert (resumed.step, resumed.best) == (3, 12.0)
+    assert resumed.seconds == pytest.approx(100.0, abs=1.0)
