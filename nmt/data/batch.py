@@ -59,7 +59,7 @@ def collate(sources: Sequence[IntArray], targets: Sequence[IntArray], rows: IntA
     target_out, target_mask, target_lengths = _pad(targets)
     target_in = np.full_like(target_out, BOS)
     target_in[:, 1:] = target_out[:, :-1]
-    pass
+    target_in[~target_mask] = PAD
     return Batch(
         source=source,
         source_mask=source_mask,

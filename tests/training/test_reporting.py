@@ -145,9 +145,8 @@ def test_nothing_is_written_before_the_start(tmp_path: Path, plain: Console) -> 
 
 def test_logging_is_left_as_it_was(tmp_path: Path, plain: Console) -> None:
     logger = logging.getLogger("nmt")
-    before = (logger.level, logger.propagate, list(logger.handlers))
     report(tmp_path, plain)
-    assert (logger.level, logger.propagate, logger.handlers) == before
+    assert (logger.level, logger.propagate, logger.handlers) == (logging.NOTSET, True, [])
 
 
 @pytest.mark.parametrize(
