@@ -5,6 +5,7 @@ One output line for every input line, in order; only translations on standard ou
 
 import argparse
 import contextlib
+import io
 import itertools
 import json
 import sys
@@ -34,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     add("--n-best", type=at_least(int, 1), default=1, metavar="N", help="translations a line, separated by tabs")
     add("--batch-size", type=at_least(int, 1), metavar="N", help="sentences searched together (default: the run's)")
     add("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where to translate (%(default)s)")
-    add("--alignments", choices=tuple(FORMATS), help="add ` ||| ` and word alignments: links, or all weights")
+    add("--alignments", choices=[name for name in FORMATS if name], help="add ` ||| ` and word alignments: links, or all weights")
     add("--show-alignment", action="store_true", help="draw the attention of each sentence on standard error")
     add("--heatmap", metavar="DIR", help="write the attention of each sentence as DIR/LINE.png")
     add("--json", action="store_true", help="one JSON object a line: text, score, words, weights, n_best")
@@ -105,8 +106,8 @@ def open_input(path: str | None, stack: contextlib.ExitStack) -> tuple[BinaryIO,
 def open_output(path: str | None, stack: contextlib.ExitStack) -> TextIO:
     """Return where translations go: UTF-8, whatever the locale."""
     if path is None:
-        with contextlib.suppress(AttributeError):
-            sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8", newline="\n")
         return sys.stdout
     try:
         return stack.enter_context(Path(path).open("w", encoding="utf-8", newline="\n"))
@@ -141,8 +142,7 @@ def render(found: "list[Translation]", options: argparse.Namespace) -> str:
         if options.n_best > 1:
             best["n_best"] = [as_json(each) for each in found]
         return json.dumps(best, ensure_ascii=False)
-    aligned = FORMATS.get(options.alignments, lambda _: "")
-    return "\t".join(one_line(each.text) + aligned(each) for each in found)
+    return "\t".join(one_line(each.text) + FORMATS[options.alignments](each) for each in found)
 
 
 def one_line(text: str) -> str:
@@ -176,7 +176,8 @@ def soft(translation: "Translation") -> str:
     return " ".join(",".join(f"{weight:.4f}" for weight in row) for row in translation.weights)
 
 
-FORMATS: dict[str, Callable[["Translation"], str]] = {
+FORMATS: dict[str | None, Callable[["Translation"], str]] = {
+    None: lambda each: "",
     "pharaoh": lambda each: f" ||| {pharaoh(each)}",
     "soft": lambda each: f" ||| {soft(each)}",
 }

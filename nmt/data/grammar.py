@@ -26,7 +26,7 @@ from nmt.errors import UserError, unknown
 
 SPLITS = ("train", "validation", "test", "test_long")
 CONTINUE = 0.92  # chance of one more word when a length is drawn, so that short sentences are the commonest
-MAX_REJECTED = 20_000  # sentences in a row that are of no use before the bounds are thought too narrow
+MAX_REJECTED = 2_000  # sentences in a row that are of no use before the bounds are thought too narrow
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from nmt.config import ModelConfig
 from nmt.errors import UserError
 from nmt.models.cells import CELLS, LSTM, Cell
 from nmt.models.decoder import Bahdanau, Conditional, Decoder, Luong, Stack
+from nmt.models.embedding import Embedding
 from nmt.models.encoder import Encoder
 from nmt.models.readout import READOUTS, Attentional, Readout
 from nmt.models.seq2seq import Seq2Seq
@@ -28,7 +29,9 @@ def check_model(config: ModelConfig, *, joint: bool = True) -> None:
     if config.hidden_size % 2:
         raise UserError(f"model.hidden_size={config.hidden_size} must be even: each encoder direction has half of it")
     if config.tied_embeddings == "all" and not joint:
-        raise UserError("model.tied_embeddings=all shares one embedding of both sides: set tokenizer.joint=true, or tie `target`")
+        raise UserError(
+            "model.tied_embeddings=all shares one embedding of both sides: set tokenizer.joint=true, or tie `target`"
+        )
 
 
 def build_model(config: ModelConfig, source_vocab: int, target_vocab: int, *, joint: bool) -> Seq2Seq:
@@ -39,16 +42,15 @@ def build_model(config: ModelConfig, source_vocab: int, target_vocab: int, *, jo
     """
     check_model(config, joint=joint)
     plan = Plan.of(config)
-    target = nn.Embedding(target_vocab, config.embedding_size, padding_idx=PAD)
+    target = Embedding(target_vocab, config.embedding_size, plan.embedding_dropout)
     source = target
     if config.tied_embeddings != "all":
-        source = nn.Embedding(source_vocab, config.embedding_size, padding_idx=PAD)
+        source = Embedding(source_vocab, config.embedding_size, plan.embedding_dropout)
     encoder = Encoder(
         source,
         cell=config.cell,
         hidden_size=config.hidden_size,
         num_layers=config.num_layers,
-        embedding_dropout=plan.embedding_dropout,
         state_dropout=plan.state_dropout,
     )
     decoder = build_decoder(config, plan, target, encoder.final_size)
@@ -88,7 +90,7 @@ class Plan:
         )
 
 
-def build_decoder(config: ModelConfig, plan: Plan, embedding: nn.Embedding, final_size: int) -> Decoder:
+def build_decoder(config: ModelConfig, plan: Plan, embedding: Embedding, final_size: int) -> Decoder:
     """Build the decoder of `config.decoder`."""
     kind = CELLS[config.cell]
     hidden, embedded, context = config.hidden_size, config.embedding_size, plan.state_size
@@ -97,7 +99,7 @@ def build_decoder(config: ModelConfig, plan: Plan, embedding: nn.Embedding, fina
     upper: list[Cell] = [kind(hidden, hidden) for _ in range(config.num_layers - 1)]
     stack = Stack(first, upper, plan.state_dropout)
     bridge = nn.Sequential(nn.Linear(final_size, first.state_size), nn.Tanh())
-    shared = (embedding, bridge, stack, attention_of(config, plan), readout_of(config, plan), plan.embedding_dropout)
+    shared = (embedding, bridge, stack, attention_of(config, plan), readout_of(config, plan))
     if conditional:
         return Conditional(*shared, proposal=kind(embedded, hidden))
     gates = first.gates * hidden

@@ -42,7 +42,7 @@ class Cell(nn.Module, ABC):
 
 @final
 class GRU(Cell):
-    """r, z = sigma(.), n = tanh(x_n + r * (U h + b)), h' = n + z * (h - n)  (Cho et al., 2014; the reset gate as in cuDNN)."""
+    """r, z = sigma(.), n = tanh(x_n + r * (U h + b)), h' = n + z * (h - n)  (Cho et al., 2014; reset as in cuDNN)."""
 
     gates = 3
     parts = 1
@@ -64,9 +64,9 @@ class GRU(Cell):
 
 @final
 class LSTM(Cell):
-    """i, f, o = sigma(.), c' = f * c + i * tanh(.), h' = o * tanh(c')  (Hochreiter & Schmidhuber, 1997; Gers et al., 2000).
+    """i, f, o = sigma(.), c' = f * c + i * tanh(.), h' = o * tanh(c')  (Hochreiter & Schmidhuber, 1997).
 
-    The state is [h; c].
+    With the forget gate of Gers et al. (2000). The state is [h; c].
     """
 
     gates = 4

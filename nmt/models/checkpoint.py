@@ -106,8 +106,13 @@ def find_checkpoint(path: str | Path) -> Path:
         if (folder / WEIGHTS).is_file() and (folder / CONFIG).is_file():
             return folder
     if not given.exists():
-        raise UserError(f"no checkpoint at {path}: there is no such folder; give the folder of a run or of a checkpoint")
-    raise UserError(f"no checkpoint at {path}: neither checkpoints/best, checkpoints/last nor the folder itself holds {WEIGHTS} and {CONFIG}")
+        raise UserError(
+            f"no checkpoint at {path}: there is no such folder; give the folder of a run or of a checkpoint"
+        )
+    raise UserError(
+        f"no checkpoint at {path}: neither checkpoints/best, checkpoints/last nor the folder itself "
+        f"holds {WEIGHTS} and {CONFIG}"
+    )
 
 
 def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> Checkpoint:
@@ -133,7 +138,7 @@ def read_step(path: Path) -> int:
     """Return the number of updates that made the weights in a file."""
     from safetensors import safe_open
 
-    with safe_open(str(path), framework="pt") as file:  # type: ignore[no-untyped-call]
+    with safe_open(str(path), framework="pt") as file:
         return int((file.metadata() or {}).get("step", 0))
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from nmt.attention.attention import Attention, Memory
 from nmt.models.cells import Cell
+from nmt.models.embedding import Embedding
 from nmt.models.readout import Readout
 
 
@@ -80,7 +81,12 @@ class Decoder(nn.Module, ABC):
     """A recurrent decoder with attention."""
 
     def __init__(
-        self, embedding: nn.Embedding, bridge: nn.Module, stack: Stack, attention: Attention, readout: Readout, dropout: float
+        self,
+        embedding: Embedding,
+        bridge: nn.Module,
+        stack: Stack,
+        attention: Attention,
+        readout: Readout,
     ) -> None:
         super().__init__()
         self.embedding = embedding
@@ -88,7 +94,6 @@ class Decoder(nn.Module, ABC):
         self.stack = stack
         self.attention = attention
         self.readout = readout
-        self.dropout = nn.Dropout(dropout)
 
     def start(self, final: Float[Tensor, "batch layers final"]) -> DecoderState:
         """s_0 = tanh(W h_1), h_1 the last state of the backward encoder, layer by layer  (Bahdanau et al., 2015)."""
@@ -110,7 +115,7 @@ class Decoder(nn.Module, ABC):
 
     def forward(self, target_in: Int[Tensor, "batch target"], memory: Memory, state: DecoderState) -> Decoded:
         """Decode whole targets, the right words fed in (teacher forcing)."""
-        embedded = self.dropout(self.embedding(target_in))
+        embedded = self.embedding(target_in)
         emissions = []
         for gates in self.input_gates(embedded).split(1, dim=1):
             state, emission = self.advance(gates, memory, state)
@@ -122,7 +127,7 @@ class Decoder(nn.Module, ABC):
         self, tokens: Int[Tensor, "batch beam"], memory: Memory, state: DecoderState
     ) -> tuple[Decoded, DecoderState]:
         """Decode one more token of every hypothesis."""
-        embedded = self.dropout(self.embedding(tokens))
+        embedded = self.embedding(tokens)
         state, emission = self.advance(self.input_gates(embedded), memory, state)
         return Decoded(self.readout(emission.hidden, emission.context, embedded), emission.weights), state
 

@@ -7,6 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from nmt.models.embedding import Embedding
+
 
 class Encoded(NamedTuple):
     """States of every source position, and the backward direction's last states, one a layer."""
@@ -23,7 +25,13 @@ class Encoder(nn.Module):
     """
 
     def __init__(
-        self, embedding: nn.Embedding, *, cell: str, hidden_size: int, num_layers: int, embedding_dropout: float, state_dropout: float
+        self,
+        embedding: Embedding,
+        *,
+        cell: str,
+        hidden_size: int,
+        num_layers: int,
+        state_dropout: float,
     ) -> None:
         super().__init__()
         self.embedding = embedding
@@ -33,7 +41,6 @@ class Encoder(nn.Module):
         self.rnn = kind(
             embedding.embedding_dim, hidden_size // 2, num_layers, batch_first=True, bidirectional=True, dropout=between
         )
-        self.embedding_dropout = nn.Dropout(embedding_dropout)
         self.state_dropout = nn.Dropout(state_dropout)
 
     @property
@@ -44,7 +51,7 @@ class Encoder(nn.Module):
 
     def forward(self, source: Int[Tensor, "batch source"], source_lengths: Int[Tensor, " batch"]) -> Encoded:
         """Encode padded sentences; `source_lengths` is on the CPU."""
-        embedded = self.embedding_dropout(self.embedding(source))
+        embedded = self.embedding(source)
         packed = pack_padded_sequence(embedded, source_lengths, batch_first=True, enforce_sorted=False)
         packed_states, last = self.rnn(packed)
         states, _ = pad_packed_sequence(packed_states, batch_first=True, total_length=source.shape[1])

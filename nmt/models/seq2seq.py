@@ -49,7 +49,10 @@ class Seq2Seq(nn.Module):
         return logits
 
     def start(
-        self, source: Int[Tensor, "batch source"], source_mask: Bool[Tensor, "batch source"], source_lengths: Int[Tensor, " batch"]
+        self,
+        source: Int[Tensor, "batch source"],
+        source_mask: Bool[Tensor, "batch source"],
+        source_lengths: Int[Tensor, " batch"],
     ) -> SearchState:
         """Encode sentences, one hypothesis each; `source_lengths` is on the CPU."""
         encoded = self.encoder(source, source_lengths)

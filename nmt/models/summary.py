@@ -39,6 +39,4 @@ def summarize(model: Seq2Seq) -> str:
 def describe_attention(model: Seq2Seq) -> str:
     """Return the parts of the attention by their class names."""
     attention = model.decoder.attention
-    return " x ".join(
-        part.__class__.__name__ for part in (attention.score, attention.normalizer, attention.window)
-    )
+    return " x ".join(part.__class__.__name__ for part in (attention.score, attention.normalizer, attention.window))

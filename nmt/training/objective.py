@@ -26,7 +26,8 @@ def token_loss(model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smoothin
     features = decoded.features[batch.target_mask]
     labels = batch.target_out[batch.target_mask]
     output = model.output
-    return Loss(*ProjectedCrossEntropy.apply(features, output.weight, output.bias, labels, label_smoothing))
+    arguments = (features, output.weight, output.bias, labels, label_smoothing)
+    return Loss(*ProjectedCrossEntropy.apply(*arguments))  # type: ignore[no-untyped-call]
 
 
 class ProjectedCrossEntropy(torch.autograd.Function):
@@ -68,7 +69,7 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         return objective, cross_entropy
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, by_objective: Float[Tensor, ""], _: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the gradients that were formed on the way forward."""
         return *(by_objective * gradient for gradient in ctx.saved_tensors), None, None

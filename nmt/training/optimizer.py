@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ad
     """AdamW (Loshchilov & Hutter, 2019), fused; vectors (biases, energies) are not decayed."""
     matrices = [p for p in model.parameters() if p.dim() > 1]
     vectors = [p for p in model.parameters() if p.dim() <= 1]
-    groups = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
+    groups: list[dict[str, Any]] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
     return torch.optim.AdamW(
         groups,
         lr=config.learning_rate,

@@ -16,7 +16,14 @@ from nmt.data.loader import TrainLoader
 from nmt.errors import UserError
 from nmt.evaluation.evaluator import evaluate_split, print_table
 from nmt.models.build import build_model, check_model
-from nmt.models.checkpoint import WEIGHTS, load_checkpoint, load_training_state, recover, resolve_device, save_checkpoint
+from nmt.models.checkpoint import (
+    WEIGHTS,
+    load_checkpoint,
+    load_training_state,
+    recover,
+    resolve_device,
+    save_checkpoint,
+)
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import summarize
 from nmt.tokenizer import Tokenizers, build_tokenizers
@@ -66,26 +73,31 @@ def train(config: TrainConfig) -> Path:
         torch.set_num_threads(config.threads)
     run_dir = Path(config.run_dir)
     last = previous_checkpoint(run_dir, config.resume)
-    torch.manual_seed(config.seed)
-    prepared = prepare(config, None if last is None else Tokenizers.load(last))
-    vocabularies = prepared.tokenizers
-    model = build_model(
-        config.model, len(vocabularies.source), len(vocabularies.target), joint=vocabularies.joint
-    )
-    if last is not None:
-        model.load_state_dict(load_checkpoint(last).model.state_dict())
-    save_config(config, run_dir / "config.yaml")
     with Reporter(run_dir, config=config) as reporter:
-        reporter.start(summarize(model))
-        trainer = build_trainer(config, model.to(device), prepared, device, reporter)
-        if last is not None:
-            trainer.load_state_dict(load_training_state(last))
-            reporter.notice(f"continuing from {last} at update {trainer.progress.step}")
+        trainer = start(config, last, device, reporter)
         trainer.fit()
+        reporter.end_progress()
         final = evaluate_best(config, run_dir) if config.trainer.evaluate else {}
         reporter.finish(final)
         reporter.notice(f"run folder {run_dir}; heatmaps: tensorboard --logdir {run_dir / 'tensorboard'}")
     return run_dir
+
+
+def start(config: TrainConfig, last: Path | None, device: torch.device, reporter: Reporter) -> Trainer:
+    """Return a trainer ready to fit: at the beginning, or where the checkpoint `last` left it."""
+    torch.manual_seed(config.seed)
+    prepared = prepare(config, None if last is None else Tokenizers.load(last))
+    vocabularies = prepared.tokenizers
+    model = build_model(config.model, len(vocabularies.source), len(vocabularies.target), joint=vocabularies.joint)
+    if last is not None:
+        model.load_state_dict(load_checkpoint(last).model.state_dict())
+    save_config(config, Path(config.run_dir) / "config.yaml")
+    reporter.start(summarize(model))
+    trainer = build_trainer(config, model.to(device), prepared, device, reporter)
+    if last is not None:
+        trainer.load_state_dict(load_training_state(last))
+        reporter.notice(f"continuing from {last} at update {trainer.progress.step}")
+    return trainer
 
 
 def evaluate_best(config: TrainConfig, run_dir: Path) -> dict[str, Any]:

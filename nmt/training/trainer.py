@@ -112,7 +112,7 @@ class Trainer:
         """Add a batch's share of the gradient; return the sum of its cross-entropy."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
             loss = token_loss(self.model, self.model(batch), batch, label_smoothing=self.config.label_smoothing)
-        (loss.objective / num_tokens).backward()  # type: ignore[no-untyped-call]
+        (loss.objective / num_tokens).backward()
         return loss.cross_entropy
 
     def report(self) -> None:

@@ -40,7 +40,7 @@ class Validator:
 
     @torch.inference_mode()
     def __call__(self, model: Seq2Seq) -> Validation:
-        """Return loss, perplexity, BLEU, chrF, and AER where there are gold alignments; leaves the model in eval mode."""
+        """Return loss, perplexity, BLEU, chrF, and AER where there is gold; the model is left in eval mode."""
         model.eval()
         loss = self._loss(model)
         translator = Translator(model, self.tokenizers, self.search, self.device)

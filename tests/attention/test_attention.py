@@ -91,7 +91,10 @@ def test_finite_at_any_length(composition, length):
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (("addtive", "softmax", "global"), r"unknown model.attention.score 'addtive': choose one of additive, .*did you mean 'additive'"),
+        (
+            ("addtive", "softmax", "global"),
+            r"unknown model.attention.score 'addtive': choose one of additive, .*did you mean 'additive'",
+        ),
         (("dot", "softmx", "global"), r"unknown model.attention.normalizer 'softmx'.*did you mean 'softmax'"),
         (("dot", "softmax", "globl"), r"unknown model.attention.window 'globl'.*did you mean 'global'"),
     ],

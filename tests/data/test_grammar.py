@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from itertools import combinations, islice
+from itertools import combinations, islice, product
 from typing import TypeVar
 
 import pytest
@@ -187,7 +187,7 @@ def test_links_are_inside_and_reach_every_target_word(pairs: list[SentencePair])
         rf"\b(le|la|de|ne|que|me|ce|ma|sa) {ASPIRATED}{VOWEL}",
         r"\b(de|à) les? ",
         r"\bsi ils?\b",
-        rf"\b(vieux|beau|nouveau) (homme|hôtel|arbre|oiseau|oncle|œuf|outil)\b",
+        r"\b(vieux|beau|nouveau) (homme|hôtel|arbre|oiseau|oncle|œuf|outil)\b",
         r"l'(hibou|héros|huit)",
         r"\b(\w+) \1\b(?<!nous nous)",
         r" [,.]|  |\bNone\b|/|_",
@@ -392,7 +392,7 @@ def test_inflection() -> None:
         "goes",
         "churches",
     ]
-    assert [inflect("vu", Agreement(*flags)) for flags in ((0, 0), (1, 0), (0, 1), (1, 1))] == [
+    assert [inflect("vu", Agreement(*flags)) for flags in product((False, True), repeat=2)] == [
         "vu",
         "vue",
         "vus",
@@ -422,9 +422,9 @@ def test_unknown_split() -> None:
         (GrammarConfig(min_length=20, max_length=10), "train", "min_length=20 is above data.grammar.max_length=10"),
         (GrammarConfig(max_length=30), "test_long", "long_length=40 is above data.grammar.max_length=30"),
         (
-            GrammarConfig(max_length=3, train_size=10**6),
-            "train",
-            r"only \d+ of 1000000 train sentences of 3 to 3 words",
+            GrammarConfig(max_length=3, test_size=10**6),
+            "test",
+            r"only \d+ of 1000000 test sentences of 3 to 3 words",
         ),
     ],
 )

@@ -41,7 +41,11 @@ def variants() -> list[dict]:
         {"decoder": "bahdanau", "readout": "linear"},
         {"decoder": "conditional", "tied_embeddings": "target"},
         {"decoder": "luong", "tied_embeddings": "all"},
-        *({"decoder": d, "cell": c, "num_layers": 2} for d in ("bahdanau", "luong", "conditional") for c in ("gru", "lstm")),
+        *(
+            {"decoder": d, "cell": c, "num_layers": 2}
+            for d in ("bahdanau", "luong", "conditional")
+            for c in ("gru", "lstm")
+        ),
     ]
 
 

@@ -47,7 +47,10 @@ def test_recurrent_matrices_start_orthogonal_and_forget_gates_open():
     ("config", "message"),
     [
         (ModelConfig(hidden_size=7), "model.hidden_size=7 must be even"),
-        (ModelConfig(attention=AttentionConfig(score="genral")), "unknown model.attention.score 'genral'.*did you mean 'general'"),
+        (
+            ModelConfig(attention=AttentionConfig(score="genral")),
+            "unknown model.attention.score 'genral'.*did you mean 'general'",
+        ),
         (ModelConfig(tied_embeddings="all"), "set tokenizer.joint=true, or tie `target`"),
     ],
 )

@@ -52,15 +52,15 @@ def test_training_state_is_loaded_without_pickled_code(parts, tmp_path: Path):
     found = load_training_state(tmp_path / "last")
     assert found["nested"] == state["nested"]
     torch.testing.assert_close(found["moments"], torch.ones(2))
+    save(parts, tmp_path / "best")
     with pytest.raises(UserError, match=r"cannot continue from .*: it has no training_state\.pt"):
-        save(parts, tmp_path / "best")
         load_training_state(tmp_path / "best")
 
 
 def test_a_crash_while_writing_leaves_the_old_one(parts, tmp_path: Path, monkeypatch):
     save(parts, tmp_path / "last")
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
-        patch.setattr(checkpoint, "save_config", raising(OSError("disk full")))
+    monkeypatch.setattr(checkpoint, "save_config", raising(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
         save(parts, tmp_path / "last")
     assert load_checkpoint(tmp_path / "last").step == 7
 
@@ -94,7 +94,9 @@ def test_a_folder_that_is_none_is_explained(tmp_path: Path):
 def test_damaged_or_foreign_weights_are_explained(parts, tmp_path: Path):
     save(parts, tmp_path / "best")
     (tmp_path / "best" / "model.safetensors").write_bytes(b"nonsense" * 10)
-    with pytest.raises(UserError, match=r"cannot load .*model\.safetensors: .* does not fit config\.yaml, or is damaged"):
+    with pytest.raises(
+        UserError, match=r"cannot load .*model\.safetensors: .* does not fit config\.yaml, or is damaged"
+    ):
         load_checkpoint(tmp_path / "best")
     model, config, tokenizers = parts
     other = dataclasses.replace(config, model=dataclasses.replace(config.model, hidden_size=10))

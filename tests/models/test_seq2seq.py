@@ -7,7 +7,6 @@ from nmt.data.batch import Batch, collate
 from nmt.models.seq2seq import Seq2Seq
 from nmt.tokenizer import BOS
 from nmt.training.objective import token_loss
-
 from tests.models.conftest import random_batch
 
 LENGTHS = [(5, 4), (1, 7), (9, 1), (3, 3)]
@@ -79,5 +78,7 @@ def test_the_source_is_read_both_ways(model: Seq2Seq):
     for position in (0, 4):
         source = batch.source.clone()
         source[0, position] = 4 + (source[0, position] - 3) % 7
-        after = model.project(model(collate([source[0, :-1].numpy()], [batch.target_out[0, :-1].numpy()], np.arange(1))).features)
+        after = model.project(
+            model(collate([source[0, :-1].numpy()], [batch.target_out[0, :-1].numpy()], np.arange(1))).features
+        )
         assert (before - after).abs().amax(-1).min() > 1e-9

@@ -17,7 +17,12 @@ def inputs(tokens: int, vocab: int, size: int = 5, seed: int = 0) -> tuple[torch
 
 
 @settings(max_examples=25, deadline=None)
-@given(tokens=st.integers(1, 20), vocab=st.integers(2, 9), smoothing=st.sampled_from([0.0, 0.1, 0.5]), chunk=st.integers(1, 8))
+@given(
+    tokens=st.integers(1, 20),
+    vocab=st.integers(2, 9),
+    smoothing=st.sampled_from([0.0, 0.1, 0.5]),
+    chunk=st.integers(1, 8),
+)
 def test_equals_torch_in_value_and_gradient(tokens, vocab, smoothing, chunk):
     features, weight, bias, labels = inputs(tokens, vocab)
     expected = torch.nn.functional.cross_entropy(
@@ -50,7 +55,9 @@ def test_improbable_words_have_a_finite_loss():
 
 
 def test_bf16_stays_near_fp32():
-    features, weight, bias, labels = (x.detach().float() if x.is_floating_point() else x for x in inputs(30, 50, size=16))
+    features, weight, bias, labels = (
+        x.detach().float() if x.is_floating_point() else x for x in inputs(30, 50, size=16)
+    )
     exact, _ = ProjectedCrossEntropy.apply(features, weight, bias, labels, 0.1)
     with torch.autocast("cpu", torch.bfloat16):
         rounded, _ = ProjectedCrossEntropy.apply(features, weight, bias, labels, 0.1)

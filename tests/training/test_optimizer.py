@@ -39,7 +39,15 @@ def test_plateau_reduces_after_patience_and_remembers():
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))])
     config = ScheduleConfig(kind="plateau", warmup_steps=0, factor=0.5, patience=1)
     schedule = Schedule(optimizer, config, 1.0)
-    for improved, expected in [(True, 1.0), (False, 1.0), (False, 0.5), (False, 0.5), (True, 0.5), (False, 0.5), (False, 0.25)]:
+    for improved, expected in [
+        (True, 1.0),
+        (False, 1.0),
+        (False, 0.5),
+        (False, 0.5),
+        (True, 0.5),
+        (False, 0.5),
+        (False, 0.25),
+    ]:
         schedule.validated(improved)
         assert schedule.set(1, 0.0) == expected
     resumed = Schedule(optimizer, config, 1.0)

@@ -15,7 +15,10 @@ def test_the_nearest_limit_counts():
     assert share_done(progress, TrainerConfig(max_steps=60, max_minutes=5)) == pytest.approx(0.8, abs=1e-3)
 
 
-@pytest.mark.parametrize(("metric", "values", "best"), [("bleu", [1, 3, 2], [True, True, False]), ("loss", [3, 1, 2, 0.5], [True, True, False, True])])
+@pytest.mark.parametrize(
+    ("metric", "values", "best"),
+    [("bleu", [1, 3, 2], [True, True, False]), ("loss", [3, 1, 2, 0.5], [True, True, False, True])],
+)
 def test_best_follows_the_metric(metric, values, best):
     progress = Progress()
     assert [progress.improves(metric, value) for value in values] == best
