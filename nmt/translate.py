@@ -11,7 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TextIO
 
 from nmt.cli import user_errors
 from nmt.errors import UserError
@@ -22,9 +22,16 @@ if TYPE_CHECKING:
 CHUNK = 1_024  # lines translated together: enough to batch sentences of like length
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see --help")
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the command line's parser; it imports nothing heavy, so that --help is instant."""
-    found = argparse.ArgumentParser(prog="python -m nmt.translate", description=__doc__.split("\n\n")[0])
+    found = Parser(prog="python -m nmt.translate", description=__doc__.split("\n\n")[0])
     add = found.add_argument
     add("text", nargs="*", metavar="TEXT", help="sentences to translate (default: lines of --input)")
     add("--checkpoint", default="outputs/latest", metavar="DIR", help="run or checkpoint folder (%(default)s)")
@@ -35,7 +42,11 @@ def parser() -> argparse.ArgumentParser:
     add("--n-best", type=at_least(int, 1), default=1, metavar="N", help="translations a line, separated by tabs")
     add("--batch-size", type=at_least(int, 1), metavar="N", help="sentences searched together (default: the run's)")
     add("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where to translate (%(default)s)")
-    add("--alignments", choices=[name for name in FORMATS if name], help="add ` ||| ` and word alignments: links, or all weights")
+    add(
+        "--alignments",
+        choices=[name for name in FORMATS if name],
+        help="add ` ||| ` and word alignments: links, or all weights",
+    )
     add("--show-alignment", action="store_true", help="draw the attention of each sentence on standard error")
     add("--heatmap", metavar="DIR", help="write the attention of each sentence as DIR/LINE.png")
     add("--json", action="store_true", help="one JSON object a line: text, score, words, weights, n_best")
@@ -59,15 +70,16 @@ def at_least(kind: Callable[[str], Any], bound: int) -> Callable[[str], Any]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
-    options = parser().parse_args(arguments)
     with user_errors():
-        run(options)
+        run(parser().parse_args(arguments))
 
 
 def run(options: argparse.Namespace) -> None:
     """Translate as the options say."""
     if options.text and options.input:
         raise UserError("both TEXT and --input are given: choose one")
+    if options.input and options.output and is_same_file(Path(options.input), Path(options.output)):
+        raise UserError(f"--input and --output are both {options.input}: give the translations a file of their own")
     with contextlib.ExitStack() as stack:
         lines = options.text or read_lines(*open_input(options.input, stack))
         translator = load(options)
@@ -78,6 +90,11 @@ def run(options: argparse.Namespace) -> None:
                 print(render(found, options), file=output)
                 draw(found[0], next(numbers), options)
             output.flush()
+
+
+def is_same_file(first: Path, second: Path) -> bool:
+    """Tell whether two paths are one regular file, which writing would empty before it is read."""
+    return first.is_file() and second.is_file() and first.samefile(second)
 
 
 def load(options: argparse.Namespace) -> "Translator":

@@ -1,10 +1,42 @@
 """Every test runs with the shapes and types of nmt's signatures checked."""
 
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import hypothesis
 import jaxtyping
 import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# A run of seconds: long enough for the loss to fall, much too short to translate.
+TINY = (
+    "data.grammar.train_size=300",
+    "data.grammar.validation_size=12",
+    "data.grammar.test_size=12",
+    "data.grammar.long_size=3",
+    "data.grammar.max_length=20",
+    "data.grammar.long_length=12",
+    "tokenizer.vocab_size=400",
+    "batch.size=400",
+    "model.embedding_size=16",
+    "model.hidden_size=32",
+    "optimizer.learning_rate=0.01",
+    "schedule=constant",
+    "schedule.warmup_steps=5",
+    "search.beam_size=2",
+    "search.max_length_offset=5",
+    "trainer.metric=loss",
+    "trainer.log_every=5",
+    "trainer.num_samples=2",
+    "threads=1",
+)
+
+Completed = subprocess.CompletedProcess[str]
 
 # Before any test imports nmt. The numeric tower: an int will do for a float, as type checkers have it.
 jaxtyping.install_import_hook("nmt", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
@@ -34,3 +66,62 @@ def seeded() -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         yield
+
+
+@pytest.fixture(scope="session")
+def command() -> Callable[..., Completed]:
+    """Run `python -m nmt.<module> <arguments>` as a user does, in a folder, and return what it printed."""
+
+    def run(module: str, *arguments: str, cwd: Path, stdin: bytes = b"", **variables: str) -> Completed:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+        line = [sys.executable, "-m", f"nmt.{module}", *arguments]
+        done = subprocess.run(line, cwd=cwd, env=environment, input=stdin, capture_output=True, timeout=300)
+        # Decoded here, because text mode would take "\r" for a newline.
+        return Completed(line, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A temporary folder that all processes of pytest-xdist share."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
+@pytest.fixture(scope="session")
+def tiny_options(shared_folder: Path) -> list[str]:
+    """What makes `nmt.train` a matter of seconds."""
+    return [*TINY, f"data.cache_dir={shared_folder / 'tiny-cache'}"]
+
+
+@pytest.fixture(scope="session")
+def tiny_run(command: Callable[..., Completed], shared_folder: Path, tiny_options: list[str]) -> Path:
+    """A run trained by the real command, by the first process that asks for it. Look at it, but copy it to write."""
+    place, run = shared_folder / "tiny", shared_folder / "tiny" / "run"
+    try:
+        place.mkdir()
+    except FileExistsError:
+        wait_for(lambda: run.exists() or (place / "failed").exists(), seconds=300)
+        assert run.exists(), "another process could not train it"
+        return run
+    steps = ("trainer.max_steps=40", "trainer.validate_every_steps=20")
+    done = command("train", "run_dir=unfinished", *tiny_options, *steps, cwd=place)
+    (place / "output.txt").write_text(done.stdout, encoding="utf-8")
+    if done.returncode:
+        (place / "failed").touch()
+    assert done.returncode == 0, done.stderr
+    return (place / "unfinished").rename(run)
+
+
+def wait_for(condition: Callable[[], bool], *, seconds: float) -> None:
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, f"nothing happened in {seconds} s"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="session")
+def wait() -> Callable[..., None]:
+    """Wait until a condition holds; fail after some seconds."""
+    return wait_for

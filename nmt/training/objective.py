@@ -34,8 +34,9 @@ class ProjectedCrossEntropy(torch.autograd.Function):
     """Output layer and label-smoothed cross-entropy in one, the gradient formed on the way forward.
 
     objective = -sum_i [(1 - eps) log p(y_i) + eps / V sum_v log p(v)]  (Szegedy et al., 2016), whose gradient by
-    the logits is p - (1 - eps) onehot(y) - eps / V. Logits live one chunk of rows at a time and turn into their
-    gradient in place, so that memory does not grow with tokens x vocabulary.
+    the logits is p - (1 - eps) onehot(y) - eps / V. Logits live one chunk of rows at a time and are passed over as
+    seldom as can be: what the smoothing adds is linear in the features, so it is formed outside the chunks, from
+    the mean row of the weights.
     """
 
     @staticmethod
@@ -48,25 +49,29 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         label_smoothing: float,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """Return (objective, cross-entropy), both summed over tokens."""
-        inputs, matrix = autocast(features), autocast(weight)
-        objective, cross_entropy = bias.new_zeros(()), bias.new_zeros(())
-        learning = any(ctx.needs_input_grad)
-        by_features = torch.empty_like(features) if learning else None
-        by_weight, by_bias = torch.zeros_like(weight), torch.zeros_like(bias)
+        inputs, matrix, offset = autocast(features), autocast(weight), autocast(bias)
+        log_normalizers, golds = bias.new_zeros(()), bias.new_zeros(())
+        by_features, by_weight, by_bias = (torch.zeros_like(each) for each in (features, weight, bias))
         for start in range(0, len(labels), CHUNK):
             chunk = slice(start, start + CHUNK)
-            logits = (inputs[chunk] @ matrix.T).to(bias.dtype).add_(bias)
-            losses = smoothed_losses(logits, labels[chunk], label_smoothing)
-            objective += losses.objective
-            cross_entropy += losses.cross_entropy
-            if by_features is not None:
-                by_logits = autocast(losses.by_logits)
-                by_features[chunk] = by_logits @ matrix
-                by_weight += by_logits.T @ inputs[chunk]
-                by_bias += losses.by_logits.sum(dim=0)
+            logits = torch.nn.functional.linear(inputs[chunk], matrix, offset)
+            log_normalizer, gold, residual = score(logits, labels[chunk], 1.0 - label_smoothing, bias.dtype)
+            log_normalizers += log_normalizer
+            golds += gold
+            if any(ctx.needs_input_grad):
+                by_features[chunk] = residual @ matrix
+                by_weight += residual.T @ inputs[chunk]
+                by_bias += residual.sum(dim=0)
+        share, row, total = label_smoothing / len(bias), weight.mean(dim=0), features.sum(dim=0)
+        means = total @ row + len(labels) * bias.mean()
+        ctx.save_for_backward(
+            by_features.sub_(label_smoothing * row),
+            by_weight.sub_(share * total),
+            by_bias.sub_(share * len(labels)),
+        )
+        cross_entropy = log_normalizers - golds
         ctx.mark_non_differentiable(cross_entropy)
-        ctx.save_for_backward(by_features, by_weight, by_bias)
-        return objective, cross_entropy
+        return log_normalizers - (1.0 - label_smoothing) * golds - label_smoothing * means, cross_entropy
 
     @staticmethod
     @once_differentiable
@@ -75,29 +80,25 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         return *(by_objective * gradient for gradient in ctx.saved_tensors), None, None
 
 
-class ChunkLosses(NamedTuple):
-    """Losses of some tokens, summed, and the objective's gradient by their logits."""
+class Scored(NamedTuple):
+    """Sums over some tokens, and the residual p - confidence x onehot(label) of each."""
 
-    objective: Tensor
-    cross_entropy: Tensor
-    by_logits: Tensor
+    log_normalizer: Float[Tensor, ""]
+    gold: Float[Tensor, ""]
+    residual: Float[Tensor, "tokens vocab"]
 
 
-def smoothed_losses(
-    logits: Float[Tensor, "tokens vocab"], labels: Int[Tensor, " tokens"], label_smoothing: float
-) -> ChunkLosses:
-    """Return the losses of `ProjectedCrossEntropy` for a few tokens."""
+def score(
+    logits: Float[Tensor, "tokens vocab"], labels: Int[Tensor, " tokens"], confidence: float, dtype: torch.dtype
+) -> Scored:
+    """Return sum_i log Z_i, sum_i logit(y_i), both summed in `dtype`, and the residuals."""
     labels = labels[:, None]
     gold = logits.gather(1, labels)
-    largest, mean = logits.amax(dim=1, keepdim=True), logits.mean(dim=1, keepdim=True)
     probabilities = logits.softmax(dim=1)
-    log_normalizer = largest - probabilities.amax(dim=1, keepdim=True).log()
-    cross_entropy = (log_normalizer - gold).sum()
-    smoothing = (log_normalizer - mean).sum()
-    objective = (1.0 - label_smoothing) * cross_entropy + label_smoothing * smoothing
-    by_logits = probabilities.sub_(label_smoothing / logits.shape[1])
-    by_logits.scatter_add_(1, labels, torch.full_like(gold, label_smoothing - 1.0))
-    return ChunkLosses(objective, cross_entropy, by_logits)
+    # log Z from the likeliest word, whose probability cannot underflow as that of the right word can.
+    log_normalizer = logits.amax(dim=1).to(dtype) - probabilities.amax(dim=1).to(dtype).log()
+    residual = probabilities.scatter_add_(1, labels, torch.full_like(gold, -confidence))
+    return Scored(log_normalizer.sum(), gold.to(dtype).sum(), residual)
 
 
 def autocast(tensor: Tensor) -> Tensor:

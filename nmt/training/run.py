@@ -1,6 +1,7 @@
 """A training run, from configuration to evaluated checkpoint."""
 
 import logging
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -8,7 +9,7 @@ from typing import Any, final
 import datasets
 import torch
 
-from nmt.config import TrainConfig, save_config
+from nmt.config import TrainConfig, keys, load_config, save_config
 from nmt.data.cleaning import clean
 from nmt.data.corpus import has_split, load_split
 from nmt.data.encoded import Encoded, encode
@@ -17,6 +18,7 @@ from nmt.errors import UserError
 from nmt.evaluation.evaluator import evaluate_split, print_table
 from nmt.models.build import build_model, check_model
 from nmt.models.checkpoint import (
+    CONFIG,
     WEIGHTS,
     load_checkpoint,
     load_training_state,
@@ -34,6 +36,9 @@ from nmt.training.validation import Validator
 from nmt.translator import Translator
 
 logger = logging.getLogger(__name__)
+
+TEST_SPLITS = ("test", "test_long")
+LATEST = Path("outputs/latest")
 
 
 @dataclass(frozen=True)
@@ -73,8 +78,11 @@ def train(config: TrainConfig) -> Path:
         torch.set_num_threads(config.threads)
     run_dir = Path(config.run_dir)
     last = previous_checkpoint(run_dir, config.resume)
+    if last is not None:
+        check_same_model(config, last)
     with Reporter(run_dir, config=config) as reporter:
         trainer = start(config, last, device, reporter)
+        point_to(run_dir)
         trainer.fit()
         reporter.end_progress()
         final = evaluate_best(config, run_dir) if config.trainer.evaluate else {}
@@ -104,7 +112,7 @@ def evaluate_best(config: TrainConfig, run_dir: Path) -> dict[str, Any]:
     """Evaluate the best checkpoint on the test splits there are; return the scores of the ordinary one."""
     scores: dict[str, Any] = {}
     translator = Translator.load(run_dir, device=config.trainer.device)
-    for split in ("test", "test_long"):
+    for split in TEST_SPLITS:
         if not has_split(config.data, split):
             continue
         folder = run_dir / "evaluation" / split
@@ -124,6 +132,11 @@ def check_run(config: TrainConfig) -> None:
     for split in ("train", "validation"):
         if not has_split(config.data, split):
             raise UserError(f"no {split} text: set data.{split}.source and data.{split}.target")
+    has_gold = config.data.kind == "grammar" or bool(config.data.validation.alignment)
+    if config.trainer.metric == "aer" and not has_gold:
+        raise UserError(
+            "trainer.metric=aer needs gold alignments of the validation text: set data.validation.alignment"
+        )
 
 
 def previous_checkpoint(run_dir: Path, resume: str) -> Path | None:
@@ -142,23 +155,53 @@ def previous_checkpoint(run_dir: Path, resume: str) -> Path | None:
     return last
 
 
+def check_same_model(config: TrainConfig, last: Path) -> None:
+    """Raise UserError if the checkpoint's model is not the one configured; only dropout may change."""
+    before = {name: value for name, _, value in keys(load_config(last / CONFIG).model, "model.")}
+    for name, _, value in keys(config.model, "model."):
+        if value != before[name] and not name.endswith("dropout"):
+            raise UserError(
+                f"cannot continue from {last} with {name}={value}: it was trained with {name}={before[name]}; "
+                "restore that, or give another run_dir"
+            )
+
+
+def point_to(run_dir: Path) -> None:
+    """Let outputs/latest be a link to the newest run; a real folder of that name is left alone."""
+    LATEST.parent.mkdir(exist_ok=True)
+    if LATEST.exists() and not LATEST.is_symlink():
+        return
+    link = LATEST.with_name(f".latest.{os.getpid()}")
+    link.symlink_to(os.path.relpath(run_dir.resolve(), LATEST.parent.resolve()), target_is_directory=True)
+    link.replace(LATEST)
+
+
 def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
     """Load, clean, segment and encode the training and validation splits; learn subwords unless they are given."""
-    train_corpus = cleaned(config, "train")
+    corpora = load_corpora(config)
+    train_corpus, validation_corpus = (cleaned(config, split, corpora[split]) for split in ("train", "validation"))
     if tokenizers is None:
         tokenizers = build_tokenizers(list(train_corpus["source"]), list(train_corpus["target"]), config.tokenizer)
     encoded = {
         split: encode(corpus, tokenizers, cache_dir=config.data.cache_dir, num_workers=config.data.num_workers)
-        for split, corpus in (("train", train_corpus), ("validation", cleaned(config, "validation")))
+        for split, corpus in (("train", train_corpus), ("validation", validation_corpus))
     }
     return Prepared(tokenizers, encoded["train"], encoded["validation"])
 
 
-def cleaned(config: TrainConfig, split: str) -> datasets.Dataset:
-    """Load a split and drop the pairs that cannot be learned from."""
-    corpus, report = clean(load_split(config.data, split), config.data.cleaning)
+def load_corpora(config: TrainConfig) -> dict[str, datasets.Dataset]:
+    """Load every split that the run will read, so that a mistake in the last of them is told before hours of work."""
+    splits = ["train", "validation"]
+    if config.trainer.evaluate:
+        splits += [split for split in TEST_SPLITS if has_split(config.data, split)]
+    return {split: load_split(config.data, split) for split in splits}
+
+
+def cleaned(config: TrainConfig, split: str, corpus: datasets.Dataset) -> datasets.Dataset:
+    """Drop the pairs of a split that cannot be learned from."""
+    kept, report = clean(corpus, config.data.cleaning)
     logger.info("%s: %s", split, report)
-    return corpus
+    return kept
 
 
 def build_trainer(

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, final
+from typing import Any, Protocol, final, runtime_checkable
 
 import torch
 from torch.optim.swa_utils import AveragedModel
@@ -11,6 +11,7 @@ from nmt.config import OptimizerConfig, TrainerConfig
 from nmt.data.batch import Batch
 from nmt.data.loader import TrainLoader
 from nmt.models.seq2seq import Seq2Seq
+from nmt.training.interrupts import deferred_interrupts
 from nmt.training.objective import token_loss
 from nmt.training.optimizer import Schedule, build_average
 from nmt.training.progress import Progress, out_of_patience, share_done, validation_due
@@ -18,6 +19,7 @@ from nmt.training.reporting import Reporter
 from nmt.training.validation import Validation
 
 
+@runtime_checkable
 class Save(Protocol):
     """Writes a checkpoint under a name, `best` or `last`."""
 
@@ -61,15 +63,18 @@ class Trainer:
     def fit(self) -> None:
         """Train, validate and save until a limit is reached or patience is out.
 
-        On KeyboardInterrupt the state after the last whole update is saved before it is raised again.
+        On KeyboardInterrupt the update, or validation, under way is finished and the state saved before it is
+        raised again, so that training can go on as if nothing had been.
         """
         try:
-            for batches in self.updates():
-                self.update(batches)
-                if self.progress.step % self.config.log_every == 0:
-                    self.report()
-                if validation_due(self.progress, self.config):
-                    self.checkpoint()
+            with deferred_interrupts() as raise_interrupt:
+                for batches in self.updates():
+                    self.update(batches)
+                    if self.progress.step % self.config.log_every == 0:
+                        self.report()
+                    if validation_due(self.progress, self.config):
+                        self.checkpoint()
+                    raise_interrupt()
         except KeyboardInterrupt:
             self.save_last()
             raise

@@ -1,0 +1,243 @@
+"""`python -m nmt.train`: what a run leaves behind, and how it goes on after it was stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import nmt.train
+from nmt.config import DataConfig, SplitConfig, TrainConfig, TrainerConfig, load_config
+from nmt.errors import UserError
+from nmt.training.run import check_run, check_same_model, point_to
+
+ROOT = Path(__file__).parents[1]
+
+# Everything that draws random numbers or keeps a state over updates is on.
+STATEFUL = ("tokenizer.sampling=0.2", "model.dropout=0.3", "trainer.ema_decay=0.9", "trainer.accumulate=2")
+QUIET = ("trainer.evaluate=false", "trainer.num_samples=0", "trainer.log_every=1")
+
+
+@pytest.fixture
+def train(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_options: list[str]) -> Callable[..., Path]:
+    """Train in this process, which spares the start of another."""
+
+    def run(run_dir: str, *options: str) -> Path:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["nmt.train", f"run_dir={run_dir}", *tiny_options, *options])
+        nmt.train.main()
+        return tmp_path / run_dir
+
+    return run
+
+
+def records(run: Path, event: str) -> list[dict[str, Any]]:
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [record for record in map(json.loads, lines) if record["event"] == event]
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "checkpoints" / "last" / "model.safetensors")
+
+
+def state(run: Path) -> dict[str, Any]:
+    return torch.load(run / "checkpoints" / "last" / "training_state.pt", weights_only=True)
+
+
+def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+def test_a_run_leaves_all_that_the_contract_names(tiny_run: Path) -> None:
+    files = {str(path.relative_to(tiny_run)) for path in tiny_run.rglob("*") if path.is_file()}
+    checkpoint = {"model.safetensors", "config.yaml", "joint.model"}
+    evaluation = {"metrics.json", "hypotheses.txt", "alignments.pharaoh", "report.html"}
+    expected = {"config.yaml", "train.log", "metrics.jsonl", "checkpoints/last/training_state.pt"}
+    expected |= {f"checkpoints/{name}/{file}" for name in ("best", "last") for file in checkpoint}
+    expected |= {f"evaluation/{split}/{file}" for split in ("test", "test_long") for file in evaluation}
+    pictures = {name for name in files if name.endswith(".png")}
+    events = {name for name in files if name.startswith("tensorboard/events.out.tfevents.")}
+    assert files == expected | pictures | events
+    assert len(events) == 1
+    assert {name.rpartition("/")[0] for name in pictures} == {f"evaluation/{s}/heatmaps" for s in ("test", "test_long")}
+
+
+def test_the_configuration_of_the_run_is_that_of_its_checkpoints(tiny_run: Path) -> None:
+    config = load_config(tiny_run / "config.yaml")
+    assert (config.model.hidden_size, config.trainer.metric, config.schedule.kind) == (32, "loss", "constant")
+    for name in ("best", "last"):
+        assert load_config(tiny_run / "checkpoints" / name / "config.yaml") == config
+
+
+def test_the_loss_falls_and_is_recorded(tiny_run: Path) -> None:
+    train, validation = records(tiny_run, "train"), records(tiny_run, "validation")
+    assert [record["step"] for record in train] == list(range(5, 45, 5))
+    assert [record["step"] for record in validation] == [20, 40]
+    assert train[-1]["loss"] < 0.8 * train[0]["loss"]
+    assert validation[1]["loss"] < validation[0]["loss"]
+    assert {"perplexity", "bleu", "chrf", "aer"} <= validation[0].keys()
+    assert {"perplexity", "learning_rate", "gradient_norm", "tokens_per_second", "epoch"} <= train[0].keys()
+    (final,) = records(tiny_run, "final")
+    assert final["bleu"] == json.loads((tiny_run / "evaluation/test/metrics.json").read_text())["bleu"]
+
+
+def test_tensorboard_holds_curves_heatmaps_text_and_hyperparameters(tiny_run: Path) -> None:
+    events = EventAccumulator(str(tiny_run / "tensorboard")).Reload()
+    tags = events.Tags()
+    assert set(tags["images"]) == {"alignment/0", "alignment/1"}
+    pictures = events.Images("alignment/0")
+    assert [picture.step for picture in pictures] == [20, 40]
+    assert all(picture.encoded_image_string.startswith(b"\x89PNG") for picture in pictures)
+    curves = {"loss", "perplexity", "learning_rate", "gradient_norm", "tokens_per_second"}
+    assert {f"train/{name}" for name in curves} <= set(tags["scalars"])
+    measured = ("loss", "perplexity", "bleu", "chrf", "aer")
+    assert {f"validation/{name}" for name in measured} | {"test/bleu", "test/aer"} <= set(tags["scalars"])
+    assert {"samples/0/text_summary", "samples/1/text_summary"} <= set(tags["tensors"])
+    assert {"_hparams_/experiment", "_hparams_/session_start_info"} <= set(events.PluginTagToContent("hparams"))
+
+
+def test_standard_output_is_the_scores_and_where_to_look(tiny_run: Path) -> None:
+    output = (tiny_run.parent / "output.txt").read_text(encoding="utf-8")
+    assert "BLEU" in output
+    assert "evaluation/test/report.html" in output
+    log = (tiny_run / "train.log").read_text(encoding="utf-8")
+    assert "kept 300 of 300 pairs" in log
+    assert "parameters" in log
+    assert "tensorboard --logdir" in log
+
+
+def test_training_goes_on_exactly_where_it_stopped(
+    train: Callable[..., Path], command: Callable[..., Any], tmp_path: Path, tiny_options: list[str]
+) -> None:
+    options = (*STATEFUL, *QUIET)
+    straight = train("straight", *options, "trainer.max_steps=8")
+    parted = train("parted", *options, "trainer.max_steps=4")
+    assert state(parted)["progress"]["step"] == 4
+    assert not same(weights(parted), weights(straight))
+    done = command("train", "run_dir=parted", *tiny_options, *options, "trainer.max_steps=8", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "continuing from parted/checkpoints/last at update 4" in done.stderr
+    assert same(weights(parted), weights(straight))
+    states = state(parted), state(straight)
+    assert same(*(each["average"] for each in states))
+    for name in ("loader", "schedule"):
+        assert states[0][name] == states[1][name]
+    assert [record["step"] for record in records(parted, "train")] == list(range(1, 9))
+    losses = [[record["loss"] for record in records(run, "train")] for run in (parted, straight)]
+    assert losses[0] == losses[1]
+
+
+def test_a_run_is_not_trained_twice_against_the_users_will(
+    tiny_run: Path, tiny_options: list[str], tmp_path: Path, command: Callable[..., Any]
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in tiny_run.rglob("*")}
+    arguments = (f"run_dir={tiny_run}", *tiny_options, "trainer.max_steps=50", "resume=never")
+    done = command("train", *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {tiny_run} already holds a trained run: ")
+    assert done.stderr.count("\n") == 1
+    assert {path: path.stat().st_mtime_ns for path in tiny_run.rglob("*")} == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_model_does_not_go_on_from_a_checkpoint(tiny_run: Path) -> None:
+    last = tiny_run / "checkpoints" / "last"
+    config = load_config(tiny_run / "config.yaml")
+    config.model.dropout = 0.4
+    check_same_model(config, last)
+    config.model.attention.score = "dot"
+    with pytest.raises(UserError, match=r"with model\.attention\.score=dot: it was trained with .*=additive; restore"):
+        check_same_model(config, last)
+
+
+def test_an_interrupted_run_can_be_continued(
+    train: Callable[..., Path], tiny_options: list[str], tmp_path: Path, wait: Callable[..., None]
+) -> None:
+    endless = ("trainer.max_steps=1000000", "trainer.validate_every_steps=1000000")
+    line = [sys.executable, "-m", "nmt.train", "run_dir=run", *tiny_options, *QUIET, *endless]
+    process = subprocess.Popen(
+        line,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Shells start background jobs with SIGINT ignored, and children inherit it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    run = tmp_path / "run"
+    metrics = run / "metrics.jsonl"
+    wait(lambda: metrics.exists() or process.poll() is not None, seconds=120)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.endswith("interrupted\n")
+    assert "Traceback" not in errors
+    assert output == ""
+    assert not (run / "checkpoints" / "best").exists()
+    stopped = state(run)["progress"]["step"]
+    assert stopped == records(run, "train")[-1]["step"]
+    train("run", *QUIET, f"trainer.max_steps={stopped + 1}")
+    assert [record["step"] for record in records(run, "train")] == list(range(1, stopped + 2))
+    assert (run / "checkpoints" / "best").exists()
+
+
+def test_a_sweep_makes_a_run_of_every_job(train: Callable[..., Path], tmp_path: Path) -> None:
+    folder = train("sweep", *QUIET, "trainer.max_steps=1", "model=bahdanau,luong", "-m")
+    assert {path.name for path in folder.iterdir() if path.is_dir()} == {"0", "1"}
+    decoders = [load_config(folder / job / "checkpoints/best/config.yaml").model.decoder for job in ("0", "1")]
+    assert decoders == ["bahdanau", "luong"]
+    assert (tmp_path / "outputs/latest").resolve() == folder / "1"
+
+
+def test_latest_points_to_the_newest_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    latest = tmp_path / "outputs/latest"
+    for run in ("outputs/2024-01-01/10-00-00", "elsewhere/run"):
+        (tmp_path / run).mkdir(parents=True)
+        point_to(Path(run))
+        assert latest.resolve() == tmp_path / run
+        assert not latest.readlink().is_absolute()
+    point_to(Path("outputs/latest"))
+    assert latest.resolve() == tmp_path / "elsewhere/run"
+    assert {path.name for path in latest.parent.iterdir()} == {"latest", "2024-01-01"}
+
+
+def test_a_real_folder_named_latest_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "outputs/latest").mkdir(parents=True)
+    point_to(Path("run"))
+    assert not (tmp_path / "outputs/latest").is_symlink()
+
+
+TEXT = SplitConfig(source="a", target="b")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (TrainConfig(), "training has no end: set trainer.max_steps, trainer.max_epochs or trainer.max_minutes"),
+        (
+            TrainConfig(trainer=TrainerConfig(max_steps=1), data=DataConfig(kind="text", train=TEXT)),
+            "no validation text: set data.validation.source and data.validation.target",
+        ),
+        (
+            TrainConfig(
+                trainer=TrainerConfig(max_steps=1, metric="aer"),
+                data=DataConfig(kind="text", train=TEXT, validation=TEXT),
+            ),
+            "trainer.metric=aer needs gold alignments of the validation text: set data.validation.alignment",
+        ),
+    ],
+)
+def test_what_cannot_work_is_told_before_any_work(config: TrainConfig, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        check_run(config)
