@@ -63,9 +63,16 @@ class Translator:
     """Translates sentences with a trained model.
 
     >>> from nmt import Translator
-    >>> translator = Translator.load("outputs/latest")            # doctest: +SKIP
-    >>> translator.translate(["the cat sleeps."])[0].text         # doctest: +SKIP
-    'le chat dort.'
+    >>> translator = Translator.load(run, beam_size=3)  # the folder of a run, such as outputs/latest
+    >>> translation, nothing = translator.translate(["Luc sees my sister.", ""])
+    >>> print(translation.text)  # doctest: +ELLIPSIS
+    ...
+    >>> translation.source_words
+    ['Luc', 'sees', 'my', 'sister.']
+    >>> translation.weights.shape == (len(translation.target_words), 4)  # what each word attended to
+    True
+    >>> nothing.text
+    ''
     """
 
     def __init__(self, model: Seq2Seq, tokenizers: Tokenizers, search: SearchConfig, device: torch.device) -> None:

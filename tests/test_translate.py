@@ -1,0 +1,198 @@
+"""`python -m nmt.translate`: a line out for every line in, and nothing else."""
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from nmt.translate import main, parser, read_lines
+from nmt.translator import Translator
+
+ROOT = Path(__file__).parents[1]
+SENTENCES = ["She helps her brother.", "The sister of Luc sees me when she meets this aunt.", "He sleeps."]
+MIXED = [" ".join(sentence for sentence in SENTENCES[: 1 + i % 3] if i % 7) for i in range(30)]
+
+
+class Printed(NamedTuple):
+    out: str
+    err: str
+
+
+@pytest.fixture
+def translate(
+    tiny_run: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> Callable[..., Printed]:
+    """Run the command in this process, which spares the start of another."""
+
+    def run(*arguments: str, stdin: bytes = b"") -> Printed:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        main(["--checkpoint", str(tiny_run), "--device", "cpu", *arguments])
+        captured = capsysbinary.readouterr()
+        return Printed(captured.out.decode(), captured.err.decode())
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def expected(tiny_run: Path) -> dict[str, str]:
+    """The translation of each sentence, translated by itself."""
+    translator = Translator.load(tiny_run, device="cpu")
+    return {sentence: translator.translate([sentence])[0].text for sentence in {*SENTENCES, *MIXED}}
+
+
+def test_three_lines_the_second_empty(tiny_run: Path, tmp_path: Path, command: Callable[..., Any]) -> None:
+    stdin = b"A man rides a horse.\n\nTwo dogs play.\n"
+    done = command("translate", "--checkpoint", str(tiny_run), cwd=tmp_path, stdin=stdin)
+    assert (done.returncode, done.stderr) == (0, "")
+    first, second, third, rest = done.stdout.split("\n")
+    assert (second, rest) == ("", "")
+    assert first
+    assert third
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lines_keep_their_order(translate: Callable[..., Printed], expected: dict[str, str]) -> None:
+    stdin = "".join(f"{line}\n" for line in MIXED).encode()
+    lines = translate("--batch-size", "4", stdin=stdin).out.split("\n")
+    assert lines == [*(expected[line] for line in MIXED), ""]
+    assert len(set(lines)) > 3
+
+
+def test_sentences_as_arguments(translate: Callable[..., Printed], expected: dict[str, str]) -> None:
+    assert translate(*SENTENCES).out == "".join(f"{expected[sentence]}\n" for sentence in SENTENCES)
+    assert translate("").out == "\n"
+
+
+def test_files(translate: Callable[..., Printed], expected: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
+    printed = translate("--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "out.txt"))
+    assert printed == ("", "")
+    written = (tmp_path / "out.txt").read_text(encoding="utf-8")
+    assert written == "".join(f"{expected[sentence]}\n" for sentence in SENTENCES)
+
+
+@pytest.mark.parametrize(
+    ("stdin", "lines"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"He sleeps.", ["He sleeps."]),
+        (b"He sleeps.\n\n", ["He sleeps.", ""]),
+        (b"He sleeps.\r\n\r\nHe", ["He sleeps.", "", "He"]),
+        ("a\u2028b\x0cc\x85d\ne".encode(), ["a\u2028b\x0cc\x85d", "e"]),
+    ],
+)
+def test_lines_end_at_newlines_only(translate: Callable[..., Printed], stdin: bytes, lines: list[str]) -> None:
+    assert list(read_lines(io.BytesIO(stdin), "standard input")) == lines
+    printed = translate("--json", stdin=stdin).out
+    assert [json.loads(line)["source"] for line in printed.split("\n")[:-1]] == lines
+    assert translate(stdin=stdin).out.count("\n") == len(lines)
+
+
+def test_several_translations_a_line(translate: Callable[..., Printed], expected: dict[str, str]) -> None:
+    first, empty, end = translate("--n-best", "3", stdin=f"{SENTENCES[0]}\n\n".encode()).out.split("\n")
+    assert len(set(first.split("\t"))) == 3
+    assert (empty, end) == ("", "")
+    two = translate("--n-best", "2", "--beam-size", "2", SENTENCES[0]).out
+    assert two.split("\t")[0] == expected[SENTENCES[0]]
+    found = json.loads(translate("--n-best", "3", "--json", SENTENCES[0]).out)["n_best"]
+    assert [each["text"] for each in found] == first.split("\t")
+
+
+def test_json(translate: Callable[..., Printed], expected: dict[str, str]) -> None:
+    lines = translate("--json", *SENTENCES, "").out.split("\n")[:-1]
+    *found, empty = map(json.loads, lines)
+    for sentence, each in zip(SENTENCES, found, strict=True):
+        assert (each["source"], each["text"]) == (sentence, expected[sentence])
+        assert each["source_words"] == sentence.split()
+        assert len(each["weights"]) == len(each["target_words"])
+        for row in each["weights"]:
+            assert len(row) == len(each["source_words"])
+            assert sum(row) == pytest.approx(1.0, abs=1e-3)
+        assert each["log_prob"] <= each["score"] < 0
+        assert len(each["alignment"].split()) == len(each["target_words"])
+    assert (empty["text"], empty["weights"], empty["alignment"]) == ("", [], "")
+
+
+def test_alignments_follow_the_text(translate: Callable[..., Printed], expected: dict[str, str]) -> None:
+    links, nothing, _ = translate("--alignments", "pharaoh", SENTENCES[1], "").out.split("\n")
+    text, alignment = links.split(" ||| ")
+    words = json.loads(translate("--json", SENTENCES[1]).out)["target_words"]
+    assert text == expected[SENTENCES[1]]
+    assert re.fullmatch(r"\d+-\d+( \d+-\d+)*", alignment)
+    assert [int(link.split("-")[1]) for link in alignment.split()] == list(range(len(words)))
+    assert {int(link.split("-")[0]) for link in alignment.split()} <= set(range(len(SENTENCES[1].split())))
+    assert nothing == " ||| "
+    soft = translate("--alignments", "soft", SENTENCES[1]).out.rstrip("\n").split(" ||| ")[1]
+    rows = [[float(weight) for weight in row.split(",")] for row in soft.split(" ")]
+    assert [max(range(len(row)), key=row.__getitem__) for row in rows] == [
+        int(link.split("-")[0]) for link in alignment.split()
+    ]
+    assert all(sum(row) == pytest.approx(1.0, abs=1e-2) for row in rows)
+
+
+def test_drawings_go_to_standard_error_and_to_files(translate: Callable[..., Printed], tmp_path: Path) -> None:
+    plain = translate(*SENTENCES[:1], "", *SENTENCES[1:2])
+    shown = translate("--show-alignment", "--heatmap", str(tmp_path / "maps"), *SENTENCES[:1], "", *SENTENCES[1:2])
+    assert shown.out == plain.out
+    assert plain.err == ""
+    assert all(word in shown.err for word in SENTENCES[1].split())
+    pictures = {path.name: path.read_bytes() for path in (tmp_path / "maps").iterdir()}
+    assert set(pictures) == {"00001.png", "00003.png"}
+    assert all(content.startswith(b"\x89PNG") for content in pictures.values())
+
+
+def test_the_search_can_be_set(translate: Callable[..., Printed], tiny_run: Path) -> None:
+    greedy = Translator.load(tiny_run, device="cpu", beam_size=1, length_penalty=0.0)
+    (each,) = greedy.translate(SENTENCES[:1])
+    found = json.loads(translate("--json", "--beam-size", "1", "--length-penalty", "0", SENTENCES[0]).out)
+    assert found["text"] == each.text
+    assert found["score"] == pytest.approx(each.log_prob, abs=1e-5)
+
+
+def test_input_that_is_not_utf8(
+    translate: Callable[..., Printed], capsysbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        translate(stdin="He sleeps.\nCaf".encode() + b"\xe9.\n")
+    captured = capsysbinary.readouterr()
+    assert captured.err == b"error: standard input line 2 is not UTF-8 at byte 4: convert it first\n"
+    assert captured.out == b""
+
+
+def test_the_output_may_not_overwrite_the_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "text"
+    file.write_text("He sleeps.\n")
+    with pytest.raises(SystemExit, match="2"):
+        main(["--input", str(file), "--output", f"{tmp_path}/../{tmp_path.name}/text"])
+    assert "--input and --output are both" in capsys.readouterr().err
+    assert file.read_text() == "He sleeps.\n"
+
+
+def test_a_reader_that_goes_away_is_no_error(tiny_run: Path) -> None:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [sys.executable, "-m", "nmt.translate", "--checkpoint", str(tiny_run)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, env=environment, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.write(b"He sleeps.\n" * 3)
+        process.stdin.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+def test_help_needs_no_torch() -> None:
+    heavy = {"torch", "numpy", "datasets", "sentencepiece", "hydra", "matplotlib"}
+    code = f"import sys, nmt.translate; nmt.translate.parser().format_help(); assert not {heavy} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+    assert "default: standard input" in parser().format_help()

@@ -1,0 +1,168 @@
+"""Translation from Python."""
+
+import doctest
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.errors import UserError
+from nmt.translator import Translator, merge_words
+
+SENTENCES = [
+    "She helps her brother.",
+    "He sleeps.",
+    "The sister of Luc sees me when she meets this aunt.",
+    "My aunts will love us, and Oscar explained that Anne protected my aunts who will love us.",
+    "They will help her brothers and will cry.",
+    "Où est-il ? 東京 \U0001f600",
+]
+
+
+@pytest.fixture(scope="module")
+def translator(tiny_run: Path) -> Translator:
+    return Translator.load(tiny_run, device="cpu")
+
+
+def test_the_example_in_the_docstring(tiny_run: Path) -> None:
+    (example,) = doctest.DocTestFinder(recurse=False).find(Translator, globs={"run": tiny_run})
+    result = doctest.DocTestRunner().run(example)
+    assert result.failed == 0
+    assert result.attempted >= 3
+
+
+def test_a_translation_does_not_depend_on_its_batch(tiny_run: Path) -> None:
+    lines = [line for line in SENTENCES for _ in range(3)]
+    alone, together = (
+        Translator.load(tiny_run, device="cpu", batch_size=size, beam_size=3).translate(lines) for size in (1, 64)
+    )
+    assert [each.text for each in alone] == [each.text for each in together]
+    for one, other in zip(alone, together, strict=True):
+        assert one.score == pytest.approx(other.score, abs=1e-5)
+        np.testing.assert_allclose(one.weights, other.weights, atol=1e-5)
+
+
+def test_empty_sentences_give_empty_translations(translator: Translator) -> None:
+    found = translator.translate(["", SENTENCES[0], " \t ", "\u3000"])
+    assert [bool(each.text) for each in found] == [False, True, False, False]
+    assert [each.source for each in found] == ["", SENTENCES[0], " \t ", "\u3000"]
+    assert (found[0].score, found[0].pieces, found[0].weights.shape) == (0.0, [], (0, 0))
+    assert translator.translate([]) == []
+
+
+def test_the_n_best_are_sorted_and_distinct(translator: Translator) -> None:
+    for found, best in zip(
+        translator.translate_n_best(SENTENCES, 4), Translator.translate(with_beam(translator, 4), SENTENCES), strict=True
+    ):
+        assert len(found) == 4
+        assert len({tuple(each.pieces) for each in found}) == 4
+        scores = [each.score for each in found]
+        assert scores == sorted(scores, reverse=True)
+        assert found[0].text == best.text
+
+
+def with_beam(translator: Translator, size: int) -> Translator:
+    assert translator.checkpoint is not None
+    return Translator.load(translator.checkpoint, device="cpu", beam_size=size)
+
+
+def test_the_score_is_the_log_probability_by_length(translator: Translator) -> None:
+    alpha = translator.search.length_penalty
+    for each in translator.translate(SENTENCES):
+        lengths = (len(each.pieces), len(each.pieces) + 1)  # without eos if it was cut off
+        assert any(each.score == pytest.approx(each.log_prob / length**alpha, rel=1e-4) for length in lengths)
+
+
+def test_weights_are_between_the_words_of_both_sides(translator: Translator) -> None:
+    for each in translator.translate(SENTENCES):
+        assert each.source_words == each.source.split()
+        assert "".join(each.target_words).replace(" ", "") == each.text.replace(" ", "")
+        assert each.weights.shape == (len(each.target_words), len(each.source_words))
+        np.testing.assert_allclose(each.weights.sum(axis=1), 1.0, atol=1e-6)
+
+
+def test_forced_attention_is_that_of_the_translation(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forced onto what the model said itself, piece by piece."""
+    found = translator.translate(SENTENCES)
+    tokenizer = translator.tokenizers.target
+    encode = tokenizer.encode
+    id_of = {tokenizer.pieces([i])[0]: i for i in range(len(tokenizer))}
+    said = [[id_of[piece] for piece in each.pieces] for each in found]
+    texts = [each.text for each in found]
+    # The text alone might be cut into other pieces than the model said.
+    monkeypatch.setattr(tokenizer, "encode", lambda lines: said if lines == texts else encode(lines))
+    for each, aligned in zip(found, translator.align(SENTENCES, texts), strict=True):
+        assert aligned.source_words == each.source_words
+        assert aligned.target_words == each.target_words
+        np.testing.assert_allclose(aligned.weights, each.weights, atol=1e-5)
+
+
+def test_alignment_of_given_translations(translator: Translator) -> None:
+    sources, targets = ["He sleeps.", "", "She helps her brother."], ["Il dort.", "rien", ""]
+    first, second, third = translator.align(sources, targets)
+    assert (first.source_words, first.target_words) == (["He", "sleeps."], ["Il", "dort."])
+    np.testing.assert_allclose(first.weights.sum(axis=1), 1.0)
+    assert second.weights.size == third.weights.size == 0
+
+
+def test_merged_words_against_a_worked_example() -> None:
+    weights = np.array(
+        [
+            [0.1, 0.2, 0.3, 0.4],  # "un-"
+            [0.3, 0.3, 0.2, 0.2],  # "-der"
+            [0.0, 0.0, 0.0, 1.0],  # "." says nothing: all of it is on eos
+            [0.2, 0.2, 0.2, 0.4],  # eos
+        ],
+        dtype=np.float32,
+    )
+    merged = merge_words(weights, target_word=[0, 0, 1], source_word=[0, 1, 1])
+    np.testing.assert_allclose(merged, [[0.4 / 1.4, 1.0 / 1.4], [0.5, 0.5]], atol=1e-7)
+
+
+def test_merging_single_pieces_drops_the_end_marks_only() -> None:
+    weights = np.array([[0.5, 0.25, 0.25], [0.0, 0.5, 0.5], [0.1, 0.1, 0.8]])
+    np.testing.assert_allclose(merge_words(weights, [0, 1], [0, 1]), [[2 / 3, 1 / 3], [0.0, 1.0]])
+
+
+def test_merging_nothing() -> None:
+    assert merge_words(np.ones((1, 3)), [], [0, 1]).shape == (0, 2)
+
+
+def word_numbers(draw_sizes: list[int]) -> list[int]:
+    return [word for word, size in enumerate(draw_sizes) for _ in range(size)]
+
+
+@given(
+    sizes=st.tuples(*[st.lists(st.integers(1, 3), min_size=1, max_size=4)] * 2),
+    seed=st.integers(0, 1000),
+    ended=st.booleans(),
+)
+def test_merged_words_against_sums_in_python(sizes: tuple[list[int], list[int]], seed: int, ended: bool) -> None:
+    target_word, source_word = map(word_numbers, sizes)
+    weights = np.random.default_rng(seed).random((len(target_word) + ended, len(source_word) + 1))
+    merged = merge_words(weights, target_word, source_word)
+    for target in range(len(sizes[0])):
+        sums = [
+            sum(weights[i, j] for i, t in enumerate(target_word) if t == target for j, s in enumerate(source_word) if s == source)
+            for source in range(len(sizes[1]))
+        ]
+        np.testing.assert_allclose(merged[target], np.array(sums) / sum(sums))
+
+
+@pytest.mark.parametrize(
+    ("search", "message"),
+    [
+        ({"beam_size": 0}, "beam_size=0 is out of range: it must be at least 1"),
+        ({"length_penalty": -1.0}, "length_penalty=-1.0 is out of range"),
+    ],
+)
+def test_search_settings_are_checked(tiny_run: Path, search: dict[str, float], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Translator.load(tiny_run, device="cpu", **search)
+
+
+def test_settings_that_are_none_are_those_of_the_run(tiny_run: Path) -> None:
+    translator = Translator.load(tiny_run, device="cpu", beam_size=None, batch_size=7)
+    assert (translator.search.beam_size, translator.search.batch_size, translator.step) == (2, 7, 40)
