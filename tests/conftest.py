@@ -13,25 +13,29 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-# A run of seconds: long enough for the loss to fall, much too short to translate.
+# A run of seconds: long enough to say something, much too short to translate.
 TINY = (
     "data.grammar.train_size=300",
     "data.grammar.validation_size=12",
     "data.grammar.test_size=12",
     "data.grammar.long_size=3",
-    "data.grammar.max_length=20",
-    "data.grammar.long_length=12",
-    "tokenizer.vocab_size=400",
+    "data.grammar.max_length=8",
+    "data.grammar.long_length=6",
+    "tokenizer.kind=unigram",
+    "tokenizer.vocab_size=600",
     "batch.size=400",
-    "model.embedding_size=16",
-    "model.hidden_size=32",
+    "model.embedding_size=32",
+    "model.hidden_size=64",
+    "model.dropout=0",
     "optimizer.learning_rate=0.01",
     "schedule=constant",
     "schedule.warmup_steps=5",
     "search.beam_size=2",
     "search.max_length_offset=5",
     "trainer.metric=loss",
-    "trainer.log_every=5",
+    "trainer.max_epochs=null",
+    "trainer.max_minutes=null",
+    "trainer.log_every=20",
     "trainer.num_samples=2",
     "threads=1",
 )
@@ -105,7 +109,7 @@ def tiny_run(command: Callable[..., Completed], shared_folder: Path, tiny_option
         wait_for(lambda: run.exists() or (place / "failed").exists(), seconds=300)
         assert run.exists(), "another process could not train it"
         return run
-    steps = ("trainer.max_steps=40", "trainer.validate_every_steps=20")
+    steps = ("trainer.max_steps=100", "trainer.validate_every_steps=50")
     done = command("train", "run_dir=unfinished", *tiny_options, *steps, cwd=place)
     (place / "output.txt").write_text(done.stdout, encoding="utf-8")
     if done.returncode:

@@ -76,15 +76,15 @@ def test_a_run_leaves_all_that_the_contract_names(tiny_run: Path) -> None:
 
 def test_the_configuration_of_the_run_is_that_of_its_checkpoints(tiny_run: Path) -> None:
     config = load_config(tiny_run / "config.yaml")
-    assert (config.model.hidden_size, config.trainer.metric, config.schedule.kind) == (32, "loss", "constant")
+    assert (config.model.hidden_size, config.trainer.metric, config.schedule.kind) == (64, "loss", "constant")
     for name in ("best", "last"):
         assert load_config(tiny_run / "checkpoints" / name / "config.yaml") == config
 
 
 def test_the_loss_falls_and_is_recorded(tiny_run: Path) -> None:
     train, validation = records(tiny_run, "train"), records(tiny_run, "validation")
-    assert [record["step"] for record in train] == list(range(5, 45, 5))
-    assert [record["step"] for record in validation] == [20, 40]
+    assert [record["step"] for record in train] == [20, 40, 60, 80, 100]
+    assert [record["step"] for record in validation] == [50, 100]
     assert train[-1]["loss"] < 0.8 * train[0]["loss"]
     assert validation[1]["loss"] < validation[0]["loss"]
     assert {"perplexity", "bleu", "chrf", "aer"} <= validation[0].keys()
@@ -98,7 +98,7 @@ def test_tensorboard_holds_curves_heatmaps_text_and_hyperparameters(tiny_run: Pa
     tags = events.Tags()
     assert set(tags["images"]) == {"alignment/0", "alignment/1"}
     pictures = events.Images("alignment/0")
-    assert [picture.step for picture in pictures] == [20, 40]
+    assert [picture.step for picture in pictures] == [50, 100]
     assert all(picture.encoded_image_string.startswith(b"\x89PNG") for picture in pictures)
     curves = {"loss", "perplexity", "learning_rate", "gradient_norm", "tokens_per_second"}
     assert {f"train/{name}" for name in curves} <= set(tags["scalars"])
@@ -150,7 +150,7 @@ def test_a_run_is_not_trained_twice_against_the_users_will(
     tiny_run: Path, tiny_options: list[str], tmp_path: Path, command: Callable[..., Any]
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in tiny_run.rglob("*")}
-    arguments = (f"run_dir={tiny_run}", *tiny_options, "trainer.max_steps=50", "resume=never")
+    arguments = (f"run_dir={tiny_run}", *tiny_options, "trainer.max_steps=120", "resume=never")
     done = command("train", *arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {tiny_run} already holds a trained run: ")

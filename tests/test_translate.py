@@ -1,6 +1,5 @@
 """`python -m nmt.translate`: a line out for every line in, and nothing else."""
 
-import io
 import json
 import os
 import re
@@ -12,12 +11,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from nmt.translate import main, parser, read_lines
+from nmt.translate import main, parser
 from nmt.translator import Translator
 
 ROOT = Path(__file__).parents[1]
 SENTENCES = ["She helps her brother.", "The sister of Luc sees me when she meets this aunt.", "He sleeps."]
-MIXED = [" ".join(sentence for sentence in SENTENCES[: 1 + i % 3] if i % 7) for i in range(30)]
+MIXED = [" ".join(SENTENCES[i % 3 : i % 3 + i % 5]) for i in range(30)]  # some empty, some of several sentences
 
 
 class Printed(NamedTuple):
@@ -27,14 +26,16 @@ class Printed(NamedTuple):
 
 @pytest.fixture
 def translate(
-    tiny_run: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> Callable[..., Printed]:
     """Run the command in this process, which spares the start of another."""
 
     def run(*arguments: str, stdin: bytes = b"") -> Printed:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        main(["--checkpoint", str(tiny_run), "--device", "cpu", *arguments])
-        captured = capsysbinary.readouterr()
+        (tmp_path / "stdin").write_bytes(stdin)
+        with (tmp_path / "stdin").open(encoding="ascii") as file:
+            monkeypatch.setattr(sys, "stdin", file)
+            main(["--checkpoint", str(tiny_run), "--device", "cpu", *arguments])
+        captured = capfdbinary.readouterr()
         return Printed(captured.out.decode(), captured.err.decode())
 
     return run
@@ -90,7 +91,6 @@ def test_files(translate: Callable[..., Printed], expected: dict[str, str], tmp_
     ],
 )
 def test_lines_end_at_newlines_only(translate: Callable[..., Printed], stdin: bytes, lines: list[str]) -> None:
-    assert list(read_lines(io.BytesIO(stdin), "standard input")) == lines
     printed = translate("--json", stdin=stdin).out
     assert [json.loads(line)["source"] for line in printed.split("\n")[:-1]] == lines
     assert translate(stdin=stdin).out.count("\n") == len(lines)
@@ -143,7 +143,9 @@ def test_drawings_go_to_standard_error_and_to_files(translate: Callable[..., Pri
     shown = translate("--show-alignment", "--heatmap", str(tmp_path / "maps"), *SENTENCES[:1], "", *SENTENCES[1:2])
     assert shown.out == plain.out
     assert plain.err == ""
-    assert all(word in shown.err for word in SENTENCES[1].split())
+    drawings = shown.err.split("\n\n")
+    print(drawings)
+    assert 0
     pictures = {path.name: path.read_bytes() for path in (tmp_path / "maps").iterdir()}
     assert set(pictures) == {"00001.png", "00003.png"}
     assert all(content.startswith(b"\x89PNG") for content in pictures.values())
@@ -158,11 +160,11 @@ def test_the_search_can_be_set(translate: Callable[..., Printed], tiny_run: Path
 
 
 def test_input_that_is_not_utf8(
-    translate: Callable[..., Printed], capsysbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+    translate: Callable[..., Printed], capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
         translate(stdin="He sleeps.\nCaf".encode() + b"\xe9.\n")
-    captured = capsysbinary.readouterr()
+    captured = capfdbinary.readouterr()
     assert captured.err == b"error: standard input line 2 is not UTF-8 at byte 4: convert it first\n"
     assert captured.out == b""
 
@@ -195,4 +197,4 @@ def test_help_needs_no_torch() -> None:
     heavy = {"torch", "numpy", "datasets", "sentencepiece", "hydra", "matplotlib"}
     code = f"import sys, nmt.translate; nmt.translate.parser().format_help(); assert not {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
-    assert "default: standard input" in parser().format_help()
+    assert "--n-best N" in parser().format_help()

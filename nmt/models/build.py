@@ -14,6 +14,7 @@ from nmt.models.decoder import Bahdanau, Conditional, Decoder, Luong, Stack
 from nmt.models.embedding import Embedding
 from nmt.models.encoder import Encoder
 from nmt.models.readout import READOUTS, Attentional, Readout
+from nmt.models.recurrence import StepLinear
 from nmt.models.seq2seq import Seq2Seq
 from nmt.tokenizer import PAD
 
@@ -104,9 +105,9 @@ def build_decoder(config: ModelConfig, plan: Plan, embedding: Embedding, final_s
         return Conditional(*shared, proposal=kind(embedded, hidden))
     gates = first.gates * hidden
     if config.decoder == "bahdanau":
-        return Bahdanau(*shared, context=nn.Linear(context, gates, bias=False))
-    feedback = nn.Linear(hidden, gates, bias=False) if config.input_feeding else None
-    return Luong(*shared, attentional=nn.Linear(context + hidden, hidden, bias=False), feedback=feedback)
+        return Bahdanau(*shared, context=StepLinear(context, gates, bias=False))
+    feedback = StepLinear(hidden, gates, bias=False) if config.input_feeding else None
+    return Luong(*shared, attentional=StepLinear(context + hidden, hidden, bias=False), feedback=feedback)
 
 
 def attention_of(config: ModelConfig, plan: Plan) -> Attention:

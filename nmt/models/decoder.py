@@ -17,6 +17,7 @@ from nmt.attention.attention import Attention, Memory
 from nmt.models.cells import Cell
 from nmt.models.embedding import Embedding
 from nmt.models.readout import Readout
+from nmt.models.recurrence import unrolled
 
 
 class DecoderState(NamedTuple):
@@ -117,9 +118,10 @@ class Decoder(nn.Module, ABC):
         """Decode whole targets, the right words fed in (teacher forcing)."""
         embedded = self.embedding(target_in)
         emissions = []
-        for gates in self.input_gates(embedded).split(1, dim=1):
-            state, emission = self.advance(gates, memory, state)
-            emissions.append(emission)
+        with unrolled(self):
+            for gates in self.input_gates(embedded).split(1, dim=1):
+                state, emission = self.advance(gates, memory, state)
+                emissions.append(emission)
         hidden, context, weights = (torch.cat(parts, dim=1) for parts in zip(*emissions, strict=True))
         return Decoded(self.readout(hidden, context, embedded), weights)
 

@@ -1,0 +1,31 @@
+"""Training and translating on a GPU.
+
+Run with `python -m pytest -m gpu` on a machine with a CUDA device; the same paths are tested on the CPU by
+test_train.py, test_translator.py and training/test_trainer.py.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("decoder", ["bahdanau", "luong", "conditional"])
+def test_training_on_a_gpu_learns(tmp_path: Path, decoder: str, precision: str):
+    options = (
+        "trainer.device=cuda trainer.max_steps=300 trainer.max_epochs=null trainer.max_minutes=null "
+        f"trainer.precision={precision} model={decoder} data.grammar.train_size=2000 data.grammar.test_size=50 "
+        "data.grammar.long_size=20 data.grammar.validation_size=50"
+    ).split()
+    command = [sys.executable, "-m", "nmt.train", f"run_dir={tmp_path / 'run'}", f"data.cache_dir={tmp_path}", *options]
+    subprocess.run(command, check=True)
+    from nmt.translator import Translator
+
+    on_gpu, on_cpu = (Translator.load(tmp_path / "run", device=device) for device in ("cuda", "cpu"))
+    lines = ["The small cat sleeps.", "They never saw the old garden."]
+    assert [each.text for each in on_gpu.translate(lines)] == [each.text for each in on_cpu.translate(lines)]
