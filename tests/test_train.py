@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-import nmt.train
 from nmt.config import DataConfig, SplitConfig, TrainConfig, TrainerConfig, load_config
 from nmt.errors import UserError
 from nmt.training.run import check_run, check_same_model, point_to
@@ -27,13 +26,10 @@ QUIET = ("trainer.evaluate=false", "trainer.num_samples=0", "trainer.log_every=1
 
 
 @pytest.fixture
-def train(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_options: list[str]) -> Callable[..., Path]:
-    """Train in this process, which spares the start of another."""
-
+def train(call: Callable[..., Any], tmp_path: Path, tiny_options: list[str]) -> Callable[..., Path]:
     def run(run_dir: str, *options: str) -> Path:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["nmt.train", f"run_dir={run_dir}", *tiny_options, *options])
-        nmt.train.main()
+        done = call("train", f"run_dir={run_dir}", *tiny_options, *options)
+        assert done.returncode == 0, done.stderr
         return tmp_path / run_dir
 
     return run
@@ -147,11 +143,10 @@ def test_training_on_sampled_subwords_goes_on_exactly(train: Callable[..., Path]
 
 
 def test_a_run_is_not_trained_twice_against_the_users_will(
-    tiny_run: Path, tiny_options: list[str], tmp_path: Path, command: Callable[..., Any]
+    tiny_run: Path, tiny_options: list[str], tmp_path: Path, call: Callable[..., Any]
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in tiny_run.rglob("*")}
-    arguments = (f"run_dir={tiny_run}", *tiny_options, "trainer.max_steps=120", "resume=never")
-    done = command("train", *arguments, cwd=tmp_path)
+    done = call("train", f"run_dir={tiny_run}", *tiny_options, "trainer.max_steps=120", "resume=never")
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {tiny_run} already holds a trained run: ")
     assert done.stderr.count("\n") == 1

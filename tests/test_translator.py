@@ -54,7 +54,9 @@ def test_empty_sentences_give_empty_translations(translator: Translator) -> None
 
 def test_the_n_best_are_sorted_and_distinct(translator: Translator) -> None:
     for found, best in zip(
-        translator.translate_n_best(SENTENCES, 4), Translator.translate(with_beam(translator, 4), SENTENCES), strict=True
+        translator.translate_n_best(SENTENCES, 4),
+        Translator.translate(with_beam(translator, 4), SENTENCES),
+        strict=True,
     ):
         assert len(found) == 4
         assert len({tuple(each.pieces) for each in found}) == 4
@@ -145,7 +147,13 @@ def test_merged_words_against_sums_in_python(sizes: tuple[list[int], list[int]],
     merged = merge_words(weights, target_word, source_word)
     for target in range(len(sizes[0])):
         sums = [
-            sum(weights[i, j] for i, t in enumerate(target_word) if t == target for j, s in enumerate(source_word) if s == source)
+            sum(
+                weights[i, j]
+                for i, t in enumerate(target_word)
+                if t == target
+                for j, s in enumerate(source_word)
+                if s == source
+            )
             for source in range(len(sizes[1]))
         ]
         np.testing.assert_allclose(merged[target], np.array(sums) / sum(sums))

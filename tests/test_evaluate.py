@@ -1,0 +1,71 @@
+"""`python -m nmt.evaluate`: the scores of a run, on standard output and in its folder."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SOURCES = ["He sleeps.", "She helps her brother."]
+TARGETS = ["Il dort.", "Elle aide son frère."]
+
+
+@pytest.fixture
+def run(tiny_run: Path, tmp_path: Path) -> Path:
+    """A run of one's own, to be written to."""
+    shutil.copytree(tiny_run, tmp_path / "run", ignore=shutil.ignore_patterns("evaluation", "tensorboard"))
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def evaluate(run: Path, call: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
+    """Evaluate the run, and return what metrics.json holds."""
+
+    def score(*options: str, split: str = "test") -> dict[str, Any]:
+        done = call("evaluate", "checkpoint=run", *options, f"split={split}", "threads=1")
+        assert done.returncode == 0, done.stderr
+        found: dict[str, Any] = json.loads((run / "evaluation" / split / "metrics.json").read_text(encoding="utf-8"))
+        return found
+
+    return score
+
+
+def test_the_command_writes_all_that_the_contract_names(tiny_run: Path, run: Path, call: Callable[..., Any]) -> None:
+    done = call("evaluate", "checkpoint=run", "num_heatmaps=2", "threads=1")
+    assert done.returncode == 0, done.stderr
+    folder = run / "evaluation" / "test"
+    files = {"metrics.json", "hypotheses.txt", "alignments.pharaoh", "report.html", "heatmaps"}
+    assert {path.name for path in folder.iterdir()} == files
+    assert len(list((folder / "heatmaps").glob("*.png"))) == 2
+    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    contract = {"bleu", "chrf", "ter", "signature", "bleu_ci95", "bleu_by_length", "aer", "attention_entropy"}
+    assert contract | {"repetition_rate", "sentences", "seconds"} <= metrics.keys()
+    assert (metrics["sentences"], metrics["beam_size"], metrics["split"]) == (12, 2, "test")
+    assert f"{metrics['bleu']:.2f}" in done.stdout
+    assert metrics["signature"]["bleu"] in done.stdout
+    assert "run/evaluation/test/report.html" in done.stdout
+    # The training run evaluated itself in the same way.
+    own = json.loads((tiny_run / "evaluation/test/metrics.json").read_text(encoding="utf-8"))
+    for name in ("bleu", "chrf", "ter", "aer", "attention_entropy", "corpus", "step", "signature"):
+        assert metrics[name] == own[name]
+    hypotheses = [(each / "evaluation/test/hypotheses.txt").read_text(encoding="utf-8") for each in (run, tiny_run)]
+    assert hypotheses[0] == hypotheses[1]
+    assert hypotheses[0].count("\n") == 12
+
+
+def test_the_validation_split_against_a_baseline(evaluate: Callable[..., dict[str, Any]]) -> None:
+    metrics = evaluate("baseline=run", "search.beam_size=1", "num_heatmaps=0", split="validation")
+    assert metrics["beam_size"] == metrics["baseline"]["beam_size"] == 1
+    assert metrics["baseline"]["bleu"]["difference"] == 0
+    assert metrics["aer"] is not None
+
+
+def test_files_of_ones_own(evaluate: Callable[..., dict[str, Any]], run: Path) -> None:
+    for name, lines in (("in", SOURCES), ("out", TARGETS), ("gold", ["0-0 1-1", "0-0 1-1 2-2 3-3"])):
+        (run.parent / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    files = ("data.test.source=in", "data.test.target=out")
+    metrics = evaluate(*files, "num_heatmaps=0")
+    assert (metrics["sentences"], metrics["aer"]) == (2, None)
+    assert evaluate(*files, "data.test.alignment=gold", "num_heatmaps=0")["aer"] is not None

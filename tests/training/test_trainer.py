@@ -1,0 +1,281 @@
+"""The training loop, on a toy: copying a few letters."""
+
+import io
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from nmt.config import (
+    BatchConfig,
+    ModelConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    TokenizerConfig,
+    TrainConfig,
+    TrainerConfig,
+)
+from nmt.data.batch import Batch, collate
+from nmt.data.encoded import Encoded, Ragged
+from nmt.data.loader import TrainLoader
+from nmt.models.build import build_model
+from nmt.models.seq2seq import Seq2Seq
+from nmt.tokenizer import Tokenizers, build_tokenizers
+from nmt.training.optimizer import Schedule, build_optimizer
+from nmt.training.reporting import Reporter
+from nmt.training.trainer import Trainer
+from nmt.training.validation import Validation
+
+VOCAB = 12
+CPU = torch.device("cpu")
+
+
+class Saved:
+    """What a trainer saved, in order, and what it validated."""
+
+    def __init__(self, metrics: list[float]) -> None:
+        self.metrics = iter(metrics)
+        self.models: list[tuple[str, int, dict[str, Tensor]]] = []
+        self.states: list[dict[str, Any]] = []
+        self.validated: list[dict[str, Tensor]] = []
+
+    def validate(self, model: Seq2Seq) -> Validation:
+        self.validated.append(copied(model))
+        return Validation({"loss": 0.0, "bleu": next(self.metrics)}, [])
+
+    def save(self, name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:
+        self.models.append((name, step, copied(model)))
+        if training_state is not None:
+            self.states.append(training_state)
+
+    def steps(self, name: str) -> list[int]:
+        return [step for saved, step, _ in self.models if saved == name]
+
+
+def copied(model: torch.nn.Module) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+def equal(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
+    return all(torch.equal(left[name], right[name]) for name in left)
+
+
+@pytest.fixture(scope="module")
+def tokenizers() -> Tokenizers:
+    """Asked for by the loader, and not used: the toy has no subwords."""
+    lines = ["some words", "other words"]
+    return build_tokenizers(lines, lines, TokenizerConfig(vocab_size=320))
+
+
+@pytest.fixture(scope="module")
+def letters() -> Encoded:
+    """Sentences whose translation they are themselves."""
+    generator = np.random.default_rng(0)
+    sides = Ragged.of([generator.integers(4, VOCAB, generator.integers(2, 6)).tolist() for _ in range(256)])
+    return Encoded(datasets.Dataset.from_dict({"source": [""] * 256, "target": [""] * 256}), sides, sides)
+
+
+Make = Callable[..., tuple[Trainer, Saved]]
+
+
+@pytest.fixture
+def make(letters: Encoded, tokenizers: Tokenizers, tmp_path: Path) -> Iterator[Make]:
+    reporters = []
+
+    def build(
+        metrics: list[float],
+        *,
+        model: Seq2Seq | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        **changes: Any,
+    ) -> tuple[Trainer, Saved]:
+        config = TrainerConfig(**{"device": "cpu", "log_every": 10, "label_smoothing": 0.0, **changes})
+        model = model or toy()
+        optimizer = optimizer or build_optimizer(model, OptimizerConfig(learning_rate=0.01))
+        reporter = Reporter(tmp_path, config=TrainConfig(), console=Console(file=io.StringIO()))
+        reporter.__enter__()
+        reporter.start("a toy")
+        reporters.append(reporter)
+        saved = Saved(metrics)
+        trainer = Trainer(
+            model,
+            TrainLoader(letters, tokenizers, BatchConfig(unit="sentences", size=32), seed=1),
+            optimizer,
+            Schedule(optimizer, ScheduleConfig(kind="constant", warmup_steps=0), 0.01),
+            config,
+            OptimizerConfig(),
+            device=CPU,
+            validate=saved.validate,
+            save=saved.save,
+            reporter=reporter,
+        )
+        return trainer, saved
+
+    yield build
+    for reporter in reporters:
+        reporter.__exit__(None, None, None)
+
+
+def toy(dropout: float = 0.0) -> Seq2Seq:
+    torch.manual_seed(1)
+    config = ModelConfig(embedding_size=16, hidden_size=32, dropout=dropout, readout="linear")
+    return build_model(config, VOCAB, VOCAB, joint=True)
+
+
+def mean_loss(model: Seq2Seq, batch: Batch) -> float:
+    with torch.no_grad():
+        log_probs = model.project(model.eval()(batch).features).log_softmax(dim=-1)
+    gold = log_probs.gather(2, batch.target_out[:, :, None])[:, :, 0]
+    return -float(gold[batch.target_mask].mean())
+
+
+def some(letters: Encoded, rows: range) -> Batch:
+    return collate([letters.source[row] for row in rows], [letters.target[row] for row in rows], np.array(rows))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_toy_learns_to_copy(make: Make, letters: Encoded, precision: str) -> None:
+    trainer, saved = make([1.0], max_steps=120, precision=precision, validate_every_steps=1000)
+    before = mean_loss(trainer.model, some(letters, range(64)))
+    trainer.fit()
+    assert before > 2.0
+    assert mean_loss(trainer.model, some(letters, range(64))) < 0.1
+    assert {parameter.dtype for parameter in trainer.model.parameters()} == {torch.float32}
+    assert saved.steps("last") == saved.steps("best") == [120]
+
+
+def test_two_half_batches_are_one_batch(make: Make, letters: Encoded) -> None:
+    """The mean is over the tokens of all, although the halves have different numbers of them."""
+    found = []
+    for rows in ([range(16)], [range(4), range(4, 16)]):
+        model = toy().double()
+        trainer, _ = make([], model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), max_steps=1)
+        trainer.update([some(letters, part) for part in rows])
+        found.append(copied(model))
+    assert not equal(found[0], copied(toy().double()))
+    for name in found[0]:
+        torch.testing.assert_close(found[0][name], found[1][name], rtol=0, atol=1e-12)
+
+
+def test_an_update_takes_as_many_batches_as_asked(make: Make) -> None:
+    trainer, saved = make([1.0], max_steps=3, accumulate=3)
+    sizes = []
+    update = trainer.update
+    trainer.update = lambda batches: (sizes.append(len(batches)), update(batches))[1]  # type: ignore[method-assign]
+    trainer.fit()
+    assert sizes == [3, 3, 3]
+    # 256 sentences are 8 batches an epoch, so the ninth is the first of the second epoch.
+    assert (trainer.loader.epoch, trainer.loader.position) == (1, 1)
+    assert saved.steps("last") == [3]
+
+
+def test_the_average_is_validated_and_kept_as_best(make: Make) -> None:
+    trainer, saved = make([1.0, 2.0], max_steps=6, validate_every_steps=3, ema_decay=0.6)
+    expected: dict[str, Tensor] = {}
+    update = trainer.update
+
+    def follow(batches: list[Batch]) -> None:
+        update(batches)
+        new, count = copied(trainer.model), trainer.progress.step - 1
+        keep = min(0.6, (1 + count) / (10 + count)) if count else 0.0
+        for name, weight in new.items():
+            expected[name] = keep * expected.get(name, weight) + (1 - keep) * weight
+
+    trainer.update = follow  # type: ignore[method-assign]
+    trainer.fit()
+    (_, _, best), (_, _, last) = saved.models[-2:]
+    assert [name for name, _, _ in saved.models] == ["best", "last", "best", "last"]
+    assert equal(saved.validated[-1], best)
+    assert equal(copied(trainer.model), last)
+    assert not equal(best, last)
+    for name in best:
+        torch.testing.assert_close(best[name], expected[name], rtol=0, atol=1e-6)
+
+
+def test_best_is_the_best_by_the_metric(make: Make) -> None:
+    trainer, saved = make([5.0, 7.0, 6.0, 7.0, 8.0], max_steps=10, validate_every_steps=2)
+    trainer.fit()
+    assert saved.steps("best") == [2, 4, 10]
+    assert saved.steps("last") == [2, 4, 6, 8, 10]
+    assert trainer.progress.best == 8.0
+
+
+def test_training_ends_when_patience_is_out(make: Make) -> None:
+    trainer, saved = make([5.0, 7.0, 6.0, 7.0, 8.0], max_steps=100, validate_every_steps=2, patience=2)
+    trainer.fit()
+    assert trainer.progress.step == 8
+    assert saved.steps("best") == [2, 4]
+
+
+def test_the_end_is_validated_once(make: Make) -> None:
+    trainer, saved = make([1.0, 2.0], max_steps=5, validate_every_steps=3)
+    trainer.fit()
+    assert saved.steps("last") == [3, 5]
+    trainer, saved = make([1.0], max_epochs=1)
+    trainer.fit()
+    assert saved.steps("last") == [8]
+    assert trainer.progress.epochs == 1.0
+
+
+@pytest.mark.parametrize("moment", ["update", "validation"])
+def test_an_interrupt_waits_for_the_end_of_the_update(make: Make, moment: str) -> None:
+    """What is saved goes on as if there had been no interrupt."""
+    options = {"max_steps": 8, "validate_every_steps": 3, "ema_decay": 0.9, "accumulate": 2}
+    straight, _ = make([1.0, 2.0, 3.0], model=toy(dropout=0.3), **options)
+    straight.fit()
+
+    interrupted, saved = make([1.0, 2.0, 3.0], model=toy(dropout=0.3), **options)
+    if moment == "update":
+        interrupted.model.decoder.register_forward_hook(lambda *_: at_step(interrupted, 3))
+    else:
+        validate = interrupted.validate
+        interrupted.validate = lambda model: (at_step(interrupted, 3), validate(model))[1]
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted.fit()
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert saved.steps("last")[-1] == 3
+
+    resumed, _ = make([2.0, 3.0], model=toy(dropout=0.3), **options)
+    torch.manual_seed(99)
+    resumed.model.load_state_dict(saved.models[-1][2])
+    resumed.load_state_dict(saved.states[-1])
+    resumed.fit()
+    assert resumed.progress.step == 8
+    assert equal(copied(resumed.model), copied(straight.model))
+    assert equal(copied(resumed.averaged()), copied(straight.averaged()))
+
+
+def at_step(trainer: Trainer, step: int) -> None:
+    """Press Ctrl-C, once, in the update after `step - 1` whole ones."""
+    if trainer.progress.step == step and signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_a_second_interrupt_does_not_wait(make: Make) -> None:
+    trainer, saved = make([], max_steps=8)
+    trainer.model.decoder.register_forward_hook(lambda *_: (signal.raise_signal(signal.SIGINT), None)[1])
+    trainer.model.decoder.register_forward_hook(lambda *_: (signal.raise_signal(signal.SIGINT), None)[1])
+    with pytest.raises(KeyboardInterrupt):
+        trainer.fit()
+    assert saved.steps("last") == [1]
+    assert equal(saved.models[0][2], copied(toy()))  # the update was not made
+
+
+def test_the_gradient_is_clipped(make: Make, letters: Encoded) -> None:
+    model = toy()
+    trainer, _ = make([], model=model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0), max_steps=1)
+    trainer.clip_norm = 1e-3
+    before = copied(model)
+    trainer.update([some(letters, range(16))])
+    moved = torch.cat([(before[name] - weight).flatten() for name, weight in copied(model).items()])
+    # The schedule's rate, 0.01, is the optimizer's.
+    assert float(moved.norm()) == pytest.approx(0.01 * 1e-3, rel=1e-2)
+    assert trainer.meter.read()["gradient_norm"] > 1e-2

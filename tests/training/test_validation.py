@@ -1,0 +1,103 @@
+"""Validation against one sentence at a time."""
+
+import math
+
+import datasets
+import numpy as np
+import pytest
+import torch
+
+from nmt.config import BatchConfig, ModelConfig, SearchConfig, TokenizerConfig, TrainConfig, TrainerConfig
+from nmt.data.batch import collate
+from nmt.data.encoded import Encoded, Ragged
+from nmt.evaluation.alignment import alignment_error_rate, argmax_links, parse_pharaoh
+from nmt.evaluation.metrics import quick_scores
+from nmt.models.build import build_model
+from nmt.models.seq2seq import Seq2Seq
+from nmt.tokenizer import Tokenizers, build_tokenizers
+from nmt.training.validation import Validator
+from nmt.translator import Translator
+
+SOURCES = [f"the cat sees {'the big ' * (i % 5)}dog number {i} and sleeps" for i in range(12)]
+TARGETS = [f"le chat voit le {'grand ' * (i % 5)}chien" for i in range(12)]
+GOLD = ["0-0 1-1 2-2"] * 12
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def tokenizers() -> Tokenizers:
+    return build_tokenizers(SOURCES, TARGETS, TokenizerConfig(vocab_size=330, joint=False))
+
+
+@pytest.fixture(scope="module")
+def model(tokenizers: Tokenizers) -> Seq2Seq:
+    torch.manual_seed(1)
+    config = ModelConfig(embedding_size=8, hidden_size=16, dropout=0.5)
+    found = build_model(config, len(tokenizers.source), len(tokenizers.target), joint=False)
+    for parameter in found.parameters():  # or its distributions are all but uniform
+        torch.nn.init.normal_(parameter, std=0.4)
+    return found
+
+
+def encoded(tokenizers: Tokenizers, *, gold: bool = True) -> Encoded:
+    columns = {"source": SOURCES, "target": TARGETS, **({"alignment": GOLD} if gold else {})}
+    sides = (Ragged.of(tokenizers.source.encode(SOURCES)), Ragged.of(tokenizers.target.encode(TARGETS)))
+    return Encoded(datasets.Dataset.from_dict(columns), *sides)
+
+
+def validator(tokenizers: Tokenizers, *, gold: bool = True, beam: int = 1, **trainer: int) -> Validator:
+    config = TrainConfig(
+        trainer=TrainerConfig(validation_beam_size=beam, **trainer),
+        search=SearchConfig(max_length_ratio=0.2, max_length_offset=4, beam_size=5),
+        batch=BatchConfig(size=60),
+    )
+    return Validator(encoded(tokenizers, gold=gold), tokenizers, config, CPU)
+
+
+def test_the_loss_is_that_of_the_sentences_one_by_one(model: Seq2Seq, tokenizers: Tokenizers) -> None:
+    metrics = validator(tokenizers)(model.train()).metrics
+    assert not model.training
+    sides = encoded(tokenizers)
+    total, count = 0.0, 0
+    with torch.no_grad():
+        for row in range(len(SOURCES)):
+            batch = collate([sides.source[row]], [sides.target[row]], np.array([row]))
+            log_probs = model.project(model(batch).features)[0].log_softmax(dim=1)
+            total -= sum(float(log_probs[i, token]) for i, token in enumerate(batch.target_out[0]))
+            count += len(sides.target[row]) + 1
+    assert metrics["loss"] == pytest.approx(total / count, rel=1e-5)
+    assert metrics["perplexity"] == pytest.approx(math.exp(total / count), rel=1e-4)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_the_quality_is_that_of_the_translations(model: Seq2Seq, tokenizers: Tokenizers, beam: int) -> None:
+    found = validator(tokenizers, beam=beam)(model).metrics
+    search = SearchConfig(beam_size=beam, max_length_ratio=0.2, max_length_offset=4)
+    translator = Translator(model, tokenizers, search, CPU)
+    expected = quick_scores([each.text for each in translator.translate(SOURCES)], TARGETS)
+    assert {name: found[name] for name in expected} == expected
+    assert set(expected) == {"bleu", "chrf"}
+
+
+def test_alignments_are_scored_where_there_is_gold(model: Seq2Seq, tokenizers: Tokenizers) -> None:
+    metrics = validator(tokenizers)(model).metrics
+    aligned = Translator(model, tokenizers, SearchConfig(), CPU).align(SOURCES, TARGETS)
+    gold = [parse_pharaoh(line) for line in GOLD]
+    assert metrics["aer"] == alignment_error_rate([argmax_links(each.weights) for each in aligned], gold).aer
+    assert "aer" not in validator(tokenizers, gold=False)(model).metrics
+
+
+def test_the_samples_are_the_same_every_time(model: Seq2Seq, tokenizers: Tokenizers) -> None:
+    first, second = (validator(tokenizers, num_samples=3)(model).samples for _ in range(2))
+    assert [each.source for each in first] == [each.source for each in second]
+    assert len({each.source for each in first}) == 3
+    for each in first:
+        assert each.reference == TARGETS[SOURCES.index(each.source)]
+        assert each.weights.shape == (len(each.target_words), len(each.source_words))
+    assert validator(tokenizers, num_samples=0)(model).samples == []
+    assert len(validator(tokenizers, num_samples=100)(model).samples) == 12
+
+
+def test_no_gradient_is_left(model: Seq2Seq, tokenizers: Tokenizers) -> None:
+    validator(tokenizers)(model)
+    assert all(parameter.grad is None for parameter in model.parameters())
