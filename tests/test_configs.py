@@ -54,7 +54,7 @@ def test_an_option_sets_what_it_is_named_after(option: str, value: tuple[str, st
 
 def test_the_default_is_the_grammar() -> None:
     config = compose("train")
-    assert (config.data.kind, config.model.decoder, config.schedule.kind) == ("grammar", "conditional", "cosine")
+    assert (config.data.kind, config.model.decoder, config.schedule.kind) == ("grammar", "bahdanau", "cosine")
 
 
 def test_an_experiment_overrides_groups_and_the_command_line_overrides_it() -> None:
