@@ -335,7 +335,7 @@ def print_table(metrics: Mapping[str, Any], console: Console | None = None) -> N
     table.add_row(
         "AER", number(metrics["aer"], 3), "no gold alignments" if metrics["aer"] is None else "lower is better"
     )
-    table.add_row("attention entropy", number(metrics["attention_entropy"], 3), "nats a target word")
+    table.add_row("attention entropy", number(metrics["attention_entropy"], 3), "nats a word")
     table.add_row("repetition rate", number(metrics["repetition_rate"], 4), "share of words")
     table.add_row("speed", number(metrics["sentences_per_second"]), f"sentences/s, {number(metrics['seconds'])} s")
     for name, label in (("bleu", "BLEU"), ("chrf", "chrF")):

@@ -22,8 +22,9 @@ from nmt.evaluation.alignment import Links
 
 CELL = 0.28  # inches a word
 MARGIN = 0.15  # inches around everything
-FONT_SIZE = 9
+FONT_SIZE = 10
 DPI = 110
+LEAST_DPI = 60  # below it the labels cannot be read
 MAX_LABEL = 24  # characters of a word that are shown
 MAX_HEADER = 12  # the same for a word written downwards
 
@@ -70,8 +71,13 @@ def save_png(figure: Figure, path: Path) -> None:
         figure.savefig(path, format="png")
 
 
-def to_array(figure: Figure) -> UInt8[np.ndarray, "height width 3"]:
-    """Return the pixels of a figure, for TensorBoard's `add_image(..., dataformats="HWC")`."""
+def to_array(figure: Figure, *, width: int | None = None) -> UInt8[np.ndarray, "height width 3"]:
+    """Return the pixels of a figure, for TensorBoard's `add_image(..., dataformats="HWC")`.
+
+    `width`: draw it this many pixels wide; a figure whose labels would become too small keeps its own size.
+    """
+    dpi = DPI if width is None else (width + 0.5) / figure.get_size_inches()[0]
+    figure.set_dpi(dpi if dpi >= LEAST_DPI else DPI)
     canvas = _canvas(figure)
     with _quiet():
         canvas.draw()
@@ -115,7 +121,10 @@ def render_svg(
     left = 12 + letter * max((display_width(word) for word in targets), default=0)
     top = 12 + letter * max((display_width(word) for word in sources), default=0)
     width, height = left + cell * len(sources) + 4, top + cell * len(targets) + 4
-    parts = [f'<svg class="heatmap" width="{width:.0f}" height="{height:.0f}" role="img">']
+    parts = [
+        f'<svg class="heatmap" width="{width:.0f}" height="{height:.0f}" role="img">'
+        f'<path class="frame" d="M{left:.0f} {top:.0f}h{cell * len(sources)}v{cell * len(targets)}H{left:.0f}z"/>'
+    ]
     for i, word in enumerate(sources):
         x = left + cell * (i + 0.5) + 4
         parts.append(f'<text transform="translate({x:.0f} {top - 6:.0f}) rotate(-90)">{html.escape(word)}</text>')

@@ -12,18 +12,20 @@ STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1150px; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; margin-bottom: 0; } h2 { font-size: 1.15rem; margin-top: 2.5rem; }
 .quiet, figcaption span { color: var(--quiet); }
-.cards { display: flex; flex-wrap: wrap; gap: .8rem; margin: 1.2rem 0; }
-.card { border: 1px solid var(--line); border-radius: 8px; padding: .5rem 1rem; min-width: 7rem; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .7rem; margin: 1.2rem 0; }
+.card { border: 1px solid var(--line); border-radius: 8px; padding: .5rem .8rem; font-size: .87rem; }
 .card b { display: block; font-size: 1.6rem; font-variant-numeric: tabular-nums; }
 table { border-collapse: collapse; } td, th { padding: .3rem .7rem; border-bottom: 1px solid var(--line); }
 th { text-align: left; } td { vertical-align: top; } code { font-size: .85em; overflow-wrap: anywhere; }
 .sentences { width: 100%; table-layout: fixed; } .sentences th { cursor: pointer; user-select: none; }
 .sentences th.up::after { content: " ▲"; } .sentences th.down::after { content: " ▼"; }
-.sentences th:first-child { width: 3.2rem; } .sentences th:last-child { width: 4.5rem; }
+.sentences th:first-child { width: 3.2rem; text-align: right; }
+.sentences th:last-child { width: 4.5rem; text-align: right; }
 .sentences td { overflow-wrap: anywhere; } td.number { text-align: right; font-variant-numeric: tabular-nums; }
 mark { background: var(--missed); color: inherit; border-radius: 3px; }
 figure { margin: 1.5rem 0; padding-bottom: 1rem; border-bottom: 1px solid var(--line); overflow-x: auto; }
 svg text { fill: currentColor; font-size: 12px; } .heatmap rect, .bars rect { fill: var(--ink); }
+.heatmap .frame, .bars .base { fill: none; stroke: var(--line); }
 .heatmap .sure { stroke: var(--gold); stroke-width: 2; }
 .heatmap .possible { stroke: var(--gold); stroke-width: 2; stroke-dasharray: 3 2; }
 .heatmap rect:hover { stroke: currentColor; stroke-width: 1.5; }
@@ -104,9 +106,9 @@ def _cards(metrics: Mapping[str, Any]) -> str:
         ("chrF", number(metrics["chrf"]), "higher is better"),
         ("TER", number(metrics["ter"]), "lower is better"),
         ("AER", number(metrics["aer"], 3), "no gold alignments" if metrics["aer"] is None else "lower is better"),
-        ("Attention entropy", number(metrics["attention_entropy"], 2), "nats a target word"),
+        ("Attention entropy", number(metrics["attention_entropy"], 2), "nats a word"),
         ("Repetition", number(_percent(metrics["repetition_rate"]), 2), "% of words"),
-        ("Speed", number(metrics["sentences_per_second"]), "sentences a second"),
+        ("Speed", number(metrics["sentences_per_second"]), "sentences/s"),
     ]
     inner = (
         f"<div class=card>{name}<b>{shown}</b><span class=quiet>{note}</span></div>" for name, shown, note in cards
@@ -143,6 +145,7 @@ def _bars(buckets: Sequence[Mapping[str, Any]]) -> str:
             f'<text {middle} y="{144 - tall:.1f}">{number(bucket["bleu"])}</text>'
             f'<text {middle} y="167">{words}</text><text {middle} y="183" opacity=".6">n={bucket["sentences"]}</text>'
         )
+    parts.append(f'<path class="base" d="M20 150.5H{width - 30}"/>')
     return "".join(parts) + "</svg><p class=quiet>Words of the source; n: sentences.</p>"
 
 
@@ -188,9 +191,14 @@ def mark_differences(hypothesis: str, reference: str) -> str:
 def _settings(metrics: Mapping[str, Any]) -> str:
     """Everything in metrics.json that is one value, and the signatures: no number without its settings."""
     single = {key: value for key, value in metrics.items() if isinstance(value, str | int | float)}
-    rows = [[key, value if isinstance(value, str) else json.dumps(value)] for key, value in single.items()]
+    rows = [[key, _setting(value)] for key, value in single.items()]
     rows += [[f"signature of {name}", text] for name, text in metrics["signature"].items()]
     return "<h2>Settings</h2>" + _table(rows)
+
+
+def _setting(value: str | int | float) -> str:
+    """Six digits are enough for a page; metrics.json has them all."""
+    return f"{value:.6g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
 
 
 def _table(rows: Iterable[Sequence[str]]) -> str:

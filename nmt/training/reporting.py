@@ -24,6 +24,8 @@ from nmt.evaluation.heatmap import draw_heatmap, to_array
 logger = logging.getLogger(__name__)
 
 LIVE = {"live": True}  # marks a log record that the live display shows in its own way
+PICTURE_WIDTH = 350  # TensorBoard shows pictures this wide and scales others without smoothing: letters lose strokes
+SCORES = ("bleu", "chrf", "ter", "aer", "attention_entropy", "repetition_rate")  # of all that a test split gives
 FORMATS = {"loss": ".3f", "perplexity": ".2f", "bleu": ".2f", "chrf": ".2f", "aer": ".3f"}
 
 
@@ -124,7 +126,8 @@ class Reporter:
         self.end_progress()
         scalars = {name: value for name, value in final_metrics.items() if type(value) in (int, float)}
         self._record("final", scalars)
-        self._board.final(hyperparameters(self.config), scalars, self.step)
+        scores = {name: scalars[name] for name in SCORES if name in scalars}
+        self._board.final(hyperparameters(self.config), scores, self.step)
 
     @property
     def _board(self) -> "Board":
@@ -259,7 +262,8 @@ class Board:
         for number, sample in enumerate(samples):
             self.writer.add_text(f"samples/{number}", as_markdown(sample), step)
             heatmap = draw_heatmap(sample.weights, sample.source_words, sample.target_words)
-            self.writer.add_image(f"alignment/{number}", to_array(heatmap), step, dataformats="HWC")
+            pixels = to_array(heatmap, width=PICTURE_WIDTH)
+            self.writer.add_image(f"alignment/{number}", pixels, step, dataformats="HWC")
         self.writer.flush()
 
     def final(self, settings: Mapping[str, float | str], scores: Mapping[str, float], step: int) -> None:
@@ -281,5 +285,5 @@ class Board:
 def as_markdown(sample: Sample) -> str:
     """Return the sentence, its translation and its reference as a table."""
     rows = (("source", sample.source), ("translation", sample.hypothesis), ("reference", sample.reference))
-    lines = [f"| {name} | {text.replace('|', chr(92) + '|')} |" for name, text in rows]
-    return "\n".join(["| | |", "|---|---|", *lines])
+    head, *lines = (f"| {name} | {text.replace('|', chr(92) + '|')} |" for name, text in rows)
+    return "\n".join([head, "|---|---|", *lines])

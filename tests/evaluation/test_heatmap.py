@@ -127,3 +127,10 @@ def test_svg_has_a_cell_a_weight() -> None:
 def test_pyplot_stays_out() -> None:
     code = "import sys, nmt.evaluation.heatmap; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("words", "width"), [(2, 350), (14, 350), (40, None)])
+def test_pixels_have_the_width_asked_for_unless_labels_would_shrink_too_far(words: int, width: int | None) -> None:
+    names = ["word"] * words
+    own = to_array(draw_heatmap(np.eye(words), names, names)).shape[1]
+    assert to_array(draw_heatmap(np.eye(words), names, names), width=350).shape[1] == (width or own)

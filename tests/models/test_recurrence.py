@@ -46,7 +46,9 @@ def test_values_and_gradients_of_a_chain(bias: bool, steps: int):
     found = chain(inputs)
     torch.testing.assert_close(found, expected)
     wanted = (inputs, *linear.parameters())
-    for one, other in zip(torch.autograd.grad(found.sum(), wanted), torch.autograd.grad(expected.sum(), wanted), strict=True):
+    for one, other in zip(
+        torch.autograd.grad(found.sum(), wanted), torch.autograd.grad(expected.sum(), wanted), strict=True
+    ):
         torch.testing.assert_close(one, other)
 
 

@@ -167,3 +167,15 @@ def test_hyperparameters_are_numbers_and_strings() -> None:
 
 def test_a_bar_in_a_sentence_does_not_break_the_table() -> None:
     assert as_markdown(sample()).splitlines()[-1] == "| reference | x \\| y |"
+
+
+def test_the_board_shows_the_scores_of_the_test_split_and_not_its_settings(tmp_path: Path, plain: Console) -> None:
+    with Reporter(tmp_path, config=TrainConfig(), console=plain) as reporter:
+        reporter.start("")
+        reporter.finish({"bleu": 33.0, "aer": 0.1, "beam_size": 5, "step": 40})
+    tags = EventAccumulator(str(tmp_path / "tensorboard")).Reload().Tags()["scalars"]
+    assert tags == ["test/bleu", "test/aer"]
+
+
+def test_the_source_heads_the_table() -> None:
+    assert as_markdown(sample(1)).splitlines()[:2] == ["| source | a b c |", "|---|---|"]
