@@ -1,7 +1,7 @@
 """Recurrent attention translators: train them, translate with them, study their attention.
 
 from nmt import Translator
-Translator.load("outputs/latest").translate(["A man rides a horse."])  # doctest: +SKIP
+Translator.load("outputs/latest").translate(["A man rides a horse."])
 """
 
 from typing import TYPE_CHECKING, Any

@@ -15,6 +15,7 @@ import sentencepiece
 
 from nmt.config import TokenizerConfig
 from nmt.errors import UserError
+from nmt.sampling import SAMPLERS, Sampler
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
@@ -46,6 +47,7 @@ class Tokenizer:
             processor = _processor(model)
         self.model = model
         self._processor = processor
+        self._samplers: dict[float, Sampler] = {}
 
     def __len__(self) -> int:
         return int(self._processor.get_piece_size())
@@ -66,11 +68,9 @@ class Tokenizer:
         """
         if alpha == 0:
             return self.encode(lines)
-        sentencepiece.set_random_generator_seed(seed % 2**31)
-        ids: list[list[int]] = self._processor.encode(
-            list(lines), out_type=int, enable_sampling=True, alpha=alpha, nbest_size=-1, num_threads=1
-        )
-        return ids
+        if alpha not in self._samplers:
+            self._samplers[alpha] = _sampler(self._processor, alpha)
+        return self._samplers[alpha].sample(list(lines), seed)
 
     def decode(self, ids_of_sentences: Iterable[Iterable[int]]) -> list[str]:
         """Return the text of each sentence: specials dropped, always one line (a newline becomes a space)."""
@@ -263,12 +263,22 @@ def _processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
     raise UserError("not a sentencepiece model")
 
 
+def _sampler(processor: Any, alpha: float) -> Sampler:
+    from sentencepiece import sentencepiece_model_pb2
+
+    message: Any = sentencepiece_model_pb2
+    kind = message.ModelProto.FromString(processor.serialized_model_proto()).trainer_spec.model_type
+    if kind not in SAMPLERS:
+        raise UserError("tokenizer.sampling needs a unigram or BPE model: set it to 0, or give another model")
+    return SAMPLERS[kind](processor, alpha)
+
+
 def _with_own_specials(model: bytes, ids: tuple[int, int, int, int]) -> bytes:
     """Return the model with pad, unk, bos and eos at 0 to 3: those it has are moved, missing ones are added.
 
     Safe because neither algorithm looks at ids: a unigram piece is weighed, and a merge ranked, by its score.
     """
-    # Imported here because it needs protobuf, which nothing else of ours does.
+    # Imported here, and above, because it needs protobuf, which nothing else of ours does.
     from sentencepiece import sentencepiece_model_pb2
 
     message: Any = sentencepiece_model_pb2

@@ -19,7 +19,7 @@ LAYERS = [
     ["nmt.models"],
     ["nmt.data"],
     ["nmt.attention", "nmt.search", "nmt.tokenizer", "nmt.config"],
-    ["nmt.errors"],
+    ["nmt.errors", "nmt.sampling"],
 ]
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 # The tokenizer is trained from its part of the configuration.

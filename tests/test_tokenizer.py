@@ -1,6 +1,8 @@
 import io
+import json
 import logging
-import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +147,16 @@ def test_sampling_varies_by_seed_and_is_off_at_zero(kind: str) -> None:
     assert tokenizer.sample(LINES, 0.0, 1) == tokenizer.encode(LINES)
 
 
-def test_sampling_is_the_same_in_another_process() -> None:
-    tokenizer = pickle.loads(pickle.dumps(TOKENIZERS["bpe"]))
-    assert tokenizer.sample(LINES, 0.3, 5) == TOKENIZERS["bpe"].sample(LINES, 0.3, 5)
+@pytest.mark.parametrize("kind", KINDS)
+def test_sampling_is_the_same_in_another_process(kind: str, tmp_path: Path) -> None:
+    TOKENIZERS[kind].save(tmp_path / "model")
+    code = (
+        "import json, sys; from nmt.tokenizer import Tokenizer; "
+        "print(Tokenizer.load(sys.argv[1]).sample(json.loads(sys.argv[2]), 0.3, 5))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "model"), json.dumps(LINES)]
+    printed = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True).stdout
+    assert json.loads(printed) == TOKENIZERS[kind].sample(LINES, 0.3, 5)
 
 
 @pytest.mark.parametrize("kind", KINDS)

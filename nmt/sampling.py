@@ -1,0 +1,152 @@
+"""Segmentations at random that depend on nothing but the seed.
+
+sentencepiece's own sampling differs from process to process, whatever its seed (since it draws from Abseil's
+generators, which are salted by process), so that training could not be continued exactly. Both algorithms segment
+each word by itself, so what a word needs is worked out once and kept.
+"""
+
+import heapq
+import math
+import random
+import re
+from abc import ABC, abstractmethod
+from bisect import bisect
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, NamedTuple, final
+
+WORD_MARK = "\u2581"
+# A mark, or several, and what follows.
+WORD = re.compile(f"{WORD_MARK}*[^{WORD_MARK}]+|{WORD_MARK}+")
+CACHED_WORDS = 200_000
+Agenda = list[tuple[float, int, int, str]]  # of merges: minus the score, the two symbols' places, the pair
+
+UNKNOWN_PENALTY = 10.0  # nats below the least likely piece, as sentencepiece has it
+
+
+class Sampler(ABC):
+    """Draws segmentations of lines.
+
+    Args:
+        processor: a sentencepiece processor with byte fallback.
+        alpha: how random they are; see the subclasses.
+    """
+
+    def __init__(self, processor: Any, alpha: float) -> None:
+        self.alpha = alpha
+        ids = range(processor.get_piece_size())
+        special = (processor.is_control, processor.is_unknown, processor.is_unused, processor.is_byte)
+        self.ids = {processor.id_to_piece(i): i for i in ids if not any(kind(i) for kind in special)}
+        self.scores = {piece: float(processor.get_score(i)) for piece, i in self.ids.items()}
+        self._normalize = processor.normalize
+        self._bytes = [processor.piece_to_id(f"<0x{byte:02X}>") for byte in range(256)]
+        self._crosses_words = any(WORD_MARK in piece.lstrip(WORD_MARK) for piece in self.ids)
+
+    def sample(self, lines: list[str], seed: int) -> list[list[int]]:
+        """Return the ids of a segmentation of each line; the same for the same lines and seed."""
+        generator = random.Random(seed)
+        return [[i for word in self._words(line) for i in self._draw(word, generator)] for line in lines]
+
+    def _words(self, line: str) -> list[str]:
+        text: str = self._normalize(line)
+        return [text] if text and self._crosses_words else WORD.findall(text)
+
+    def _spell(self, piece: str) -> list[int]:
+        """Return the id of a piece, or those of its bytes."""
+        found = self.ids.get(piece)
+        return [self._bytes[byte] for byte in piece.encode()] if found is None else [found]
+
+    @abstractmethod
+    def _draw(self, word: str, generator: random.Random) -> list[int]: ...
+
+
+class Arrivals(NamedTuple):
+    """The pieces that may end at a position of a word: their starts, ids, and running sums of weights."""
+
+    starts: list[int]
+    ids: list[list[int]]
+    sums: list[float]
+
+
+@final
+class Unigram(Sampler):
+    """P(segmentation | word) ~ prod_i P(piece_i)^alpha  (Kudo, 2018): forward filtering, backward sampling."""
+
+    def __init__(self, processor: Any, alpha: float) -> None:
+        super().__init__(processor, alpha)
+        self.unknown = min(self.scores.values()) - UNKNOWN_PENALTY
+        self.longest = max(map(len, self.ids))
+        self._lattice = lru_cache(CACHED_WORDS)(self._filter)
+
+    def _filter(self, word: str) -> list[Arrivals]:
+        totals, lattice = [0.0], []  # totals[end]: log of the summed weights of all segmentations of word[:end]
+        for end in range(1, len(word) + 1):
+            earliest = max(0, end - self.longest)
+            starts = [s for s in range(earliest, end) if word[s:end] in self.ids or s == end - 1]
+            logs = [totals[s] + self.alpha * self.scores.get(word[s:end], self.unknown) for s in starts]
+            largest = max(logs)
+            sums = list(accumulate(math.exp(log - largest) for log in logs))
+            totals.append(largest + math.log(sums[-1]))
+            lattice.append(Arrivals(starts, [self._spell(word[s:end]) for s in starts], sums))
+        return lattice
+
+    def _draw(self, word: str, generator: random.Random) -> list[int]:
+        lattice, end, pieces = self._lattice(word), len(word), []
+        while end:
+            starts, ids, sums = lattice[end - 1]
+            chosen = bisect(sums, generator.random() * sums[-1]) if len(starts) > 1 else 0
+            pieces.append(ids[chosen])
+            end = starts[chosen]
+        return [i for piece in reversed(pieces) for i in piece]
+
+
+@final
+class BPE(Sampler):
+    """Every merge is left out with probability alpha: BPE-dropout  (Provilkov et al., 2020)."""
+
+    def __init__(self, processor: Any, alpha: float) -> None:
+        super().__init__(processor, alpha)
+        self._whole = lru_cache(CACHED_WORDS)(self._without_dropout)
+
+    def _without_dropout(self, word: str) -> tuple[list[int], int]:
+        """Return the segmentation and the number of its merges."""
+        symbols = self._merge(word, math.inf, None)
+        return [i for symbol in symbols for i in self._spell(symbol)], len(word) - len(symbols)
+
+    def _draw(self, word: str, generator: random.Random) -> list[int]:
+        ids, merges = self._whole(word)
+        # The number of merges before the first that is left out is geometric; mostly that is all of them.
+        kept = math.log(1.0 - generator.random()) / math.log1p(-self.alpha) if self.alpha < 1 else 0.0
+        if kept >= merges:
+            return ids
+        return [i for symbol in self._merge(word, int(kept), generator) for i in self._spell(symbol)]
+
+    def _merge(self, word: str, kept: float, generator: random.Random | None) -> list[str]:
+        """Merge the best pair again and again; after `kept` merges one is left out, then others at random."""
+        symbols = list(word)
+        before, after = list(range(-1, len(word) - 1)), [*range(1, len(word)), -1]
+        agenda: Agenda = []
+        for left in range(len(word) - 1):
+            self._consider(symbols, left, left + 1, agenda)
+        while agenda:
+            _, left, right, pair = heapq.heappop(agenda)
+            if not symbols[left] or not symbols[right] or symbols[left] + symbols[right] != pair:
+                continue  # one of the two was merged with another
+            kept -= 1
+            if kept < 0 and generator is not None and (kept == -1 or generator.random() < self.alpha):
+                continue
+            symbols[left], symbols[right] = pair, ""
+            after[left] = after[right]
+            if after[left] >= 0:
+                before[after[left]] = left
+            self._consider(symbols, before[left], left, agenda)
+            self._consider(symbols, left, after[left], agenda)
+        return [symbol for symbol in symbols if symbol]
+
+    def _consider(self, symbols: list[str], left: int, right: int, agenda: Agenda) -> None:
+        pair = symbols[left] + symbols[right]
+        if left >= 0 and right >= 0 and pair in self.scores:
+            heapq.heappush(agenda, (-self.scores[pair], left, right, pair))
+
+
+SAMPLERS: dict[int, type[Sampler]] = {1: Unigram, 2: BPE}  # by sentencepiece's model type
