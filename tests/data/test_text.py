@@ -114,7 +114,12 @@ def test_not_utf8(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"plain text", gzip.compress(b"abc" * 100, mtime=0)[:-12], gzip.compress(b"abc" * 100)[:15] + b"\xff" * 30]
+    "content",
+    [
+        b"plain text",
+        gzip.compress(b"abc" * 100, mtime=0)[:-12],
+        gzip.compress(b"abc" * 100, mtime=0)[:15] + b"\xff" * 30,
+    ],
 )
 def test_corrupt_gzip(content: bytes) -> None:
     with pytest.raises(UserError, match=r"x\.gz is not a readable gzip file") as caught:
