@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from nmt.data.batch import Batch
 from nmt.models.decoder import Decoded
+from nmt.models.recurrence import autocast
 from nmt.models.seq2seq import Seq2Seq
 
 CHUNK = 256  # rows of logits alive at a time: small enough to stay in a CPU's cache, large enough for its products
@@ -99,9 +100,3 @@ def score(
     log_normalizer = logits.amax(dim=1).to(dtype) - probabilities.amax(dim=1).to(dtype).log()
     residual = probabilities.scatter_add_(1, labels, torch.full_like(gold, -confidence))
     return Scored(log_normalizer.sum(), gold.to(dtype).sum(), residual)
-
-
-def autocast(tensor: Tensor) -> Tensor:
-    """Return the tensor in the type that autocast, if on, would multiply matrices in."""
-    kind = tensor.device.type
-    return tensor.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else tensor
