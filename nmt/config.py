@@ -99,16 +99,16 @@ class DataConfig:
 
 @dataclass(kw_only=True)
 class TokenizerConfig:
-    """Subwords by sentencepiece, learned from the training text inside the run."""
+    """Subwords by sentencepiece, learned from the training text inside the run; or the text's own pieces."""
 
-    kind: str = key("unigram", "segmentation model", choices=("unigram", "bpe"))
+    kind: str = key("unigram", "segmentation model; `whitespace`: the text is segmented already, with or without `@@` or U+2581 marks", choices=("unigram", "bpe", "whitespace"))
     vocab_size: int = key(8_000, "pieces, specials in; lowered with a notice where the text has too few", at_least=300)
     joint: bool = key(True, "one vocabulary for both sides")
     character_coverage: float = key(1.0, "share of characters that get a piece of their own; the rest become bytes", above=0, at_most=1)
     normalization: str = key("nmt_nfkc", "text normalization of sentencepiece", choices=("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"))
     sampling: float = key(0.0, "training-time subword regularization: BPE-dropout probability, or unigram smoothing alpha; 0 is off", at_least=0, at_most=1)
-    source_model: str | None = key(None, "a sentencepiece model to use for the source instead of learning one")
-    target_model: str | None = key(None, "a sentencepiece model to use for the target instead of learning one")
+    source_model: str | None = key(None, "a sentencepiece model (`whitespace`: a list of pieces, one a line) to use for the source instead of learning one")
+    target_model: str | None = key(None, "a sentencepiece model (`whitespace`: a list of pieces, one a line) to use for the target instead of learning one")
 
 
 @dataclass(kw_only=True)
@@ -127,21 +127,29 @@ class BatchConfig:
 class AttentionConfig:
     """Attention as score x normalizer x window; the names are those of the registries in `nmt/attention`."""
 
-    score: str = key("additive", "how well a query matches each key")
-    normalizer: str = key("softmax", "how scores become weights")
-    window: str = key("global", "which source positions may be seen")
-    size: int | None = key(None, "inner size of additive and concat scores (default: `model.hidden_size`)", at_least=1)
+    score: str = key("additive", "how well a query matches each key: additive, concat, dot, scaled_dot, general, linear, cosine, gaussian, location")
+    normalizer: str = key("softmax", "how scores become weights: softmax, sparsemax, entmax15, hard")
+    window: str = key("global", "which source positions may be seen: global, local_m, local_p")
+    size: int | None = key(None, "inner size of additive and concat scores, of local_p, and of learned projections (default: `model.hidden_size`)", at_least=1)
+    basis: str = key("canonical", "`location`: a score for each position, or radial functions of the relative position", choices=("canonical", "radial"))
+    num_basis: int = key(64, "`location`: basis functions; canonical: further positions share the last", at_least=1)
+    temperature: float = key(1.0, "scores are divided by it: weights get sharper below 1, flatter above", above=0)
+    radius: int = key(10, "`local_m`, `local_p`: tokens seen on either side of the center", at_least=1)
+    num_heads: int = key(1, "attentions side by side, each on its share of the sizes", at_least=1)
+    coverage: str = key("none", "additive and concat: what a score is told of the attention each word has had: nothing, its sum, or its sum as a share of the word's learned fertility", choices=("none", "accumulated", "fertility"))
+    projection: str = key("identity", "of queries, keys and values, before the heads share them out", choices=("identity", "learned"))
 
 
 @dataclass(kw_only=True)
 class ModelConfig:
     """The translation model."""
 
-    decoder: str = key("bahdanau", "order of attention and update", choices=("bahdanau", "luong", "conditional"))
+    decoder: str = key("bahdanau", "order of attention and update; `fixed_context` has no attention", choices=("bahdanau", "luong", "conditional", "fixed_context"))
     cell: str = key("gru", "recurrent cell", choices=("gru", "lstm"))
     embedding_size: int = key(256, "size of word embeddings", at_least=1)
     hidden_size: int = key(512, "size of the decoder's state; each direction of the encoder has half of it", at_least=2)
     num_layers: int = key(1, "layers of the encoder and of the decoder", at_least=1)
+    self_attention_heads: int = key(0, "heads of a self-attention layer on top of the encoder; 0: no such layer", at_least=0)
     attention: AttentionConfig = field(default_factory=AttentionConfig)
     readout: str = key("maxout", "from state, embedding and context to the output layer: the paper's deep output, or a linear layer and tanh", choices=("maxout", "linear"))
     input_feeding: bool = key(True, "`luong` only: feed the attentional vector to the next step")
@@ -150,6 +158,7 @@ class ModelConfig:
     embedding_dropout: float | None = key(None, "dropout on embeddings", at_least=0, below=1)
     state_dropout: float | None = key(None, "dropout on the encoder's states and between layers", at_least=0, below=1)
     output_dropout: float | None = key(None, "dropout before the output layer", at_least=0, below=1)
+    fast: str = key("auto", "train with the derivative written by hand, or `off`: with autograd alone, for comparison", choices=("auto", "off"))
 
 
 # --- training -----------------------------------------------------------------------------------------------
@@ -182,10 +191,29 @@ class SearchConfig:
     """How translations are searched for."""
 
     beam_size: int = key(5, "hypotheses kept; 1 is greedy", at_least=1)
-    length_penalty: float = key(1.0, "alpha of score = log p / length^alpha", at_least=0)
+    length_penalty: float = key(1.0, "alpha of score = log p / length^alpha + coverage", at_least=0)
+    coverage_penalty: float = key(0.0, "beta of coverage = beta x the sum over source tokens of log min(1, attention received); beams only", at_least=0)
     max_length_ratio: float = key(2.0, "longest translation = ratio x source subwords + offset", above=0)
     max_length_offset: int = key(20, "see `max_length_ratio`", at_least=1)
     batch_size: int = key(64, "sentences translated together", at_least=1)
+
+
+@dataclass(kw_only=True)
+class GuidedAlignmentConfig:
+    """Attention taught from the gold alignments of the training text (`data.train.alignment`, or the grammar's own)."""
+
+    weight: float = key(0.0, "of the term in what training minimizes; 0 is off", at_least=0)
+    decay: float = key(1.0, "the weight after e epochs is `weight` x `decay`^e", above=0, at_most=1)
+    kind: str = key("cross_entropy", "how far attention is from the links; `squared` suits sparsemax better, whose zeros make the other steep", choices=("cross_entropy", "squared"))
+
+
+@dataclass(kw_only=True)
+class ReinforceConfig:
+    """How attention learns where `model.attention.normalizer=hard` draws at random."""
+
+    discount: float = key(0.5, "of the log-probabilities of later words in a draw's reward: 1 is unbiased, less varies less", at_least=0, at_most=1)
+    baseline_decay: float = key(0.9, "of the moving average of the reward that is subtracted from it", at_least=0, below=1)
+    entropy: float = key(0.01, "weight of the entropy of attention, which keeps it from settling too early", at_least=0)
 
 
 @dataclass(kw_only=True)
@@ -198,6 +226,8 @@ class TrainerConfig:
     max_epochs: int | None = key(None, "stop after this many passes over the corpus", at_least=1)
     max_minutes: float | None = key(None, "stop after this much training time, validations in; also the horizon of the schedule", above=0)
     label_smoothing: float = key(0.1, "share of the probability spread over the vocabulary", at_least=0, below=1)
+    guided_alignment: GuidedAlignmentConfig = field(default_factory=GuidedAlignmentConfig)
+    reinforce: ReinforceConfig = field(default_factory=ReinforceConfig)
     accumulate: int = key(1, "batches an update", at_least=1)
     validate_every_steps: int | None = key(None, "validate after this many updates", at_least=1)
     validate_every_epochs: int | None = key(None, "validate after this many epochs (default: 1 when neither is given)", at_least=1)
@@ -249,6 +279,14 @@ class EvaluateSearchConfig:
 
 
 @dataclass(kw_only=True)
+class LinksConfig:
+    """How attention between words becomes links: what the alignment error rate scores and `alignments.pharaoh` holds."""
+
+    method: str = key("argmax", "a target word is linked to the source word of its greatest weight, or to all of at least `threshold`", choices=("argmax", "threshold"))
+    threshold: float = key(0.3, "`threshold`: least weight of a link", above=0, at_most=1)
+
+
+@dataclass(kw_only=True)
 class EvaluateConfig:
     """Everything an evaluation needs (`configs/evaluate.yaml`)."""
 
@@ -257,6 +295,9 @@ class EvaluateConfig:
     data: EvaluationDataConfig = field(default_factory=EvaluationDataConfig)
     search: EvaluateSearchConfig = field(default_factory=EvaluateSearchConfig)
     baseline: str | None = key(None, "another run, to compare with by paired bootstrap resampling")
+    alignment: LinksConfig = field(default_factory=LinksConfig)
+    reverse: str | None = key(None, "a run trained from target to source: its links are intersected with this run's, scored, and written to `alignments.intersection.pharaoh`")
+    saliency: bool = key(False, "explain translations by gradient times input too: heatmaps, alignment error rate, rank correlation with attention; takes longer than translating")
     bleu_tokenize: str = key("13a", "sacrebleu tokenizer; `none` for text that is tokenized already", choices=("13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab", "flores200"))
     lowercase: bool = key(False, "ignore case in BLEU, chrF and TER")
     num_heatmaps: int = key(12, "sentences whose heatmap is drawn", at_least=0)

@@ -2,11 +2,15 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nmt.cli import hydra_main
 from nmt.config import DataConfig, EvaluateConfig, SplitConfig
 from nmt.errors import UserError
+
+if TYPE_CHECKING:
+    from nmt.evaluation.agreement import Views
+    from nmt.translator import Translator
 
 
 @hydra_main("evaluate", EvaluateConfig)
@@ -25,6 +29,8 @@ def main(config: EvaluateConfig) -> None:
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     run_config = load_config(find_checkpoint(config.checkpoint) / CONFIG)
+    if config.reverse is not None:
+        check_reverse(config, run_config.data, load_config(find_checkpoint(config.reverse) / CONFIG).data)
     corpus = load_split(choose_data(config, run_config.data), config.split)
     search = dataclasses.asdict(config.search)
     translator = Translator.load(config.checkpoint, device=config.device, **search)
@@ -45,9 +51,42 @@ def main(config: EvaluateConfig) -> None:
             lowercase=config.lowercase,
             num_heatmaps=config.num_heatmaps,
             baseline=baseline,
+            views=choose_views(config, translator),
         )
     print_table(metrics)
     print(f"written to {folder}: look at {folder / 'report.html'}")
+
+
+def check_reverse(config: EvaluateConfig, run: DataConfig, reverse: DataConfig) -> None:
+    """Refuse a reverse run that does not translate the run's languages back.
+
+    Raises:
+        UserError: naming the languages of both.
+    """
+    if (reverse.source_language, reverse.target_language) != (run.target_language, run.source_language):
+        raise UserError(
+            f"reverse={config.reverse} translates {reverse.source_language} to {reverse.target_language}, but "
+            f"checkpoint={config.checkpoint} translates {run.source_language} to {run.target_language}: give a run "
+            f"trained from {run.target_language} to {run.source_language}"
+        )
+
+
+def choose_views(config: EvaluateConfig, translator: "Translator") -> "Views":
+    """Return how sentence pairs are to be looked at, beside the attention."""
+    from nmt.evaluation.agreement import Views
+    from nmt.evaluation.alignment import LinkRule
+    from nmt.evaluation.saliency import Explainer
+    from nmt.translator import Translator
+
+    reverse = None
+    if config.reverse is not None:
+        reverse = Translator.load(config.reverse, device=config.device, batch_size=config.search.batch_size)
+    return Views(
+        rule=LinkRule(config.alignment.method, config.alignment.threshold),
+        reverse=reverse,
+        reverse_run=config.reverse,
+        explainer=Explainer(translator) if config.saliency else None,
+    )
 
 
 def evaluation_folder(checkpoint: Path, split: str) -> Path:

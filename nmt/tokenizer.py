@@ -1,7 +1,8 @@
 """Subwords: sentencepiece models that are learned inside the run and saved in its checkpoints.
 
 A unigram model (Kudo, 2018) or byte-pair encoding (Sennrich et al., 2016), by sentencepiece (Kudo & Richardson,
-2018). A character without a piece of its own is spelt in UTF-8 bytes, so nothing is ever unknown.
+2018). A character without a piece of its own is spelt in UTF-8 bytes, so nothing is ever unknown. Text that is
+segmented already keeps its pieces (`nmt.vocabulary`).
 """
 
 import io
@@ -16,10 +17,13 @@ import sentencepiece
 from nmt.config import TokenizerConfig
 from nmt.errors import UserError
 from nmt.sampling import SAMPLERS, Sampler
-
-PAD, UNK, BOS, EOS = 0, 1, 2, 3
-SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
-WORD_MARK = "\u2581"
+from nmt.vocabulary import BOS as BOS  # this is where the rest of nmt looks for the ids
+from nmt.vocabulary import EOS as EOS
+from nmt.vocabulary import PAD as PAD
+from nmt.vocabulary import SPECIALS as SPECIALS
+from nmt.vocabulary import UNK as UNK
+from nmt.vocabulary import WORD_MARK as WORD_MARK
+from nmt.vocabulary import Vocabulary
 
 # Results depend on the number of threads (the order of sums), so it is fixed and not that of the machine.
 LEARNING_THREADS = 4
@@ -38,6 +42,8 @@ class Tokenizer:
     Raises:
         UserError: when the bytes are not a sentencepiece model.
     """
+
+    suffix = ".model"
 
     def __init__(self, model: bytes) -> None:
         processor = _processor(model)
@@ -110,6 +116,10 @@ class Tokenizer:
             return bytes([int(piece[3:-1], 16)]), False
         return piece.removeprefix(WORD_MARK).replace(WORD_MARK, " ").encode(), piece.startswith(WORD_MARK)
 
+    def plain(self, lines: Iterable[str]) -> list[str]:
+        """Return lines as they are: text for sentencepiece is not segmented (see `Vocabulary.plain`)."""
+        return list(lines)
+
     def save(self, path: str | Path) -> None:
         """Write the sentencepiece model to a file."""
         Path(path).write_bytes(self.model)
@@ -151,7 +161,7 @@ class Tokenizer:
 class Tokenizers:
     """The tokenizers of the two sides; one and the same object when the vocabulary is joint."""
 
-    def __init__(self, source: Tokenizer, target: Tokenizer) -> None:
+    def __init__(self, source: Tokenizer | Vocabulary, target: Tokenizer | Vocabulary) -> None:
         self.source = source
         self.target = target
 
@@ -161,12 +171,10 @@ class Tokenizers:
         return self.source is self.target
 
     def save(self, folder: str | Path) -> None:
-        """Write `joint.model`, or `source.model` and `target.model`, into an existing folder."""
-        if self.joint:
-            self.source.save(Path(folder) / "joint.model")
-        else:
-            self.source.save(Path(folder) / "source.model")
-            self.target.save(Path(folder) / "target.model")
+        """Write `joint.model`, or `source.model` and `target.model`, into an existing folder (`.vocab` for pieces)."""
+        sides = {"joint": self.source} if self.joint else {"source": self.source, "target": self.target}
+        for name, side in sides.items():
+            side.save(Path(folder) / f"{name}{side.suffix}")
 
     @classmethod
     def load(cls, folder: str | Path) -> "Tokenizers":
@@ -175,25 +183,32 @@ class Tokenizers:
         Raises:
             UserError: when the folder does not hold it.
         """
-        joint, source, target = (Path(folder) / f"{name}.model" for name in ("joint", "source", "target"))
-        if joint.is_file():
-            tokenizer = Tokenizer.load(joint)
-            return cls(tokenizer, tokenizer)
-        if not (source.is_file() and target.is_file()):
-            raise UserError(f"no tokenizer in {folder}: it needs joint.model, or source.model and target.model")
-        return cls(Tokenizer.load(source), Tokenizer.load(target))
+        for kind in (Tokenizer, Vocabulary):
+            joint, source, target = (Path(folder) / f"{name}{kind.suffix}" for name in ("joint", "source", "target"))
+            if joint.is_file():
+                tokenizer = kind.load(joint)
+                return cls(tokenizer, tokenizer)
+            if source.is_file() and target.is_file():
+                return cls(kind.load(source), kind.load(target))
+        raise UserError(f"no tokenizer in {folder}: it needs joint.model, or source.model and target.model")
 
 
 def build_tokenizers(sources: Iterable[str], targets: Iterable[str], config: TokenizerConfig) -> Tokenizers:
     """Learn the subwords of both sides, or load the models that the configuration names.
 
     Raises:
-        UserError: when a joint vocabulary is asked for and two different models are given, and see `Tokenizer`.
+        UserError: when a joint vocabulary is asked for and two different models are given, when segmented text is to
+            be segmented at random, and see `Tokenizer` and `Vocabulary`.
     """
+    if config.kind == "whitespace" and config.sampling:
+        raise UserError(
+            f"tokenizer.sampling={config.sampling:g} cannot segment text anew that is segmented already "
+            "(tokenizer.kind=whitespace): set it to 0"
+        )
     if not config.joint:
         return Tokenizers(
-            Tokenizer.load(config.source_model) if config.source_model else _trained(sources, config, "source"),
-            Tokenizer.load(config.target_model) if config.target_model else _trained(targets, config, "target"),
+            _built(config.source_model, sources, config, "source"),
+            _built(config.target_model, targets, config, "target"),
         )
     given = {path for path in (config.source_model, config.target_model) if path}
     if len(given) > 1:
@@ -201,11 +216,15 @@ def build_tokenizers(sources: Iterable[str], targets: Iterable[str], config: Tok
             f"tokenizer.joint=true takes one model, but tokenizer.source_model={config.source_model} and "
             f"tokenizer.target_model={config.target_model} differ: give one of them, or set tokenizer.joint=false"
         )
-    tokenizer = Tokenizer.load(given.pop()) if given else _trained([*sources, *targets], config, "joint")
+    tokenizer = _built(given.pop() if given else None, [*sources, *targets], config, "joint")
     return Tokenizers(tokenizer, tokenizer)
 
 
-def _trained(lines: Iterable[str], config: TokenizerConfig, side: str) -> Tokenizer:
+def _built(model: str | None, lines: Iterable[str], config: TokenizerConfig, side: str) -> Tokenizer | Vocabulary:
+    if config.kind == "whitespace":
+        return Vocabulary.load(model) if model else Vocabulary.train(lines, config.vocab_size)
+    if model:
+        return Tokenizer.load(model)
     tokenizer = Tokenizer.train(lines, config, config.vocab_size)
     logger.info("learned %d %s subwords (%s)", len(tokenizer), side, config.kind)
     return tokenizer

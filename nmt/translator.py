@@ -151,6 +151,7 @@ class Translator:
             source_lengths,
             beam_size=max(self.search.beam_size, n),
             length_penalty=self.search.length_penalty,
+            coverage_penalty=self.search.coverage_penalty,
             n_best=n,
             max_lengths=limits.long().to(self.device),
         )

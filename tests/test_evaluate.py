@@ -69,3 +69,34 @@ def test_files_of_ones_own(evaluate: Callable[..., dict[str, Any]], run: Path) -
     metrics = evaluate(*files, "num_heatmaps=0")
     assert (metrics["sentences"], metrics["aer"]) == (2, None)
     assert evaluate(*files, "data.test.alignment=gold", "num_heatmaps=0")["aer"] is not None
+
+
+def test_saliency_and_links_by_threshold(evaluate: Callable[..., dict[str, Any]], run: Path) -> None:
+    metrics = evaluate("saliency=true", "num_heatmaps=1", "alignment.method=threshold", "alignment.threshold=0.2")
+    assert 0 <= metrics["saliency_aer"] <= 1
+    assert -1 <= metrics["saliency_attention_spearman"] <= 1
+    assert -1 <= metrics["saliency_attention_kendall"] <= 1
+    assert 0 <= metrics["coverage_deficit"] <= 1
+    assert (metrics["alignment_method"], metrics["alignment_threshold"]) == ("threshold", 0.2)
+    assert (run / "evaluation/test/report.html").read_text(encoding="utf-8").count('class="heatmap"') == 2
+
+
+def test_a_reverse_run(evaluate: Callable[..., dict[str, Any]], run: Path, call: Callable[..., Any]) -> None:
+    back = run.parent / "back"
+    shutil.copytree(run, back)
+    done = call("evaluate", "checkpoint=run", "reverse=back")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: reverse=back translates en to fr, but checkpoint=run translates en to fr")
+    assert call("evaluate", "checkpoint=run", "reverse=nowhere").stderr.startswith("error: no checkpoint at nowhere")
+    # Its vocabulary is joint, so that it can read French as well, if not translate it.
+    for path in back.rglob("config.yaml"):
+        text = path.read_text(encoding="utf-8")
+        swapped = text.replace("source_language: en", "source_language: fr")
+        path.write_text(swapped.replace("target_language: fr", "target_language: en"), encoding="utf-8")
+    metrics = evaluate("reverse=back", "num_heatmaps=0")
+    assert 0 <= metrics["intersection_aer"] <= 1
+    assert metrics["intersection_recall"] <= min(metrics["alignment_recall"], metrics["reverse_recall"])
+    assert metrics["reverse"] == "back"
+    files = [run / "evaluation/test" / name for name in ("alignments.pharaoh", "alignments.intersection.pharaoh")]
+    both, agreed = ([set(line.split()) for line in path.read_text().split("\n")] for path in files)
+    assert all(some <= every for some, every in zip(agreed, both, strict=True))

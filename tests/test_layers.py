@@ -13,12 +13,14 @@ PACKAGE = ROOT / "nmt"
 LAYERS = [
     ["nmt.train", "nmt.evaluate", "nmt.translate"],
     ["nmt.cli"],
+    ["nmt.benchmark"],
     ["nmt.training"],
     ["nmt.evaluation"],
     ["nmt.translator"],
     ["nmt.models"],
     ["nmt.data"],
     ["nmt.attention", "nmt.search", "nmt.tokenizer", "nmt.config"],
+    ["nmt.vocabulary"],
     ["nmt.errors", "nmt.sampling"],
 ]
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Float32, Int64
 from torch import Tensor
 
 from nmt.tokenizer import BOS, EOS, PAD
 
 IntArray = npt.NDArray[np.integer]
+Attention = Float32[np.ndarray, "_ _"]  # of a pair: target pieces by source pieces
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -22,7 +23,8 @@ class Batch:
     For target pieces `y1 ... yn` the row of `target_in` is `bos y1 ... yn`, what the decoder reads, and the
     row of `target_out` is `y1 ... yn eos`, what it must say. Sources end with eos. `source_lengths` counts eos
     and stays on the CPU, where packing wants it; the token counts (eos in) are plain integers, so that the
-    training loop never waits for a device to read them.
+    training loop never waits for a device to read them. `alignment`, there only where attention is taught, is the
+    attention that each position of `target_out` ought to pay; a row of zeros says nothing.
     """
 
     source: Int64[Tensor, "batch source"]
@@ -34,6 +36,7 @@ class Batch:
     rows: IntArray
     num_source_tokens: int
     num_target_tokens: int
+    alignment: Float32[Tensor, "batch target source"] | None = None
 
     def __len__(self) -> int:
         return len(self.source)
@@ -52,8 +55,20 @@ class Batch:
         return replace(self, **changed)
 
 
-def collate(sources: Sequence[IntArray], targets: Sequence[IntArray], rows: IntArray) -> Batch:
-    """Make a batch of encoded pairs (ids without bos and eos); `rows` are their indices in the corpus."""
+def collate(
+    sources: Sequence[IntArray],
+    targets: Sequence[IntArray],
+    rows: IntArray,
+    alignment: Sequence[Attention] | None = None,
+) -> Batch:
+    """Make a batch of encoded pairs (ids without bos and eos).
+
+    Args:
+        sources: the ids of each source.
+        targets: the ids of each target.
+        rows: their indices in the corpus.
+        alignment: the attention to teach between the pieces of each pair, if any is to be taught.
+    """
     assert len(sources) == len(targets) == len(rows)
     source, source_mask, source_lengths = pad_source(sources)
     target_out, target_mask, target_lengths = _pad(targets)
@@ -70,6 +85,7 @@ def collate(sources: Sequence[IntArray], targets: Sequence[IntArray], rows: IntA
         rows=np.asarray(rows),
         num_source_tokens=int(source_lengths.sum()),
         num_target_tokens=int(target_lengths.sum()),
+        alignment=None if alignment is None else _pad_attention(alignment, target_out.shape[1], source.shape[1]),
     )
 
 
@@ -90,6 +106,15 @@ def _pad(sequences: Sequence[IntArray]) -> tuple[npt.NDArray[np.int64], npt.NDAr
     padded[positions < lengths[:, None]] = np.concatenate(sequences)
     padded[np.arange(len(sequences)), lengths] = EOS
     return padded, positions <= lengths[:, None], lengths + 1
+
+
+def _pad_attention(
+    attention: Sequence[Attention], num_targets: int, num_sources: int
+) -> Float32[Tensor, "batch target source"]:
+    padded = np.zeros((len(attention), num_targets, num_sources), np.float32)
+    for matrix, place in zip(attention, padded, strict=True):
+        place[: matrix.shape[0], : matrix.shape[1]] = matrix
+    return torch.from_numpy(padded)
 
 
 def plan_batches(

@@ -12,8 +12,11 @@ from torch.utils.data import DataLoader, Dataset
 from nmt.config import BatchConfig
 from nmt.data.batch import Batch, IntArray, collate, cut_batches, plan_batches, sort_by_length
 from nmt.data.encoded import Encoded
+from nmt.data.links import Guide
 from nmt.errors import UserError
 from nmt.tokenizer import Tokenizers
+
+Pairs = tuple[list[IntArray], list[IntArray]]  # ids of sources and of targets
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +31,7 @@ class TrainLoader:
     Args:
         sampling: above 0, segment every sentence anew each time (`Tokenizer.sample` with this alpha). The plan
             goes by the lengths of the deterministic segmentation, so a batch may exceed its size somewhat.
+        guide: gives every batch the attention to be taught (`Batch.alignment`), if any is.
         num_workers: processes that make batches ahead of time; 0 makes them when asked.
 
     Raises:
@@ -42,6 +46,7 @@ class TrainLoader:
         *,
         seed: int,
         sampling: float = 0.0,
+        guide: Guide | None = None,
         rank: int = 0,
         world_size: int = 1,
         pin_memory: bool = False,
@@ -55,6 +60,7 @@ class TrainLoader:
         self._tokenizers = tokenizers
         self._config = config
         self._sampling = sampling
+        self._guide = guide
         self._rank = rank
         self._world_size = world_size
         self._pin_memory = pin_memory
@@ -127,7 +133,13 @@ class TrainLoader:
             )
             batches = [self._rows[indices] for indices in plan]
             self._planned = _Epoch(
-                self._encoded, self._tokenizers, batches, sampling=self._sampling, seed=self._seed, epoch=self.epoch
+                self._encoded,
+                self._tokenizers,
+                batches,
+                sampling=self._sampling,
+                guide=self._guide,
+                seed=self._seed,
+                epoch=self.epoch,
             )
         return self._planned
 
@@ -140,31 +152,35 @@ class _Epoch(Dataset[Batch]):
     tokenizers: Tokenizers
     batches: list[IntArray]
     sampling: float
+    guide: Guide | None
     seed: int
     epoch: int
 
     def __getitem__(self, index: int) -> Batch:
         rows = self.batches[index % len(self.batches)]
-        if self.sampling == 0:
-            return _encoded_batch(self.encoded, rows)
+        sources, targets = _encoded_pairs(self.encoded, rows) if self.sampling == 0 else self._sampled(rows, index)
+        alignment = None if self.guide is None else self.guide(rows, sources, targets)
+        return collate(sources, targets, rows, alignment)
+
+    def _sampled(self, rows: IntArray, index: int) -> Pairs:
         text = self.encoded.corpus[rows.tolist()]
         # A seed for each batch and side, so that a stream resumed in the middle draws what it would have drawn.
         seeds = np.random.SeedSequence((self.seed, self.epoch, index)).generate_state(2)
         sources = self.tokenizers.source.sample(text["source"], self.sampling, int(seeds[0]))
         targets = self.tokenizers.target.sample(text["target"], self.sampling, int(seeds[1]))
-        return collate([np.asarray(ids) for ids in sources], [np.asarray(ids) for ids in targets], rows)
+        return [np.asarray(ids, np.int32) for ids in sources], [np.asarray(ids, np.int32) for ids in targets]
 
 
 def fixed_batches(encoded: Encoded, size: int) -> Iterator[Batch]:
     """Yield every pair once, sorted by length, in batches of at most `size` target positions (as for training)."""
     order = sort_by_length(encoded.source.lengths, encoded.target.lengths)
     for rows in cut_batches(order, encoded.target.lengths, unit="tokens", size=size):
-        yield _encoded_batch(encoded, rows)
+        yield collate(*_encoded_pairs(encoded, rows), rows)
 
 
-def _encoded_batch(encoded: Encoded, rows: IntArray) -> Batch:
+def _encoded_pairs(encoded: Encoded, rows: IntArray) -> Pairs:
     numbers = rows.tolist()
-    return collate([encoded.source[row] for row in numbers], [encoded.target[row] for row in numbers], rows)
+    return [encoded.source[row] for row in numbers], [encoded.target[row] for row in numbers]
 
 
 def _rows_within(encoded: Encoded, max_length: int) -> IntArray:

@@ -19,7 +19,7 @@ from nmt.config import SplitConfig
 from nmt.errors import UserError
 
 COLUMNS = ("source", "target", "alignment")
-LINK = re.compile(r"([0-9]+)[-?]([0-9]+)")
+LINK = re.compile(r"([0-9]+)([-?])([0-9]+)")
 
 # How much better, in nats of length ratio, the lines must fit with a gap before a place is named as the gap.
 GAP_EVIDENCE = 1.5
@@ -184,7 +184,7 @@ def _check_link(link: str, sizes: tuple[int, int], where: str) -> None:
     match = LINK.fullmatch(link)
     if not match:
         raise UserError(f"{where}: {link!r} is no link: write SOURCE-TARGET or SOURCE?TARGET, counted from 0")
-    if int(match[1]) >= sizes[0] or int(match[2]) >= sizes[1]:
+    if int(match[1]) >= sizes[0] or int(match[3]) >= sizes[1]:
         raise UserError(
             f"{where}: link {link} lies outside its pair of {sizes[0]} and {sizes[1]} words: "
             "words are counted from 0, and parted by spaces"

@@ -1,10 +1,10 @@
-"""Word alignments: Pharaoh notation, links from attention, alignment error rate and entropy.
+"""Word alignments: Pharaoh notation, links from attention, alignment error rate, entropy and coverage.
 
 A link `(i, j)` joins source word i and target word j, counted from 0. Weights are [target words, source words].
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -83,6 +83,34 @@ def argmax_links(weights: Float[np.ndarray, "target source"]) -> set[Link]:
     return {(int(best[j]), j) for j in range(len(weights)) if weights[j, best[j]] > 0}
 
 
+def threshold_links(weights: Float[np.ndarray, "target source"], threshold: float) -> set[Link]:
+    """Link every target word to all source words whose weight is at least `threshold`: none, one or several."""
+    return {(int(i), int(j)) for j, i in np.argwhere(weights >= threshold)}
+
+
+# How weights become links: a function of the weights and of the threshold.
+METHODS: dict[str, Callable[[Float[np.ndarray, "target source"], float], set[Link]]] = {
+    "argmax": lambda weights, threshold: argmax_links(weights),
+    "threshold": threshold_links,
+}
+
+
+class LinkRule(NamedTuple):
+    """A method of `METHODS` and its threshold, which `argmax` does not look at."""
+
+    method: str = "argmax"
+    threshold: float = 0.0
+
+    def links(self, weights: Float[np.ndarray, "target source"]) -> set[Link]:
+        """Return the links that weights mean."""
+        return METHODS[self.method](weights, self.threshold)
+
+
+def intersection(links: Collection[Link], reverse: Collection[Link]) -> set[Link]:
+    """Keep the links that both directions agree on (Och & Ney, 2003); the reverse ones are (target, source)."""
+    return set(links) & {(i, j) for j, i in reverse}
+
+
 def alignment_error_rate(hypotheses: Sequence[Collection[Link]], gold: Sequence[Links]) -> AlignmentScores:
     """Score the links A of a corpus against sure links S and possible links P (Och & Ney, 2003).
 
@@ -118,3 +146,15 @@ def attention_entropy(weights: Sequence[Float[np.ndarray, "_ _"]]) -> float | No
         total -= float((rows * np.log(rows, out=np.zeros_like(rows), where=rows > 0)).sum())
         count += len(rows)
     return max(total, 0.0) / count if count else None
+
+
+def coverage_deficit(weights: Sequence[Float[np.ndarray, "_ _"]]) -> float | None:
+    """Mean over source words i of max(0, 1 - sum_j p_ij), p_ij the weight that target word j gives to source word i.
+
+    0 where every source word gets the attention of a target word or more, 1 where none gets any: what a translation
+    leaves out. The terms of the coverage penalty (Wu et al., 2016) without their logarithm. A translation with fewer
+    words than its source cannot reach 0. None where there are no source words.
+    """
+    deficits = [np.maximum(0.0, 1.0 - matrix.sum(axis=0, dtype=np.float64)) for matrix in weights]
+    words = sum(len(each) for each in deficits)
+    return float(sum(each.sum() for each in deficits)) / words if words else None

@@ -8,26 +8,26 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
-import torch
 from rich.console import Console
 from rich.table import Table
 
-from nmt.config import SearchConfig
 from nmt.errors import UserError
+from nmt.evaluation.agreement import Translating, Views, alignment_metrics, read_gold, settings_of
 from nmt.evaluation.alignment import (
+    Link,
+    LinkRule,
     Links,
-    alignment_error_rate,
-    argmax_links,
     attention_entropy,
-    check_links,
+    coverage_deficit,
     format_pharaoh,
-    parse_pharaoh,
+    intersection,
 )
-from nmt.evaluation.heatmap import draw_heatmap, render_svg, save_png
+from nmt.evaluation.correlation import Correlation, rank_correlation
+from nmt.evaluation.heatmap import draw_heatmaps, render_svg, save_png
 from nmt.evaluation.metrics import (
     bleu_by_length,
     check_lines,
@@ -41,21 +41,9 @@ from nmt.translator import Alignment, Translation
 
 METRICS = "metrics.json"
 HYPOTHESES = "hypotheses.txt"
+ALIGNMENTS = "alignments.pharaoh"
+INTERSECTION = "alignments.intersection.pharaoh"
 LONGEST_HEATMAP = 60  # words of either side
-
-
-@runtime_checkable
-class Translating(Protocol):
-    """What is asked of a translator; `nmt.translator.Translator` has it."""
-
-    search: SearchConfig
-    device: torch.device
-    checkpoint: Path | None
-    step: int | None
-
-    def translate(self, sentences: Sequence[str]) -> list[Translation]: ...
-
-    def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]: ...
 
 
 class Baseline(NamedTuple):
@@ -64,6 +52,19 @@ class Baseline(NamedTuple):
     run: str
     hypotheses: list[str]
     settings: dict[str, Any]
+
+
+class Evidence(NamedTuple):
+    """What the translations rest on: attention, saliency where it was asked for, and the links of words.
+
+    `agreed` are the links that a translator of the other direction confirms; `gold` speaks of the references.
+    """
+
+    attention: Sequence[Translation]
+    saliency: Sequence[Alignment] | None
+    links: Sequence[set[Link]]
+    agreed: Sequence[set[Link]] | None
+    gold: Sequence[Links] | None
 
 
 def evaluate_split(
@@ -77,12 +78,14 @@ def evaluate_split(
     num_heatmaps: int = 12,
     provenance: Mapping[str, Any] | None = None,
     baseline: Baseline | None = None,
+    views: Views | None = None,
 ) -> dict[str, Any]:
     """Translate and score a corpus and write metrics.json, hypotheses.txt, alignments.pharaoh, report.html, heatmaps/.
 
-    The alignment error rate is that of the attention to the references (forced decoding), since gold links speak of
-    the references' words; entropy and heatmaps are of the translations. `provenance` adds to the metrics or replaces
-    what is known of the translator. An older evaluation in `folder` is replaced file by file once all is ready.
+    Alignment error rates are of the references (forced decoding), whose words gold speaks of; entropy, coverage,
+    correlation and heatmaps are of the translations. `provenance` adds to the metrics or replaces what is known of the
+    translator. An older evaluation in `folder` is replaced file by file once all is ready. Of the `views`, a reverse
+    translator adds alignments.intersection.pharaoh, and an explainer the saliency beside every heatmap.
 
     Returns:
         The contents of metrics.json.
@@ -92,34 +95,38 @@ def evaluate_split(
     """
     sources, references = list(corpus["source"]), list(corpus["target"])
     check_lines(sources, references)
-    gold = read_gold(corpus, split)
+    gold, views = read_gold(corpus, split), views or Views()
     prepare(folder)
     started = time.perf_counter()
     translations = translator.translate(sources)
     seconds = time.perf_counter() - started
-    hypotheses = texts(translations)
+    hypotheses, evidence = texts(translations), gather(translations, gold, views)
     scoring: dict[str, Any] = {"tokenize": bleu_tokenize, "lowercase": lowercase}
     metrics: dict[str, Any] = finite(
         {
             **score(sources, hypotheses, references, **scoring),
-            **alignment_metrics(translator, sources, references, gold),
-            "attention_entropy": attention_entropy([each.weights for each in translations]),
+            **alignment_metrics(translator, sources, references, gold, views),
+            **attention_metrics(evidence),
             "sentences": len(sources),
             "seconds": seconds,
             "sentences_per_second": len(sources) / seconds,
             "baseline": compare(hypotheses, baseline, references, **scoring) if baseline else None,
-            "split": split,
-            **settings(translator),
-            "bleu_tokenize": bleu_tokenize,
-            "lowercase": lowercase,
             "corpus": fingerprint(sources, references),
+            **circumstances(translator, views, split=split, **scoring),
             **(provenance or {}),
         }
     )
-    chrf = sentence_chrf(hypotheses, references, lowercase=lowercase)
-    rows = [Sentence(n, *row) for n, row in enumerate(zip(sources, hypotheses, references, chrf, strict=True), start=1)]
-    write(folder, metrics, rows, translations, gold, num_heatmaps)
+    write(folder, metrics, table_of(sources, hypotheses, references, lowercase), evidence, num_heatmaps)
     return metrics
+
+
+def table_of(
+    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], lowercase: bool
+) -> list[Sentence]:
+    """Return the rows of the table of sentences."""
+    chrf = sentence_chrf(hypotheses, references, lowercase=lowercase)
+    rows = zip(sources, hypotheses, references, chrf, strict=True)
+    return [Sentence(number, *row) for number, row in enumerate(rows, start=1)]
 
 
 def score(
@@ -136,6 +143,41 @@ def score(
         "bleu_by_length": bleu_by_length(sources, hypotheses, references, tokenize=tokenize, lowercase=lowercase),
         "repetition_rate": repetition_rate(hypotheses),
         "reference_repetition_rate": repetition_rate(references),
+    }
+
+
+def gather(translations: Sequence[Translation], gold: Sequence[Links] | None, views: Views) -> Evidence:
+    """Look at translations in every way that was asked for."""
+    links, agreed = [views.rule.links(each.weights) for each in translations], None
+    if views.reverse is not None:
+        agreed = confirmed(links, translations, views.reverse, views.rule)
+    saliency = views.explainer.translations(translations) if views.explainer else None
+    return Evidence(translations, saliency, links, agreed, gold)
+
+
+def confirmed(
+    links: Sequence[set[Link]], translations: Sequence[Translation], reverse: Translating, rule: LinkRule
+) -> list[set[Link]]:
+    """Return the links of translations that `reverse` finds as well; none where it counts other words."""
+    aligned = reverse.align(texts(translations), [each.source for each in translations])
+    return [
+        intersection(found, rule.links(theirs.weights)) if theirs.weights.T.shape == ours.weights.shape else set()
+        for found, ours, theirs in zip(links, translations, aligned, strict=True)
+    ]
+
+
+def attention_metrics(evidence: Evidence) -> dict[str, float | None]:
+    """Return what is said of the attention itself, and its correlation with saliency over source words."""
+    weights = [each.weights for each in evidence.attention]
+    saliency = evidence.saliency
+    correlation = Correlation(None, None)
+    if saliency is not None:
+        correlation = rank_correlation(weights, [each.weights for each in saliency])
+    return {
+        "attention_entropy": attention_entropy(weights),
+        "coverage_deficit": coverage_deficit(weights),
+        "saliency_attention_spearman": correlation.spearman,
+        "saliency_attention_kendall": correlation.kendall,
     }
 
 
@@ -158,52 +200,18 @@ def settings(translator: Translating) -> dict[str, Any]:
     }
 
 
+def circumstances(
+    translator: Translating, views: Views, *, split: str, tokenize: str, lowercase: bool
+) -> dict[str, Any]:
+    """Return what all scores of an evaluation must travel with."""
+    scoring = {"bleu_tokenize": tokenize, "lowercase": lowercase}
+    return {"split": split, **settings(translator), **scoring, **settings_of(views)}
+
+
 def lasting(path: Path) -> str:
     """Name a path without links such as outputs/latest, which point elsewhere tomorrow."""
     path, here = path.resolve(), Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
-
-
-def read_gold(corpus: datasets.Dataset, split: str) -> list[Links] | None:
-    """Return the gold links of every sentence, or None where the corpus has none.
-
-    Raises:
-        UserError: a link cannot be read or points outside its sentences.
-    """
-    if "alignment" not in corpus.column_names:
-        return None
-    gold = []
-    for n, row in enumerate(corpus, start=1):
-        where = f"gold alignment of {split} line {n}"
-        links = parse_pharaoh(row["alignment"] or "", where)
-        check_links(links, len(row["source"].split()), len(row["target"].split()), where)
-        gold.append(links)
-    return gold
-
-
-def alignment_metrics(
-    translator: Translating, sources: Sequence[str], references: Sequence[str], gold: Sequence[Links] | None
-) -> dict[str, Any]:
-    """Score the attention to the references against gold links.
-
-    Gold counts words between spaces; a pair whose words the subword model's normalization counts differently is
-    left out, and `aer_sentences` says how many were scored.
-    """
-    if gold is None:
-        return {"aer": None, "alignment_precision": None, "alignment_recall": None, "aer_sentences": 0}
-    aligned = translator.align(sources, references)
-    kept = [
-        (argmax_links(each.weights), links)
-        for source, reference, each, links in zip(sources, references, aligned, gold, strict=True)
-        if (len(each.target_words), len(each.source_words)) == (len(reference.split()), len(source.split()))
-    ]
-    scores = alignment_error_rate([links for links, _ in kept], [links for _, links in kept])
-    return {
-        "aer": scores.aer if kept else None,
-        "alignment_precision": scores.precision if kept else None,
-        "alignment_recall": scores.recall if kept else None,
-        "aer_sentences": len(kept),
-    }
 
 
 def texts(translations: Sequence[Translation]) -> list[str]:
@@ -272,34 +280,30 @@ def write(
     folder: Path,
     metrics: Mapping[str, Any],
     rows: Sequence[Sentence],
-    translations: Sequence[Translation],
-    gold: Sequence[Links] | None,
+    evidence: Evidence,
     num_heatmaps: int,
 ) -> None:
     """Write every file beside the folder first, then move each into place, metrics.json last."""
     staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
-        drawings = draw(staging / "heatmaps", rows, translations, gold, pick(translations, num_heatmaps))
+        drawings = draw(staging / "heatmaps", rows, evidence, pick(evidence.attention, num_heatmaps))
         page = render_report(metrics, rows, drawings, title=f"Evaluation on {metrics['split']}")
-        links = [format_pharaoh(argmax_links(each.weights)) for each in translations]
         (staging / "report.html").write_text(page, encoding="utf-8")
         (staging / HYPOTHESES).write_text(lines(row.hypothesis for row in rows), encoding="utf-8")
-        (staging / "alignments.pharaoh").write_text(lines(links), encoding="utf-8")
+        (staging / ALIGNMENTS).write_text(lines(map(format_pharaoh, evidence.links)), encoding="utf-8")
+        if evidence.agreed is not None:
+            (staging / INTERSECTION).write_text(lines(map(format_pharaoh, evidence.agreed)), encoding="utf-8")
         (staging / METRICS).write_text(json.dumps(metrics, indent=2, allow_nan=False) + "\n", encoding="utf-8")
         shutil.rmtree(folder / "heatmaps", ignore_errors=True)
-        for name in ("heatmaps", "alignments.pharaoh", HYPOTHESES, "report.html", METRICS):
-            (staging / name).replace(folder / name)
+        (folder / INTERSECTION).unlink(missing_ok=True)
+        for name in ("heatmaps", ALIGNMENTS, INTERSECTION, HYPOTHESES, "report.html", METRICS):
+            if (staging / name).exists():
+                (staging / name).replace(folder / name)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def draw(
-    folder: Path,
-    rows: Sequence[Sentence],
-    translations: Sequence[Translation],
-    gold: Sequence[Links] | None,
-    chosen: Sequence[int],
-) -> list[Drawing]:
+def draw(folder: Path, rows: Sequence[Sentence], evidence: Evidence, chosen: Sequence[int]) -> list[Drawing]:
     """Write a PNG a chosen sentence, named by its line, and return the drawings for the report.
 
     Gold is shown where the translation has the reference's words, which it speaks of.
@@ -307,18 +311,38 @@ def draw(
     folder.mkdir()
     drawings = []
     for index in chosen:
-        row, each = rows[index], translations[index]
-        outlined = gold[index] if gold and each.target_words == row.reference.split() else None
-        title = f"line {row.number}"
-        figure = draw_heatmap(each.weights, each.source_words, each.target_words, title=title, gold=outlined)
+        row, each = rows[index], evidence.attention[index]
+        words = each.source_words, each.target_words
+        panels = {"attention": each.weights}
+        if evidence.saliency is not None:
+            panels["saliency"] = evidence.saliency[index].weights
+        outlined = evidence.gold[index] if evidence.gold and each.target_words == row.reference.split() else None
+        figure = draw_heatmaps(panels, *words, title=f"line {row.number}", gold=outlined)
         save_png(figure, folder / f"{row.number:05d}.png")
-        drawings.append(Drawing(row, render_svg(each.weights, each.source_words, each.target_words, gold=outlined)))
+        pictures = {name: render_svg(weights, *words, gold=outlined) for name, weights in panels.items()}
+        drawings.append(Drawing(row, pictures))
     return drawings
 
 
 def lines(texts: Iterable[str]) -> str:
     """Join lines, each ended by a newline."""
     return "".join(f"{text}\n" for text in texts)
+
+
+def alignment_rows(metrics: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the rows of the table about attention, and about saliency and the reverse run where asked for."""
+    further = [
+        ("AER, intersection", "intersection_aer", f"with {metrics.get('reverse')}"),
+        ("AER, reverse", "reverse_aer", "of the reverse run alone"),
+        ("AER, saliency", "saliency_aer", "lower is better"),
+        ("saliency-attention", "saliency_attention_spearman", "mean rank correlation, Spearman"),
+        ("", "saliency_attention_kendall", "Kendall"),
+    ]
+    return [
+        *((name, number(metrics[key], 3), note) for name, key, note in further if metrics.get(key) is not None),
+        ("attention entropy", number(metrics["attention_entropy"], 3), "nats a word"),
+        ("coverage deficit", number(metrics["coverage_deficit"], 3), "attention that a source word lacks"),
+    ]
 
 
 def print_table(metrics: Mapping[str, Any], console: Console | None = None) -> None:
@@ -335,7 +359,8 @@ def print_table(metrics: Mapping[str, Any], console: Console | None = None) -> N
     table.add_row(
         "AER", number(metrics["aer"], 3), "no gold alignments" if metrics["aer"] is None else "lower is better"
     )
-    table.add_row("attention entropy", number(metrics["attention_entropy"], 3), "nats a word")
+    for row in alignment_rows(metrics):
+        table.add_row(*row)
     table.add_row("repetition rate", number(metrics["repetition_rate"], 4), "share of words")
     table.add_row("speed", number(metrics["sentences_per_second"]), f"sentences/s, {number(metrics['seconds'])} s")
     for name, label in (("bleu", "BLEU"), ("chrf", "chrF")):

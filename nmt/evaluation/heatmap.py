@@ -1,11 +1,11 @@
-"""Attention drawn: rows are target words, columns source words, the scale is always 0 to 1."""
+"""Weights between words drawn: rows are target words, columns source words, the scale is always 0 to 1."""
 
 import functools
 import html
 import logging
 import unicodedata
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from nmt.evaluation.alignment import Links
 
 CELL = 0.28  # inches a word
 MARGIN = 0.15  # inches around everything
+GAP = 0.3  # inches between panels
 FONT_SIZE = 10
 DPI = 110
 LEAST_DPI = 60  # below it the labels cannot be read
@@ -49,19 +50,31 @@ def draw_heatmap(
 
     The figure grows with the sentence, so that every word can be read. Glyphs that no font has are boxes.
     """
-    assert weights.shape == (len(target_words), len(source_words)), "a row a target word, a column a source word"
+    return draw_heatmaps({"": weights}, source_words, target_words, title=title, gold=gold)
+
+
+def draw_heatmaps(
+    panels: Mapping[str, Float[np.ndarray, "target source"]],
+    source_words: Sequence[str],
+    target_words: Sequence[str],
+    *,
+    title: str | None = None,
+    gold: Links | None = None,
+) -> Figure:
+    """Draw several weightings of the same words side by side, each with its name, if it has one, underneath."""
     figure = Figure(dpi=DPI)
     FigureCanvasAgg(figure)
-    axes = figure.add_axes((0.1, 0.1, 0.8, 0.8))
     with _quiet():
-        if weights.size:
-            axes.imshow(weights, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
-        _label(axes, source_words, target_words)
-        for i, j in sorted(gold.possible) if gold else ():
-            style = "-" if gold and (i, j) in gold.sure else ":"
-            box = Rectangle((i - 0.46, j - 0.46), 0.92, 0.92, fill=False, edgecolor="darkorange", linestyle=style)
-            axes.add_patch(box)
-        _fit(figure, axes, source_words, target_words, title)
+        for name, weights in panels.items():
+            assert weights.shape == (len(target_words), len(source_words)), "a row a target word, a column a source one"
+            axes = figure.add_axes((0.1, 0.1, 0.8, 0.8))
+            if weights.size:
+                axes.imshow(weights, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
+            _label(axes, source_words, target_words, name)
+            _outline(axes, gold)
+        for axes in figure.axes[1:]:
+            axes.tick_params(labelleft=False)
+        _fit(figure, len(source_words), len(target_words), title)
     return figure
 
 
@@ -186,13 +199,14 @@ def _printable(word: str) -> str:
     return "".join(c if ok else "\N{REPLACEMENT CHARACTER}" for c, ok in zip(word, shown, strict=True))
 
 
-def _label(axes: Axes, source_words: Sequence[str], target_words: Sequence[str]) -> None:
+def _label(axes: Axes, source_words: Sequence[str], target_words: Sequence[str], name: str) -> None:
     columns, rows = max(len(source_words), 1), max(len(target_words), 1)
     axes.set_xlim(-0.5, columns - 0.5)
     axes.set_ylim(rows - 0.5, -0.5)
     style: dict[str, Any] = {"fontsize": FONT_SIZE, "fontfamily": list(_fonts()), "parse_math": False}
     axes.set_xticks(range(len(source_words)), [_shorten(w) for w in source_words], rotation=90, **style)
     axes.set_yticks(range(len(target_words)), [_shorten(w) for w in target_words], **style)
+    axes.set_xlabel(name, fontsize=FONT_SIZE, color="0.4")
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
     axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
@@ -202,25 +216,35 @@ def _label(axes: Axes, source_words: Sequence[str], target_words: Sequence[str])
     axes.spines[:].set_color("0.7")
 
 
-def _fit(
-    figure: Figure, axes: Axes, source_words: Sequence[str], target_words: Sequence[str], title: str | None
-) -> None:
+def _outline(axes: Axes, gold: Links | None) -> None:
+    for i, j in sorted(gold.possible) if gold else ():
+        style = "-" if gold and (i, j) in gold.sure else ":"
+        box = Rectangle((i - 0.46, j - 0.46), 0.92, 0.92, fill=False, edgecolor="darkorange", linestyle=style)
+        axes.add_patch(box)
+
+
+def _fit(figure: Figure, num_source: int, num_target: int, title: str | None) -> None:
     """Give every word a cell of the same size, and the labels and the title the room that they measure."""
     renderer = _canvas(figure).get_renderer()
-    source_labels = [label.get_window_extent(renderer) for label in axes.get_xticklabels()]
-    target_labels = [label.get_window_extent(renderer) for label in axes.get_yticklabels()]
+    first = figure.axes[0]
+    source_labels = [label.get_window_extent(renderer) for label in first.get_xticklabels()]
+    target_labels = [label.get_window_extent(renderer) for label in first.get_yticklabels()]
     left = max((box.width for box in target_labels), default=0) / DPI + MARGIN + 0.1
     top = max((box.height for box in source_labels), default=0) / DPI + MARGIN + 0.1
-    across, down = CELL * max(len(source_words), 1), CELL * max(len(target_words), 1)
-    width = left + across + MARGIN
+    named = any(axes.get_xlabel() for axes in figure.axes)
+    bottom = MARGIN + (1.5 * FONT_SIZE / 72 if named else 0.0)
+    across, down = CELL * max(num_source, 1), CELL * max(num_target, 1)
+    width = left + len(figure.axes) * (across + GAP) - GAP + MARGIN
     if title is not None:
         text = figure.text(0, 1, title, fontsize=FONT_SIZE + 1, fontfamily=list(_fonts()), va="top", parse_math=False)
         box = text.get_window_extent(renderer)
         top += box.height / DPI + 0.1
         width = max(width, box.width / DPI + 2 * MARGIN)
-    height = top + down + MARGIN
+    height = top + down + bottom
     figure.set_size_inches(width, height)
-    axes.set_position((left / width, MARGIN / height, across / width, down / height))
+    for number, axes in enumerate(figure.axes):
+        start = left + number * (across + GAP)
+        axes.set_position((start / width, bottom / height, across / width, down / height))
     if title is not None:
         text.set_position((MARGIN / width, 1 - MARGIN / height))
 

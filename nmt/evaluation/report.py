@@ -23,6 +23,7 @@ th { text-align: left; } td { vertical-align: top; } code { font-size: .85em; ov
 .sentences th:last-child { width: 4.5rem; text-align: right; }
 .sentences td { overflow-wrap: anywhere; } td.number { text-align: right; font-variant-numeric: tabular-nums; }
 mark { background: var(--missed); color: inherit; border-radius: 3px; }
+.panels { display: flex; flex-wrap: wrap; gap: 1.5rem; }
 figure { margin: 1.5rem 0; padding-bottom: 1rem; border-bottom: 1px solid var(--line); overflow-x: auto; }
 svg text { fill: currentColor; font-size: 12px; } .heatmap rect, .bars rect { fill: var(--ink); }
 .heatmap .frame, .bars .base { fill: none; stroke: var(--line); }
@@ -49,6 +50,11 @@ document.querySelector("#filter").addEventListener("input", event => {
 });
 """
 
+SALIENCY_NOTE = (
+    "<p class=quiet>Saliency: how much the probability of a word of the translation hangs on each word of the source, "
+    "by the gradient of its logarithm times the source word's embedding, in absolute value; a row sums to 1.</p>"
+)
+
 
 class Sentence(NamedTuple):
     """A row of the table of sentences; `number` is its line, counted from 1."""
@@ -61,10 +67,10 @@ class Sentence(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """A sentence and its heatmap as SVG."""
+    """A sentence and its heatmaps as SVG, each under the name of what it shows."""
 
     sentence: Sentence
-    svg: str
+    pictures: Mapping[str, str]
 
 
 def render_report(
@@ -106,7 +112,9 @@ def _cards(metrics: Mapping[str, Any]) -> str:
         ("chrF", number(metrics["chrf"]), "higher is better"),
         ("TER", number(metrics["ter"]), "lower is better"),
         ("AER", number(metrics["aer"], 3), "no gold alignments" if metrics["aer"] is None else "lower is better"),
+        *_further_cards(metrics),
         ("Attention entropy", number(metrics["attention_entropy"], 2), "nats a word"),
+        ("Coverage deficit", number(metrics["coverage_deficit"], 2), "attention a source word lacks"),
         ("Repetition", number(_percent(metrics["repetition_rate"]), 2), "% of words"),
         ("Speed", number(metrics["sentences_per_second"]), "sentences/s"),
     ]
@@ -114,6 +122,16 @@ def _cards(metrics: Mapping[str, Any]) -> str:
         f"<div class=card>{name}<b>{shown}</b><span class=quiet>{note}</span></div>" for name, shown, note in cards
     )
     return f"<div class=cards>{''.join(inner)}</div>"
+
+
+def _further_cards(metrics: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """What saliency and a reverse run say, where they were asked for."""
+    cards = [
+        ("AER, intersection", "intersection_aer", "with the reverse run"),
+        ("AER, saliency", "saliency_aer", "lower is better"),
+        ("Saliency–attention", "saliency_attention_spearman", "rank correlation"),
+    ]
+    return [(name, number(metrics[key], 3), note) for name, key, note in cards if metrics.get(key) is not None]
 
 
 def _percent(share: float | None) -> float | None:
@@ -152,15 +170,23 @@ def _bars(buckets: Sequence[Mapping[str, Any]]) -> str:
 def _drawings(drawings: Sequence[Drawing]) -> str:
     if not drawings:
         return ""
+    names = list(drawings[0].pictures)
     parts = [
-        "<h2>Attention</h2><p class=quiet>A row is a word of the translation, a column a word of the source. Point at "
-        "a cell for its weight. Orange: gold links, where the translation is the reference (dashed: possible only).</p>"
+        f"<h2>{' and '.join(names).capitalize()}</h2><p class=quiet>A row is a word of the translation, a column a "
+        "word of the source. Point at a cell for its weight. Orange: gold links, where the translation is the "
+        "reference (dashed: possible only).</p>",
+        SALIENCY_NOTE if "saliency" in names else "",
     ]
-    for sentence, svg in drawings:
+    for sentence, pictures in drawings:
         lines = [("source", sentence.source), ("translation", sentence.hypothesis), ("reference", sentence.reference)]
         caption = "<br>".join(f"<span>{name}</span> {html.escape(text)}" for name, text in lines)
-        parts.append(f"<figure><figcaption><span>line {sentence.number}</span><br>{caption}</figcaption>{svg}</figure>")
-    return "\n".join(parts)
+        labels = {name: f"<span class=quiet>{html.escape(name)}</span><br>" if len(names) > 1 else "" for name in names}
+        panels = "".join(f"<div>{labels[name]}{svg}</div>" for name, svg in pictures.items())
+        parts.append(
+            f"<figure><figcaption><span>line {sentence.number}</span><br>{caption}</figcaption>"
+            f"<div class=panels>{panels}</div></figure>"
+        )
+    return "\n".join(part for part in parts if part)
 
 
 def _sentences(sentences: Sequence[Sentence]) -> str:

@@ -6,16 +6,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from nmt.attention.attention import Attention, build_attention, check_names
-from nmt.config import ModelConfig
+from nmt.attention.build import Attending, build_attention, check_attention
+from nmt.attention.fixed import FixedContext
+from nmt.attention.settings import Settings
+from nmt.config import AttentionConfig, ModelConfig
 from nmt.errors import UserError
 from nmt.models.cells import CELLS, LSTM, Cell
-from nmt.models.decoder import Bahdanau, Conditional, Decoder, Luong, Stack
+from nmt.models.decoder import Bahdanau, Conditional, Decoder, Luong
 from nmt.models.embedding import Embedding
 from nmt.models.encoder import Encoder
 from nmt.models.readout import READOUTS, Attentional, Readout
-from nmt.models.recurrence import StepLinear
 from nmt.models.seq2seq import Seq2Seq
+from nmt.models.stack import Stack
 from nmt.tokenizer import PAD
 
 
@@ -26,13 +28,31 @@ def check_model(config: ModelConfig, *, joint: bool = True) -> None:
         UserError: a part has no such name, or settings contradict each other.
     """
     attention = config.attention
-    check_names(attention.score, attention.normalizer, attention.window)
     if config.hidden_size % 2:
         raise UserError(f"model.hidden_size={config.hidden_size} must be even: each encoder direction has half of it")
+    check_attention(attention.score, attention.normalizer, attention.window, settings_of(config, Plan.of(config)))
+    if config.decoder == "fixed_context":
+        check_fixed_context(attention)
+    if config.self_attention_heads and config.hidden_size % config.self_attention_heads:
+        raise UserError(
+            f"model.self_attention_heads={config.self_attention_heads} does not divide model.hidden_size="
+            f"{config.hidden_size}: choose a divisor"
+        )
     if config.tied_embeddings == "all" and not joint:
         raise UserError(
             "model.tied_embeddings=all shares one embedding of both sides: set tokenizer.joint=true, or tie `target`"
         )
+
+
+def check_fixed_context(attention: AttentionConfig) -> None:
+    """Raise UserError where attention is configured for a model that has none."""
+    usual = AttentionConfig()
+    for name, value in vars(attention).items():
+        if value != getattr(usual, name):
+            raise UserError(
+                f"model=fixed_context has no attention, so model.attention.{name}={value} means nothing: "
+                "leave it out, or choose model=bahdanau"
+            )
 
 
 def build_model(config: ModelConfig, source_vocab: int, target_vocab: int, *, joint: bool) -> Seq2Seq:
@@ -53,6 +73,8 @@ def build_model(config: ModelConfig, source_vocab: int, target_vocab: int, *, jo
         hidden_size=config.hidden_size,
         num_layers=config.num_layers,
         state_dropout=plan.state_dropout,
+        self_attention_heads=config.self_attention_heads,
+        fast=config.fast == "auto",
     )
     decoder = build_decoder(config, plan, target, encoder.final_size)
     output = nn.Linear(plan.feature_size, target_vocab)
@@ -95,31 +117,44 @@ def build_decoder(config: ModelConfig, plan: Plan, embedding: Embedding, final_s
     """Build the decoder of `config.decoder`."""
     kind = CELLS[config.cell]
     hidden, embedded, context = config.hidden_size, config.embedding_size, plan.state_size
-    conditional = config.decoder == "conditional"
+    conditional, fast = config.decoder == "conditional", config.fast == "auto"
     first = kind(context if conditional else embedded, hidden)
     upper: list[Cell] = [kind(hidden, hidden) for _ in range(config.num_layers - 1)]
     stack = Stack(first, upper, plan.state_dropout)
     bridge = nn.Sequential(nn.Linear(final_size, first.state_size), nn.Tanh())
     shared = (embedding, bridge, stack, attention_of(config, plan), readout_of(config, plan))
     if conditional:
-        return Conditional(*shared, proposal=kind(embedded, hidden))
+        return Conditional(*shared, proposal=kind(embedded, hidden), fast=fast)
     gates = first.gates * hidden
-    if config.decoder == "bahdanau":
-        return Bahdanau(*shared, context=StepLinear(context, gates, bias=False))
-    feedback = StepLinear(hidden, gates, bias=False) if config.input_feeding else None
-    return Luong(*shared, attentional=StepLinear(context + hidden, hidden, bias=False), feedback=feedback)
+    if config.decoder in ("bahdanau", "fixed_context"):
+        return Bahdanau(*shared, context=nn.Linear(context, gates, bias=False), fast=fast)
+    feedback = nn.Linear(hidden, gates, bias=False) if config.input_feeding else None
+    attentional = nn.Linear(context + hidden, hidden, bias=False)
+    return Luong(*shared, attentional=attentional, feedback=feedback, fast=fast)
 
 
-def attention_of(config: ModelConfig, plan: Plan) -> Attention:
+def attention_of(config: ModelConfig, plan: Plan) -> Attending:
     """Build the attention between the decoder and the encoder's states."""
+    if config.decoder == "fixed_context":
+        return FixedContext()
     names = config.attention
-    return build_attention(
-        names.score,
-        names.normalizer,
-        names.window,
+    return build_attention(names.score, names.normalizer, names.window, settings_of(config, plan))
+
+
+def settings_of(config: ModelConfig, plan: Plan) -> Settings:
+    """Return what the attention is made from."""
+    options = config.attention
+    return Settings(
         query_size=config.hidden_size,
         state_size=plan.state_size,
         size=plan.attention_size,
+        basis=options.basis,
+        num_basis=options.num_basis,
+        temperature=options.temperature,
+        radius=options.radius,
+        num_heads=options.num_heads,
+        coverage=options.coverage,
+        projection=options.projection,
     )
 
 
@@ -146,6 +181,8 @@ def initialize(model: nn.Module) -> None:
             nn.init.xavier_uniform_(parameter)
     for module in model.modules():
         open_forget_gates(module)
+        if isinstance(module, nn.LayerNorm):
+            module.reset_parameters()
 
 
 def orthogonal_blocks(weight: Tensor) -> None:

@@ -7,8 +7,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.models.recurrence import StepLinear
-
 
 class Cell(nn.Module, ABC):
     """h_t = cell(gates(x_t), h_{t-1}), the state being one tensor whatever the kind of cell.
@@ -23,8 +21,8 @@ class Cell(nn.Module, ABC):
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
         self.hidden_size = hidden_size
-        self.inputs = StepLinear(input_size, self.gates * hidden_size)
-        self.recurrent = StepLinear(hidden_size, self.gates * hidden_size, bias=False)
+        self.inputs = nn.Linear(input_size, self.gates * hidden_size)
+        self.recurrent = nn.Linear(hidden_size, self.gates * hidden_size, bias=False)
 
     @property
     def state_size(self) -> int:

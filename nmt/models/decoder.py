@@ -13,19 +13,24 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from nmt.attention.attention import Attention, Memory
+from nmt.attention.attention import Memory
+from nmt.attention.build import Attending
+from nmt.attention.normalizers import Chance
 from nmt.models.cells import Cell
 from nmt.models.embedding import Embedding
+from nmt.models.fast.chains import BahdanauChain, Chain, ConditionalChain, LuongChain, Task
 from nmt.models.readout import Readout
-from nmt.models.recurrence import unrolled
+from nmt.models.recurrence import decode
+from nmt.models.stack import Stack
 
 
 class DecoderState(NamedTuple):
-    """What a step hands to the next: the state of each layer, and the vector that is fed back (or None)."""
+    """What a step hands to the next: the state of each layer, what is fed back, and what attention remembers."""
 
     layers: tuple[Float[Tensor, "batch beam state"], ...]
     feedback: Float[Tensor, "batch beam feedback"] | None
     position: int
+    past: Float[Tensor, "batch beam source"] | None = None
 
     def select(self, beams: Int[Tensor, "batch k"]) -> "DecoderState":
         """Return the states of `beams`, k hypotheses of each sentence."""
@@ -36,46 +41,28 @@ class DecoderState(NamedTuple):
         return self._map(lambda x: x[sentences])
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> "DecoderState":
-        feedback = None if self.feedback is None else function(self.feedback)
-        return DecoderState(tuple(function(layer) for layer in self.layers), feedback, self.position)
+        feedback, past = (None if part is None else function(part) for part in (self.feedback, self.past))
+        return DecoderState(tuple(function(layer) for layer in self.layers), feedback, self.position, past)
 
 
 class Emission(NamedTuple):
-    """What a step emits for the readout."""
+    """What a step emits for the readout; or all steps, then in front of the batch."""
 
-    hidden: Float[Tensor, "batch target hidden"]
-    context: Float[Tensor, "batch target context"]
-    weights: Float[Tensor, "batch target source"]
+    hidden: Float[Tensor, "*batch hidden"]
+    context: Float[Tensor, "*batch context"]
+    weights: Float[Tensor, "*batch source"]
+    chance: Chance = Chance()
 
 
 class Decoded(NamedTuple):
-    """The decoder's answer: inputs of the output layer, and attention weights, for each target position."""
+    """The decoder's answer: inputs of the output layer, and attention weights, for each target position.
+
+    `chance` is there where training draws the weights at random.
+    """
 
     features: Float[Tensor, "batch target feature"]
     weights: Float[Tensor, "batch target source"]
-
-
-@final
-class Stack(nn.Module):
-    """Layers of recurrent cells, one above the other; the first is given its gates, the others their input."""
-
-    def __init__(self, first: Cell, upper: list[Cell], dropout: float) -> None:
-        super().__init__()
-        self.first = first
-        self.upper = nn.ModuleList(upper)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, gates: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Update every layer; `gates` is the input's share of the first layer's gates."""
-        new: list[Tensor] = [self.first(gates, states[0])]
-        for cell, state in zip(self.upper, states[1:], strict=True):
-            assert isinstance(cell, Cell)
-            new.append(cell(cell.inputs(self.dropout(cell.hidden(new[-1]))), state))
-        return tuple(new)
-
-    def top(self, states: tuple[Tensor, ...]) -> Tensor:
-        """Return the hidden vector of the topmost layer."""
-        return self.first.hidden(states[-1])
+    chance: Chance = Chance()
 
 
 class Decoder(nn.Module, ABC):
@@ -86,8 +73,10 @@ class Decoder(nn.Module, ABC):
         embedding: Embedding,
         bridge: nn.Module,
         stack: Stack,
-        attention: Attention,
+        attention: Attending,
         readout: Readout,
+        *,
+        fast: bool = True,
     ) -> None:
         super().__init__()
         self.embedding = embedding
@@ -95,6 +84,7 @@ class Decoder(nn.Module, ABC):
         self.stack = stack
         self.attention = attention
         self.readout = readout
+        self.fast = fast
 
     def start(self, final: Float[Tensor, "batch layers final"]) -> DecoderState:
         """s_0 = tanh(W h_1), h_1 the last state of the backward encoder, layer by layer  (Bahdanau et al., 2015)."""
@@ -114,16 +104,33 @@ class Decoder(nn.Module, ABC):
     def advance(self, gates: Tensor, memory: Memory, state: DecoderState) -> tuple[DecoderState, Emission]:
         """Do one step of the recurrence, given the embedded word's share of the gates."""
 
+    @abstractmethod
+    def chain(self, task: Task) -> Chain:
+        """Prepare the fast path of the recurrence."""
+
     def forward(self, target_in: Int[Tensor, "batch target"], memory: Memory, state: DecoderState) -> Decoded:
         """Decode whole targets, the right words fed in (teacher forcing)."""
-        embedded = self.embedding(target_in)
+        embedded = self.embedding(target_in.t())  # steps first: each step's rows lie together
+        gates = self.input_gates(embedded)
+        run = self.fast_path if self.fast and not self.attention.stepwise else self.unroll
+        hidden, context, weights, chance = run(gates, memory, state)
+        features = self.readout(hidden, context, embedded)
+        return Decoded(features.transpose(0, 1), weights.transpose(0, 1), chance.map(lambda x: x.transpose(0, 1)))
+
+    def unroll(self, gates: Float[Tensor, "target batch gates"], memory: Memory, state: DecoderState) -> Emission:
+        """Do all steps of the recurrence, one by one: what the fast path must equal. Emits steps first."""
         emissions = []
-        with unrolled(self):
-            for gates in self.input_gates(embedded).split(1, dim=1):
-                state, emission = self.advance(gates, memory, state)
-                emissions.append(emission)
-        hidden, context, weights = (torch.cat(parts, dim=1) for parts in zip(*emissions, strict=True))
-        return Decoded(self.readout(hidden, context, embedded), weights)
+        for share in gates[:, :, None]:
+            state, emission = self.advance(share, memory, state)
+            emissions.append(emission)
+        hidden, context, weights, chances = zip(*emissions, strict=True)
+        steps = [torch.stack(parts)[:, :, 0] for parts in (hidden, context, weights)]
+        return Emission(steps[0], steps[1], steps[2], Chance.join(chances).map(lambda x: x[:, :, 0]))
+
+    def fast_path(self, gates: Float[Tensor, "target batch gates"], memory: Memory, state: DecoderState) -> Emission:
+        """As `unroll`, in place and with a derivative written by hand."""
+        parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        return Emission(*decode(self.chain, parameters, gates, memory, state.layers))
 
     def step(
         self, tokens: Int[Tensor, "batch beam"], memory: Memory, state: DecoderState
@@ -138,15 +145,18 @@ class Decoder(nn.Module, ABC):
 class Bahdanau(Decoder):
     """c_i = attend(s_{i-1}), s_i = f(s_{i-1}, y_{i-1}, c_i): attend, then update  (Bahdanau et al., 2015)."""
 
-    def __init__(self, *args: object, context: nn.Linear) -> None:
-        super().__init__(*args)  # type: ignore[arg-type]
+    def __init__(self, *args: object, context: nn.Linear, **options: bool) -> None:
+        super().__init__(*args, **options)  # type: ignore[arg-type]
         self.context = context
 
     def advance(self, gates: Tensor, memory: Memory, state: DecoderState) -> tuple[DecoderState, Emission]:
-        attended = self.attention(self.stack.top(state.layers), memory, state.position)
+        attended = self.attention(self.stack.top(state.layers), memory, state.position, state.past)
         layers = self.stack(gates + self.context(attended.context), state.layers)
-        emission = Emission(self.stack.top(layers), attended.context, attended.weights)
-        return DecoderState(layers, None, state.position + 1), emission
+        emission = Emission(self.stack.top(layers), attended.context, attended.weights, attended.chance)
+        return DecoderState(layers, None, state.position + 1, attended.past), emission
+
+    def chain(self, task: Task) -> Chain:
+        return BahdanauChain(task, self.attention, self.stack, self.context)
 
 
 @final
@@ -156,8 +166,8 @@ class Conditional(Decoder):
     The conditional GRU of Nematus (Sennrich et al., 2017), with either cell; g is the first layer of the stack.
     """
 
-    def __init__(self, *args: object, proposal: Cell) -> None:
-        super().__init__(*args)  # type: ignore[arg-type]
+    def __init__(self, *args: object, proposal: Cell, **options: bool) -> None:
+        super().__init__(*args, **options)  # type: ignore[arg-type]
         self.proposal = proposal
 
     def input_gates(self, embedded: Float[Tensor, "batch target embedding"]) -> Float[Tensor, "batch target gates"]:
@@ -165,10 +175,13 @@ class Conditional(Decoder):
 
     def advance(self, gates: Tensor, memory: Memory, state: DecoderState) -> tuple[DecoderState, Emission]:
         proposed = self.proposal(gates, state.layers[0])
-        attended = self.attention(self.proposal.hidden(proposed), memory, state.position)
+        attended = self.attention(self.proposal.hidden(proposed), memory, state.position, state.past)
         layers = self.stack(self.stack.first.inputs(attended.context), (proposed, *state.layers[1:]))
-        emission = Emission(self.stack.top(layers), attended.context, attended.weights)
-        return DecoderState(layers, None, state.position + 1), emission
+        emission = Emission(self.stack.top(layers), attended.context, attended.weights, attended.chance)
+        return DecoderState(layers, None, state.position + 1, attended.past), emission
+
+    def chain(self, task: Task) -> Chain:
+        return ConditionalChain(task, self.attention, self.stack, self.proposal)
 
 
 @final
@@ -178,8 +191,8 @@ class Luong(Decoder):
     The attentional vector h~ is the readout, and with input feeding the next step's input.
     """
 
-    def __init__(self, *args: object, attentional: nn.Linear, feedback: nn.Linear | None) -> None:
-        super().__init__(*args)  # type: ignore[arg-type]
+    def __init__(self, *args: object, attentional: nn.Linear, feedback: nn.Linear | None, **options: bool) -> None:
+        super().__init__(*args, **options)  # type: ignore[arg-type]
         self.attentional = attentional
         self.feedback = feedback
 
@@ -190,9 +203,12 @@ class Luong(Decoder):
         if self.feedback is not None:
             gates = gates + self.feedback(state.feedback)
         layers = self.stack(gates, state.layers)
-        attended = self.attention(self.stack.top(layers), memory, state.position)
+        attended = self.attention(self.stack.top(layers), memory, state.position, state.past)
         joined = torch.cat((attended.context, self.stack.top(layers)), dim=-1)
         attentional = self.attentional(joined).tanh()
         feedback = None if self.feedback is None else attentional
-        emission = Emission(attentional, attended.context, attended.weights)
-        return DecoderState(layers, feedback, state.position + 1), emission
+        emission = Emission(attentional, attended.context, attended.weights, attended.chance)
+        return DecoderState(layers, feedback, state.position + 1, attended.past), emission
+
+    def chain(self, task: Task) -> Chain:
+        return LuongChain(task, self.attention, self.stack, self.attentional, self.feedback)

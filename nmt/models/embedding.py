@@ -6,6 +6,7 @@ from typing import final
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from nmt.models.dropout import Dropout
 from nmt.tokenizer import PAD
 
 
@@ -20,7 +21,7 @@ class Embedding(nn.Embedding):
     def __init__(self, vocab_size: int, size: int, dropout: float) -> None:
         super().__init__(vocab_size, size, padding_idx=PAD)
         self.scale = math.sqrt(size)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length embedding"]:
         embedded: Tensor = self.dropout(super().forward(tokens) * self.scale)

@@ -7,7 +7,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from nmt.models.dropout import Dropout, keep_mask
 from nmt.models.embedding import Embedding
+from nmt.models.fast.layer import bidirectional, reversal_of
+from nmt.models.self_attention import SelfAttention
 
 
 class Encoded(NamedTuple):
@@ -21,7 +24,7 @@ class Encoded(NamedTuple):
 class Encoder(nn.Module):
     """h_j = [forward h_j; backward h_j]  (Bahdanau et al., 2015), any number of layers.
 
-    Sentences are packed, so padding is never read and never changes a result.
+    Padding never changes a result.
     """
 
     def __init__(
@@ -32,16 +35,21 @@ class Encoder(nn.Module):
         hidden_size: int,
         num_layers: int,
         state_dropout: float,
+        self_attention_heads: int = 0,
+        fast: bool = True,
     ) -> None:
         super().__init__()
         self.embedding = embedding
         self.num_layers = num_layers
+        self.fast = fast
         kind = {"gru": nn.GRU, "lstm": nn.LSTM}[cell]
         between = state_dropout if num_layers > 1 else 0.0  # torch warns about dropout after a single layer
         self.rnn = kind(
             embedding.embedding_dim, hidden_size // 2, num_layers, batch_first=True, bidirectional=True, dropout=between
         )
-        self.state_dropout = nn.Dropout(state_dropout)
+        self.state_dropout = Dropout(state_dropout)
+        size = 2 * (hidden_size // 2)
+        self.self_attention = SelfAttention(size, self_attention_heads, state_dropout) if self_attention_heads else None
 
     @property
     def final_size(self) -> int:
@@ -51,10 +59,37 @@ class Encoder(nn.Module):
 
     def forward(self, source: Int[Tensor, "batch source"], source_lengths: Int[Tensor, " batch"]) -> Encoded:
         """Encode padded sentences; `source_lengths` is on the CPU."""
-        embedded = self.embedding(source)
-        packed = pack_padded_sequence(embedded, source_lengths, batch_first=True, enforce_sorted=False)
+        if self.fast and source.device.type == "cpu":  # elsewhere torch's own layers are the quickest
+            states, final = self.fast_path(source, source_lengths)
+        else:
+            states, final = self.packed(source, source_lengths)
+        states = self.state_dropout(states)
+        if self.self_attention is not None:
+            mask = torch.arange(source.shape[1]) < source_lengths[:, None]
+            states = self.self_attention(states, mask.to(states.device))
+        return Encoded(states, final)
+
+    def packed(
+        self, source: Int[Tensor, "batch source"], source_lengths: Int[Tensor, " batch"]
+    ) -> tuple[Float[Tensor, "batch source state"], Float[Tensor, "batch layers final"]]:
+        """Run torch's layers: what the fast path must equal on real tokens."""
+        packed = pack_padded_sequence(self.embedding(source), source_lengths, batch_first=True, enforce_sorted=False)
         packed_states, last = self.rnn(packed)
         states, _ = pad_packed_sequence(packed_states, batch_first=True, total_length=source.shape[1])
         last = torch.cat(last, dim=-1) if isinstance(last, tuple) else last  # [layers * directions, batch, final]
         backward = last.view(self.num_layers, 2, source.shape[0], self.final_size)[:, 1]
-        return Encoded(self.state_dropout(states), backward.transpose(0, 1))
+        return states, backward.transpose(0, 1)
+
+    def fast_path(
+        self, source: Int[Tensor, "batch source"], source_lengths: Int[Tensor, " batch"]
+    ) -> tuple[Float[Tensor, "batch source state"], Float[Tensor, "batch layers final"]]:
+        """As `packed`, with the derivative of `nmt.models.fast`; states on padding are arbitrary."""
+        steps = source.shape[1]
+        reversal = reversal_of(source_lengths, steps)
+        states, finals = self.embedding(source.t()), []
+        for layer in range(self.num_layers):
+            if layer and self.rnn.dropout and self.training:
+                states = states * keep_mask(states, self.rnn.dropout)
+            states, final = bidirectional(self.rnn, layer, states, reversal)
+            finals.append(final)
+        return states.transpose(0, 1).contiguous(), torch.stack(finals, dim=1)

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nmt.models.dropout import Dropout
+
 
 class Readout(nn.Module, ABC):
     """Makes the features that the output layer scores the vocabulary with, for any number of steps at once."""
@@ -44,7 +46,7 @@ class Maxout(Readout):
     def __init__(self, hidden_size: int, context_size: int, embedding_size: int, size: int, dropout: float) -> None:
         super().__init__()
         self.mixed = Mixed(hidden_size, context_size, embedding_size, 2 * size)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self,
@@ -63,7 +65,7 @@ class Linear(Readout):
     def __init__(self, hidden_size: int, context_size: int, embedding_size: int, size: int, dropout: float) -> None:
         super().__init__()
         self.mixed = Mixed(hidden_size, context_size, embedding_size, size)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self,
@@ -84,7 +86,7 @@ class Attentional(Readout):
     def __init__(self, hidden_size: int, size: int, dropout: float) -> None:
         super().__init__()
         self.resize = nn.Identity() if hidden_size == size else nn.Linear(hidden_size, size, bias=False)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self,

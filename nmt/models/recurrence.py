@@ -1,13 +1,12 @@
-"""Linear maps inside a recurrence, with the gradient of their weights formed once for all steps.
+"""The fast path of a decoder's recurrence: forwards and backwards in one autograd node.
 
-Autograd would multiply a [gates, rows] by a [rows, size] matrix at every step and add the products up: many small
-products and as many passes over a gradient as large as the weight. Here each step only notes its two factors; when
-the backward pass has gone through all the steps, one product over steps x rows gives the gradient. The arithmetic is
-the same, a sum in another order.
+Autograd would keep a graph of some thirty nodes a step, allocate every intermediate anew, and form and add up the
+gradient of every weight step by step. Here a chain writes into prepared memory, runs back through its steps once,
+and forms each weight's gradient in one product over all steps. The values and gradients are those of
+`Decoder.unroll`, sums in another order.
 """
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import torch
@@ -15,82 +14,72 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-Ledger = list[tuple[Tensor, Tensor]]  # the inputs of each step, and the gradients of its outputs
+from nmt.attention.attention import Memory
+from nmt.models.fast.arena import Arena
+from nmt.models.fast.chains import Chain, Emitted, Task
+
+
+def decode(
+    make: Callable[[Task], Chain],
+    parameters: Sequence[nn.Parameter],
+    gates: Float[Tensor, "step batch gates"],
+    memory: Memory,
+    initial: Sequence[Float[Tensor, "batch 1 state"]],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (hidden vectors, contexts, attention weights) of all steps, steps first.
+
+    `parameters` are those that the chain may yield gradients of.
+    """
+    states = [state[:, 0] for state in initial]
+    arguments = (
+        make,
+        memory.mask,
+        len(states),
+        torch.is_grad_enabled(),
+        gates,
+        memory.keys,
+        memory.values,
+        *states,
+        *parameters,
+    )
+    emitted: tuple[Tensor, Tensor, Tensor] = Recurrence.apply(*arguments)  # type: ignore[no-untyped-call]
+    return emitted
 
 
 @final
-class StepLinear(nn.Linear):
-    """y = W x + b, like `nn.Linear` in every value and gradient; within `unrolled`, made for being called often."""
-
-    shared: tuple[Tensor, Tensor | None, Ledger] | None = None
-
-    def forward(self, inputs: Float[Tensor, "*batch input"]) -> Float[Tensor, "*batch output"]:
-        if self.shared is None:
-            return super().forward(inputs)
-        product: Tensor = StepProduct.apply(inputs, *self.shared)  # type: ignore[no-untyped-call]
-        return product
-
-
-@contextlib.contextmanager
-def unrolled(module: nn.Module) -> Iterator[None]:
-    """Within this context, all calls of a `StepLinear` of `module` are steps of one recurrence."""
-    maps = [part for part in module.modules() if isinstance(part, StepLinear)] if torch.is_grad_enabled() else []
-    for part in maps:
-        ledger: Ledger = []
-        part.shared = (*SharedWeight.apply(part.weight, part.bias, ledger), ledger)  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        for part in maps:
-            part.shared = None
-
-
-class SharedWeight(torch.autograd.Function):
-    """The weight and bias that all steps use, in the type that autocast multiplies in."""
+class Recurrence(torch.autograd.Function):
+    """A chain as a function of gates, keys, values, initial states and parameters."""
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, bias: Tensor | None, ledger: Ledger) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        ctx: Any, make: Callable[[Task], Chain], mask: Tensor, layers: int, keep: bool, *inputs: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         ctx.set_materialize_grads(False)
-        ctx.ledger = ledger
-        ctx.has_bias = bias is not None
-        ctx.dtype = weight.dtype
-        return autocast(weight), None if bias is None else autocast(bias)
+        gates, keys, values = inputs[:3]
+        states, ctx.parameters = inputs[3 : 3 + layers], inputs[3 + layers :]
+        device, dtype = gates.device.type, states[0].dtype
+        kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else dtype
+        ctx.dtypes = gates.dtype, keys.dtype, values.dtype
+        arena = Arena.borrow(gates.device)
+        with torch.autocast(device, enabled=False):
+            memory = Memory(keys.to(dtype), values.to(dtype), mask)
+            ctx.chain = make(Task(arena, gates.to(dtype), memory, states, kind))
+            emitted: tuple[Tensor, Tensor, Tensor] = ctx.chain.run()
+        if not keep:
+            arena.give_back()
+        return emitted
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *_: None) -> tuple[Tensor | None, Tensor | None, None]:
-        """Called when every step has noted its factors: autograd waits for all users of an output."""
-        if not ctx.ledger:
-            return None, None, None
-        inputs, gradients = (torch.cat(factors) for factors in zip(*ctx.ledger, strict=True))
-        ctx.ledger.clear()
-        by_bias = gradients.sum(dim=0).to(ctx.dtype) if ctx.has_bias else None
-        return (gradients.T @ inputs).to(ctx.dtype), by_bias, None
-
-
-class StepProduct(torch.autograd.Function):
-    """W x + b, whose backward notes the factors of W's gradient instead of multiplying them."""
-
-    @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, ledger: Ledger) -> Tensor:
-        rows = inputs.flatten(end_dim=-2).to(weight.dtype)
-        ctx.save_for_backward(rows, weight)
-        ctx.ledger = ledger
-        ctx.dtype = inputs.dtype
-        return nn.functional.linear(rows, weight, bias).view(*inputs.shape[:-1], -1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, by_output: Tensor) -> tuple[Tensor, None, None, None]:
-        rows, weight = ctx.saved_tensors
-        gradient = by_output.flatten(end_dim=-2)
-        ctx.ledger.append((rows, gradient))
-        return (gradient @ weight).to(ctx.dtype).view(*by_output.shape[:-1], -1), None, None, None
-
-
-def autocast(tensor: Tensor) -> Tensor:
-    """Return the tensor in the type that autocast, if on, would multiply matrices in; never the tensor itself."""
-    kind = tensor.device.type
-    if torch.is_autocast_enabled(kind):
-        return tensor.to(torch.get_autocast_dtype(kind))
-    return tensor.view_as(tensor)
+    def backward(ctx: Any, *by_emitted: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Run the chain back, once: its memory is used again after that."""
+        chain, ctx.chain = ctx.chain, None
+        if chain is None:
+            raise RuntimeError("the fast path can be differentiated once: for more, set model.fast=off")
+        by_states = chain.run_back(Emitted(*by_emitted))
+        by_keys, by_values = chain.attention.memory_gradients()
+        found = {id(parameter): gradient for parameter, gradient in chain.gradients()}
+        by_inputs = (chain.by_gates, by_keys, by_values)
+        by_memory = tuple(gradient.to(dtype, copy=True) for gradient, dtype in zip(by_inputs, ctx.dtypes, strict=True))
+        chain.arena.give_back()
+        return None, None, None, None, *by_memory, *by_states, *(found.get(id(each)) for each in ctx.parameters)

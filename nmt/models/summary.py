@@ -18,7 +18,7 @@ def summarize(model: Seq2Seq) -> str:
         f"encoder ({model.encoder.rnn.__class__.__name__}, bidirectional)": model.encoder.rnn,
         "target embedding": decoder.embedding,
         f"decoder ({decoder.__class__.__name__}, {decoder.stack.first.__class__.__name__})": decoder,
-        f"attention ({describe_attention(model)})": decoder.attention,
+        f"attention ({decoder.attention})": decoder.attention,
         f"readout ({decoder.readout.__class__.__name__})": decoder.readout,
         "output layer": model.output,
     }
@@ -34,9 +34,3 @@ def summarize(model: Seq2Seq) -> str:
         lines.append(f"  {name:<40}{own:>12,}{shared}")
     lines.append(f"  {'parameters':<40}{count_parameters(model):>12,}")
     return "\n".join(lines)
-
-
-def describe_attention(model: Seq2Seq) -> str:
-    """Return the parts of the attention by their class names."""
-    attention = model.decoder.attention
-    return " x ".join(part.__class__.__name__ for part in (attention.score, attention.normalizer, attention.window))

@@ -21,6 +21,7 @@ def beam_search(
     beam_size: int,
     max_lengths: Int[Tensor, " batch"],
     length_penalty: float = 0.0,
+    coverage_penalty: float = 0.0,
     n_best: int = 1,
     bos: int = BOS,
     eos: int = EOS,
@@ -29,8 +30,10 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Return for each sentence its n best hypotheses, distinct and best first.
 
-    score = log p(hypothesis | source) / length^alpha, with eos counted in the length (Wu et al., 2016, have
-    ((5 + length) / 6)^alpha instead). A hypothesis of the maximal length is taken as it is, with or without eos.
+    score = log p(hypothesis | source) / length^alpha + beta sum_j log(min(1, sum_i a_ij)), with eos counted in the
+    length (Wu et al., 2016, have ((5 + length) / 6)^alpha instead); a_ij is the attention that source token j got
+    from output token i, so that the second term asks that every word be translated. A hypothesis of the maximal
+    length is taken as it is, with or without eos.
 
     At each step the `beam_size` best continuations end if they are with eos or of maximal length; the beam is
     filled again from those without eos, so that ended hypotheses do not narrow it. A sentence is finished when
@@ -47,6 +50,7 @@ def beam_search(
         beam_size: hypotheses that are followed at a time.
         max_lengths: most tokens to produce for each sentence, eos in, at least 1.
         length_penalty: alpha, at least 0; 0 is log p itself.
+        coverage_penalty: beta, at least 0; 0 does not look at attention.
         n_best: hypotheses to return, at most `beam_size`.
         bos: read before the first token, never produced.
         eos: ends a hypothesis.
@@ -55,18 +59,20 @@ def beam_search(
     """
     assert 1 <= n_best <= beam_size
     assert length_penalty >= 0, "the bound on running hypotheses needs scores that grow with length"
+    assert coverage_penalty >= 0, "the bound on running hypotheses takes it for a penalty"
     return run_search(
         model,
         source,
         source_mask,
         source_lengths,
-        advance=_Rules(beam_size, n_best, length_penalty, eos).advance,
+        advance=_Rules(beam_size, n_best, length_penalty, coverage_penalty, eos).advance,
         beam_size=beam_size,
         n_best=n_best,
         max_lengths=max_lengths,
         bos=bos,
         eos=eos,
         forbidden=(pad, unk, bos),
+        count_attention=coverage_penalty > 0,
     )
 
 
@@ -74,6 +80,7 @@ class _Rules(NamedTuple):
     beam_size: int
     n_best: int
     length_penalty: float
+    coverage_penalty: float
     eos: int
 
     def advance(
@@ -86,7 +93,8 @@ class _Rules(NamedTuple):
         is_eos = tokens == self.eos
         is_longest = (frontier.max_lengths == step + 1)[:, None]
         minus_inf = torch.full_like(best, float("-inf"))
-        scores = torch.where(is_eos | is_longest, best / (step + 1) ** self.length_penalty, minus_inf)
+        scores = best / (step + 1) ** self.length_penalty + self.coverage(frontier).gather(1, beams)
+        scores = torch.where(is_eos | is_longest, scores, minus_inf)
         ends = frontier.ends.add(scores[:, : self.beam_size], step)
         # A stable sort: ties and empty places keep their order.
         running, chosen = torch.where(is_eos | is_longest, minus_inf, best).sort(dim=1, descending=True, stable=True)
@@ -94,5 +102,20 @@ class _Rules(NamedTuple):
         bound = running[:, 0] / frontier.max_lengths.double() ** self.length_penalty
         is_finished = (ends.scores[:, self.n_best - 1] >= bound) | (ends.scores[:, -1] > float("-inf"))
         running = torch.where(is_finished[:, None], minus_inf[:, : self.beam_size], running)
-        after = Frontier(tokens.gather(1, chosen), running, ends, frontier.max_lengths)
+        attended = chosen_rows(frontier.attended, beams.gather(1, chosen))
+        after = Frontier(tokens.gather(1, chosen), running, ends, frontier.max_lengths, attended)
         return after, Candidates(beams, tokens, best, chosen)
+
+    def coverage(self, frontier: Frontier) -> Float[Tensor, "batch beam"]:
+        """Return the coverage of each hypothesis, at most 0; a word that got nothing costs 23 beta."""
+        if frontier.attended is None:
+            return torch.zeros_like(frontier.log_probs)
+        covered = frontier.attended.clamp(1e-10, 1.0).log().sum(dim=2)
+        return (self.coverage_penalty * covered).to(frontier.log_probs.dtype)
+
+
+def chosen_rows(
+    attended: Float[Tensor, "batch beam source"] | None, beams: Int[Tensor, "batch k"]
+) -> Float[Tensor, "batch k source"] | None:
+    """Return the attention counted for some of the hypotheses, if it is counted."""
+    return None if attended is None else attended.gather(1, beams[:, :, None].expand(-1, -1, attended.shape[2]))

@@ -16,13 +16,15 @@ CHECK_EVERY = 4
 class Frontier(NamedTuple):
     """The hypotheses that go on, the best that ended, and the longest allowed, of each sentence in the batch.
 
-    A `log_prob` of -inf marks an empty place; a sentence with nothing but empty places is finished.
+    A `log_prob` of -inf marks an empty place; a sentence with nothing but empty places is finished. `attended` is
+    the attention that each source token has had so far, where the search asks for it (padding: 1).
     """
 
     tokens: Int[Tensor, "batch beam"]
     log_probs: Float[Tensor, "batch beam"]
     ends: Ends
     max_lengths: Int[Tensor, " batch"]
+    attended: Float[Tensor, "batch beam source"] | None = None
 
     @classmethod
     def first(cls, max_lengths: Int[Tensor, " batch"], beam_size: int, bos: int) -> "Frontier":
@@ -36,12 +38,20 @@ class Frontier(NamedTuple):
     def keep(self, sentences: Int[Tensor, " kept"]) -> "Frontier":
         """Go on with some of the sentences."""
         tokens, log_probs, max_lengths = (t[sentences] for t in (self.tokens, self.log_probs, self.max_lengths))
-        return Frontier(tokens, log_probs, self.ends.keep(sentences), max_lengths)
+        attended = None if self.attended is None else self.attended[sentences]
+        return Frontier(tokens, log_probs, self.ends.keep(sentences), max_lengths, attended)
+
+    def attend(self, weights: Float[Tensor, "batch beam source"]) -> "Frontier":
+        """Add the attention of a step, if it is asked for."""
+        return self if self.attended is None else self._replace(attended=self.attended + weights)
 
 
 @runtime_checkable
 class Advance(Protocol):
-    """How a search goes on: the frontier, the log-probabilities of all continuations, the number of the step."""
+    """How a search goes on: the frontier, the log-probabilities of all continuations, the number of the step.
+
+    The frontier's `attended` counts the step's attention; what is returned is for the hypotheses that go on.
+    """
 
     def __call__(
         self, frontier: Frontier, log_probs: Float[Tensor, "batch beam vocab"], step: int
@@ -62,19 +72,22 @@ def run_search(
     bos: int,
     eos: int,
     forbidden: tuple[int, ...],
+    count_attention: bool = False,
 ) -> list[list[Hypothesis]]:
     """Search with `advance` until every sentence is finished; `forbidden` tokens are never produced."""
     assert len(source) > 0
     assert int(max_lengths.min()) >= 1
     device = source.device
     frontier = Frontier.first(max_lengths.to(device), beam_size, bos)
+    if count_attention:
+        frontier = frontier._replace(attended=(~source_mask).double()[:, None].repeat(1, beam_size, 1))
     never = torch.tensor(forbidden, device=device)
     history = History(len(source), device)
     state = model.start(source, source_mask, source_lengths).select(torch.zeros_like(frontier.tokens))
     for step in range(int(max_lengths.max())):
         output = model.step(frontier.tokens, state)
         log_probs = (frontier.log_probs[:, :, None] + output.log_probs).index_fill_(2, never, float("-inf"))
-        frontier, candidates = advance(frontier, log_probs, step)
+        frontier, candidates = advance(frontier.attend(output.weights), log_probs, step)
         history.append(candidates, output.weights)
         state = output.state
         if beam_size > 1:

@@ -9,17 +9,25 @@ from torch.autograd.function import once_differentiable
 
 from nmt.data.batch import Batch
 from nmt.models.decoder import Decoded
-from nmt.models.recurrence import autocast
+from nmt.models.fast.arena import Arena
 from nmt.models.seq2seq import Seq2Seq
 
-CHUNK = 256  # rows of logits alive at a time: small enough to stay in a CPU's cache, large enough for its products
+CHUNK = 512  # rows of logits alive at a time: small enough to stay in a CPU's cache, large enough for its products
 
 
 class Loss(NamedTuple):
-    """Sums over the real target tokens of a batch, in nats; only the objective has a gradient."""
+    """The objective, summed over the real target tokens of a batch, and the cross-entropy of each; in nats.
+
+    Only the objective has a gradient.
+    """
 
     objective: Float[Tensor, ""]
-    cross_entropy: Float[Tensor, ""]
+    cross_entropies: Float[Tensor, " tokens"]
+
+    @property
+    def cross_entropy(self) -> Float[Tensor, ""]:
+        """The sum of the cross-entropies."""
+        return self.cross_entropies.sum()
 
 
 def token_loss(model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smoothing: float) -> Loss:
@@ -27,7 +35,7 @@ def token_loss(model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smoothin
     features = decoded.features[batch.target_mask]
     labels = batch.target_out[batch.target_mask]
     output = model.output
-    arguments = (features, output.weight, output.bias, labels, label_smoothing)
+    arguments = (features, output.weight, output.bias, labels, label_smoothing, torch.is_grad_enabled())
     return Loss(*ProjectedCrossEntropy.apply(*arguments))  # type: ignore[no-untyped-call]
 
 
@@ -48,21 +56,25 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         bias: Float[Tensor, " vocab"],
         labels: Int[Tensor, " tokens"],
         label_smoothing: float,
-    ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """Return (objective, cross-entropy), both summed over tokens."""
+        differentiate: bool,
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, " tokens"]]:
+        """Return (objective, summed over tokens; cross-entropy of each)."""
+        differentiate = differentiate and any(ctx.needs_input_grad)
         inputs, matrix, offset = autocast(features), autocast(weight), autocast(bias)
-        log_normalizers, golds = bias.new_zeros(()), bias.new_zeros(())
+        log_normalizers, golds = bias.new_empty(2, len(labels))
         by_features, by_weight, by_bias = (torch.zeros_like(each) for each in (features, weight, bias))
+        arena = Arena.borrow(features.device)
+        memory = arena.take(min(CHUNK, len(labels)), len(bias), dtype=matrix.dtype)
         for start in range(0, len(labels), CHUNK):
             chunk = slice(start, start + CHUNK)
-            logits = torch.nn.functional.linear(inputs[chunk], matrix, offset)
-            log_normalizer, gold, residual = score(logits, labels[chunk], 1.0 - label_smoothing, bias.dtype)
-            log_normalizers += log_normalizer
-            golds += gold
-            if any(ctx.needs_input_grad):
+            rows = inputs[chunk]
+            logits = torch.addmm(offset, rows, matrix.t(), out=memory[: len(rows)])
+            log_normalizers[chunk], golds[chunk], residual = score(logits, labels[chunk], 1.0 - label_smoothing)
+            if differentiate:
                 by_features[chunk] = residual @ matrix
-                by_weight += residual.T @ inputs[chunk]
+                by_weight += residual.T @ rows
                 by_bias += residual.sum(dim=0)
+        arena.give_back()
         share, row, total = label_smoothing / len(bias), weight.mean(dim=0), features.sum(dim=0)
         means = total @ row + len(labels) * bias.mean()
         ctx.save_for_backward(
@@ -70,33 +82,39 @@ class ProjectedCrossEntropy(torch.autograd.Function):
             by_weight.sub_(share * total),
             by_bias.sub_(share * len(labels)),
         )
-        cross_entropy = log_normalizers - golds
-        ctx.mark_non_differentiable(cross_entropy)
-        return log_normalizers - (1.0 - label_smoothing) * golds - label_smoothing * means, cross_entropy
+        cross_entropies = log_normalizers - golds
+        ctx.mark_non_differentiable(cross_entropies)
+        objective = (log_normalizers - (1.0 - label_smoothing) * golds).sum() - label_smoothing * means
+        return objective, cross_entropies
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by_objective: Float[Tensor, ""], _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, by_objective: Float[Tensor, ""], _: Tensor | None) -> tuple[Tensor | None, ...]:
         """Scale the gradients that were formed on the way forward."""
-        return *(by_objective * gradient for gradient in ctx.saved_tensors), None, None
+        return *(by_objective * gradient for gradient in ctx.saved_tensors), None, None, None
 
 
 class Scored(NamedTuple):
-    """Sums over some tokens, and the residual p - confidence x onehot(label) of each."""
+    """log Z and the logit of the right word, for some tokens, and the residuals p - confidence x onehot(label)."""
 
-    log_normalizer: Float[Tensor, ""]
-    gold: Float[Tensor, ""]
+    log_normalizer: Float[Tensor, " tokens"]
+    gold: Float[Tensor, " tokens"]
     residual: Float[Tensor, "tokens vocab"]
 
 
-def score(
-    logits: Float[Tensor, "tokens vocab"], labels: Int[Tensor, " tokens"], confidence: float, dtype: torch.dtype
-) -> Scored:
-    """Return sum_i log Z_i, sum_i logit(y_i), both summed in `dtype`, and the residuals."""
-    labels = labels[:, None]
-    gold = logits.gather(1, labels)
-    probabilities = logits.softmax(dim=1)
+def score(logits: Float[Tensor, "tokens vocab"], labels: Int[Tensor, " tokens"], confidence: float) -> Scored:
+    """Score some tokens; the residuals overwrite the logits."""
+    rows = torch.arange(len(labels), device=labels.device)
+    exact = torch.promote_types(logits.dtype, torch.float32)
+    gold, largest = logits[rows, labels].to(exact), logits.amax(dim=1).to(exact)
+    probabilities = torch.softmax(logits, dim=1, out=logits)
     # log Z from the likeliest word, whose probability cannot underflow as that of the right word can.
-    log_normalizer = logits.amax(dim=1).to(dtype) - probabilities.amax(dim=1).to(dtype).log()
-    residual = probabilities.scatter_add_(1, labels, torch.full_like(gold, -confidence))
-    return Scored(log_normalizer.sum(), gold.to(dtype).sum(), residual)
+    log_normalizer = largest - probabilities.amax(dim=1).to(exact).log()
+    probabilities[rows, labels] -= confidence
+    return Scored(log_normalizer, gold, probabilities)
+
+
+def autocast(tensor: Tensor) -> Tensor:
+    """Return the tensor in the type that autocast, if on, would multiply matrices in."""
+    kind = tensor.device.type
+    return tensor.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else tensor

@@ -91,12 +91,15 @@ class Reporter:
         tokens_per_second: float,
         eta_seconds: float | None,
         share_done: float = 0.0,
+        alignment_loss: float | None = None,
     ) -> None:
-        """Report the updates since the last report; `share_done` moves the bar."""
+        """Report the updates since the last report; `share_done` moves the bar. Guided ones have an alignment loss."""
         scalars = {"loss": loss, "perplexity": perplexity, "learning_rate": learning_rate}
         scalars |= {"gradient_norm": gradient_norm, "tokens_per_second": tokens_per_second}
         self.step = step
         self.display.update(share_done, loss=loss, speed=tokens_per_second, eta=eta_seconds)
+        if alignment_loss is not None:
+            scalars["alignment_loss"] = alignment_loss
         line = "update %d  epoch %.2f  loss %.3f  perplexity %.2f  rate %.2e  norm %.2f  %.0f tokens/s  %s left"
         values = (step, epoch, loss, perplexity, learning_rate, gradient_norm, tokens_per_second)
         logger.info(line, *values, duration(eta_seconds), extra=LIVE)

@@ -13,6 +13,7 @@ from nmt.config import TrainConfig, keys, load_config, save_config
 from nmt.data.cleaning import clean
 from nmt.data.corpus import has_split, load_split
 from nmt.data.encoded import Encoded, encode
+from nmt.data.links import Guide
 from nmt.data.loader import TrainLoader
 from nmt.errors import UserError
 from nmt.evaluation.evaluator import evaluate_split, print_table
@@ -48,6 +49,7 @@ class Prepared:
     tokenizers: Tokenizers
     train: Encoded
     validation: Encoded
+    guide: Guide | None = None  # where attention is taught
 
 
 @final
@@ -137,6 +139,24 @@ def check_run(config: TrainConfig) -> None:
         raise UserError(
             "trainer.metric=aer needs gold alignments of the validation text: set data.validation.alignment"
         )
+    if config.trainer.guided_alignment.weight > 0:
+        check_guidance(config)
+
+
+def check_guidance(config: TrainConfig) -> None:
+    """Raise UserError where attention cannot be guided: no gold alignments, or no gradient to the weights."""
+    needed = f"trainer.guided_alignment.weight={config.trainer.guided_alignment.weight:g} needs"
+    if config.data.kind == "hub":
+        raise UserError(f"{needed} gold alignments, which data=hub has not: use data=text, or set the weight to 0")
+    if config.data.kind == "text" and not config.data.train.alignment:
+        raise UserError(
+            f"{needed} gold alignments of the training text: set data.train.alignment=FILE, or the weight to 0"
+        )
+    if config.model.attention.normalizer == "hard":
+        raise UserError(
+            f"{needed} weights that pass on a gradient, which those of model.attention.normalizer=hard do not: "
+            "choose another normalizer, or set the weight to 0"
+        )
 
 
 def previous_checkpoint(run_dir: Path, resume: str) -> Path | None:
@@ -186,7 +206,8 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
         split: encode(corpus, tokenizers, cache_dir=config.data.cache_dir, num_workers=config.data.num_workers)
         for split, corpus in (("train", train_corpus), ("validation", validation_corpus))
     }
-    return Prepared(tokenizers, encoded["train"], encoded["validation"])
+    guide = Guide(encoded["train"], tokenizers) if config.trainer.guided_alignment.weight > 0 else None
+    return Prepared(tokenizers, encoded["train"], encoded["validation"], guide)
 
 
 def load_corpora(config: TrainConfig) -> dict[str, datasets.Dataset]:
@@ -213,6 +234,7 @@ def build_trainer(
         prepared.tokenizers,
         config.batch,
         sampling=config.tokenizer.sampling,
+        guide=prepared.guide,
         seed=config.seed,
         pin_memory=device.type == "cuda",
     )

@@ -11,10 +11,12 @@ from nmt.config import OptimizerConfig, TrainerConfig
 from nmt.data.batch import Batch
 from nmt.data.loader import TrainLoader
 from nmt.models.seq2seq import Seq2Seq
+from nmt.training.guidance import guidance_loss, guidance_weight
 from nmt.training.interrupts import deferred_interrupts
 from nmt.training.objective import token_loss
 from nmt.training.optimizer import Schedule, build_average
 from nmt.training.progress import Progress, out_of_patience, share_done, validation_due
+from nmt.training.reinforce import Reinforce
 from nmt.training.reporting import Reporter
 from nmt.training.validation import Validation
 
@@ -58,6 +60,7 @@ class Trainer:
         self.average: AveragedModel | None = None
         if config.ema_decay is not None:
             self.average = build_average(model, config.ema_decay)
+        self.reinforce = Reinforce(config.reinforce)
         self.meter = Meter(device)
 
     def fit(self) -> None:
@@ -116,8 +119,16 @@ class Trainer:
     def backward(self, batch: Batch, num_tokens: int) -> torch.Tensor:
         """Add a batch's share of the gradient; return the sum of its cross-entropy."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
-            loss = token_loss(self.model, self.model(batch), batch, label_smoothing=self.config.label_smoothing)
-        (loss.objective / num_tokens).backward()
+            decoded = self.model(batch)
+            loss = token_loss(self.model, decoded, batch, label_smoothing=self.config.label_smoothing)
+        objective = loss.objective
+        if decoded.chance.log_prob is not None:
+            objective = objective + self.reinforce(decoded.chance, loss.cross_entropies, batch.target_mask)
+        if batch.alignment is not None:
+            guidance = guidance_loss(decoded.weights, batch.alignment, self.config.guided_alignment.kind)
+            objective = objective + guidance_weight(self.config.guided_alignment, self.progress.epochs) * guidance
+            self.meter.note_guidance(guidance.detach())
+        (objective / num_tokens).backward()
         return loss.cross_entropy
 
     def report(self) -> None:
@@ -161,6 +172,7 @@ class Trainer:
             "loader": self.loader.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
+            "reinforce": self.reinforce.state_dict(),
             "average": None if self.average is None else self.average.state_dict(),
             "random": torch.get_rng_state(),
             "cuda_random": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
@@ -172,6 +184,7 @@ class Trainer:
         self.loader.load_state_dict(state["loader"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
+        self.reinforce.load_state_dict(state["reinforce"])
         if self.average is not None and state["average"] is not None:
             self.average.load_state_dict(state["average"])
         torch.set_rng_state(state["random"])
@@ -190,6 +203,7 @@ class Meter:
     def restart(self) -> None:
         """Begin a new window."""
         self.loss = torch.zeros((), device=self.device)
+        self.guidance: torch.Tensor | None = None
         self.tokens = 0
         self.rate = 0.0
         self.norm = torch.zeros((), device=self.device)
@@ -199,6 +213,10 @@ class Meter:
         """Note an update."""
         self.tokens += tokens
         self.rate, self.norm = rate, norm
+
+    def note_guidance(self, loss: torch.Tensor) -> None:
+        """Note the guidance of a batch, not yet weighted."""
+        self.guidance = loss if self.guidance is None else self.guidance + loss
 
     def read(self) -> dict[str, float]:
         """Return the window's mean loss, speed, and the last update's rate and norm; begin a new window."""
@@ -210,5 +228,7 @@ class Meter:
             "gradient_norm": self.norm.item(),
             "tokens_per_second": self.tokens / (time.monotonic() - self.since),
         }
+        if self.guidance is not None:
+            found["alignment_loss"] = self.guidance.item() / max(1, self.tokens)
         self.restart()
         return found

@@ -9,8 +9,9 @@ import torch
 from nmt.config import TrainConfig
 from nmt.data.encoded import Encoded
 from nmt.data.loader import fixed_batches
-from nmt.evaluation.alignment import alignment_error_rate, argmax_links, parse_pharaoh
-from nmt.evaluation.metrics import quick_scores
+from nmt.evaluation.agreement import gold_scores, word_links
+from nmt.evaluation.alignment import LinkRule, attention_entropy, coverage_deficit, parse_pharaoh
+from nmt.evaluation.metrics import quick_scores, repetition_rate
 from nmt.models.seq2seq import Seq2Seq
 from nmt.tokenizer import Tokenizers
 from nmt.training.objective import token_loss
@@ -40,15 +41,18 @@ class Validator:
 
     @torch.inference_mode()
     def __call__(self, model: Seq2Seq) -> Validation:
-        """Return loss, perplexity, BLEU, chrF, and AER where there is gold; the model is left in eval mode."""
+        """Return loss, perplexity, the quality of translations and of their attention; the model is left in eval mode.
+
+        The alignment error rate is there where gold is, and entropy, coverage and repetition where there are words.
+        """
         model.eval()
         loss = self._loss(model)
         translator = Translator(model, self.tokenizers, self.search, self.device)
         corpus = self.encoded.corpus
         translations = translator.translate(list(corpus["source"]))
         scores = quick_scores([each.text for each in translations], list(corpus["target"]))
-        metrics = {"loss": loss, "perplexity": math.exp(min(loss, 100.0)), **scores, **self._aer(translator)}
-        return Validation(metrics, self._samples(translations))
+        metrics = {"loss": loss, "perplexity": math.exp(min(loss, 100.0)), **scores}
+        return Validation(metrics | self._aer(translator) | attention(translations), self._samples(translations))
 
     def _loss(self, model: Seq2Seq) -> float:
         """Mean cross-entropy of a target token, in nats, without label smoothing."""
@@ -64,10 +68,11 @@ class Validator:
         corpus = self.encoded.corpus
         if "alignment" not in corpus.column_names:
             return {}
-        aligned = translator.align(list(corpus["source"]), list(corpus["target"]))
-        links = [argmax_links(each.weights) for each in aligned]
-        gold = [parse_pharaoh(line) for line in corpus["alignment"]]
-        return {"aer": alignment_error_rate(links, gold).aer}
+        sources, references = list(corpus["source"]), list(corpus["target"])
+        links = word_links(translator.align(sources, references), sources, references, LinkRule())
+        gold = [parse_pharaoh(line or "") for line in corpus["alignment"]]
+        aer = gold_scores(links, gold)["aer"]
+        return {"aer": math.nan if aer is None else aer}
 
     def _samples(self, translations: list[Translation]) -> list[Sample]:
         """The same few sentences every time, of middling length so that a heatmap can be read."""
@@ -76,6 +81,17 @@ class Validator:
         stride = max(1, len(middling) // max(1, self.num_samples))
         references = self.encoded.corpus["target"]
         return [sample(translations[row], references[row]) for row in middling[::stride][: self.num_samples]]
+
+
+def attention(translations: list[Translation]) -> dict[str, float]:
+    """Return what can be said of the attention of translations without gold, as far as they have words."""
+    weights = [each.weights for each in translations]
+    found = {
+        "attention_entropy": attention_entropy(weights),
+        "coverage_deficit": coverage_deficit(weights),
+        "repetition_rate": repetition_rate([each.text for each in translations]),
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def sample(translation: Translation, reference: str) -> Sample:

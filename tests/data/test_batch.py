@@ -72,6 +72,29 @@ def test_to_moves_everything_but_the_source_lengths():
     assert batch.source.device.type == "cpu"
 
 
+@given(pairs, st.randoms(use_true_random=False))
+def test_attention_to_be_taught_lies_at_its_pieces_and_nowhere_else(examples, random):
+    attention = [[[random.random() for _ in source] for _ in target] for source, target in examples]
+    matrices = [
+        np.array(rows, np.float32).reshape(len(target), len(source))
+        for rows, (source, target) in zip(attention, examples, strict=True)
+    ]
+    sources, targets = (arrays(side) for side in zip(*examples, strict=True))
+    batch = collate(sources, targets, np.arange(len(examples)), matrices)
+    assert batch.alignment.shape == (*batch.target_out.shape, batch.source.shape[1])
+    for row, piece, other in itertools.product(*map(range, batch.alignment.shape)):
+        source, target = examples[row]
+        expected = attention[row][piece][other] if piece < len(target) and other < len(source) else 0.0
+        assert batch.alignment[row, piece, other] == np.float32(expected)
+    assert batch.to("meta").alignment.device.type == "meta"
+
+
+def test_without_guidance_there_is_no_alignment():
+    batch = make([([5, 6], [7])])
+    assert batch.alignment is None
+    assert batch.to("meta").alignment is None
+
+
 @given(st.lists(sentences, min_size=1, max_size=5))
 def test_pad_source_is_the_source_side_of_a_batch(sources):
     batch = make([(source, []) for source in sources])

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from nmt.config import BatchConfig, TokenizerConfig
 from nmt.data.batch import plan_batches
 from nmt.data.encoded import Encoded, Ragged
+from nmt.data.links import Guide, taught_attention
 from nmt.data.loader import TrainLoader, fixed_batches
 from nmt.errors import UserError
 from nmt.tokenizer import build_tokenizers
@@ -24,7 +25,10 @@ WORDS = ["river", "stone", "window", "garden", "letter", "morning", "teacher", "
 def corpus():
     generator = np.random.default_rng(0)
     lines = [" ".join(generator.choice(WORDS, generator.integers(1, 9))) for _ in range(120)]
-    return datasets.Dataset.from_dict({"source": lines, "target": lines[::-1]})
+    # Two pairs in three have links, from the first word to the last and from the last to the first.
+    links = ["" if row % 3 == 0 else f"0-{len(lines[-1 - row].split()) - 1}" for row in range(120)]
+    links = [f"{link} {len(line.split()) - 1}?0" if link else "" for link, line in zip(links, lines, strict=True)]
+    return datasets.Dataset.from_dict({"source": lines, "target": lines[::-1], "alignment": links})
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +44,10 @@ def encoded(corpus, tokenizers):
 
 @pytest.fixture(scope="module")
 def make(encoded, tokenizers):
-    def make_loader(*, seed=1, size=60, unit="tokens", max_length=250, **options):
+    def make_loader(*, seed=1, size=60, unit="tokens", max_length=250, guided=False, **options):
         config = BatchConfig(unit=unit, size=size, max_length=max_length)
-        return TrainLoader(encoded, tokenizers, config, seed=seed, **options)
+        guide = Guide(encoded, tokenizers) if guided else None
+        return TrainLoader(encoded, tokenizers, config, seed=seed, guide=guide, **options)
 
     return make_loader
 
@@ -164,10 +169,36 @@ def test_sampling_segments_anew_in_each_epoch_and_reproducibly(make, tokenizers,
         assert tokenizers.target.decode(targets) == corpus[rows]["target"]
 
 
+@pytest.mark.parametrize("sampling", [0.0, 0.1])
+def test_a_guided_batch_teaches_the_segmentation_that_it_holds(make, tokenizers, corpus, sampling):
+    for batch, unguided in zip(make(sampling=sampling, guided=True), make(sampling=sampling), strict=True):
+        assert unguided.alignment is None
+        assert contents([batch]) == contents([unguided])
+        for i, row in enumerate(batch.rows.tolist()):
+            sides = (batch.source[i][batch.source_mask[i]], batch.target_out[i][batch.target_mask[i]])
+            source, target = (side[:-1].tolist() for side in sides)
+            words = [np.array(tokenizers.source.words(ids)[1]) for ids in (source, target)]
+            expected = np.zeros(batch.alignment.shape[1:])
+            expected[: len(target), : len(source)] = taught_attention(corpus["alignment"][row], *words)
+            assert bool(expected.any()) == (row % 3 != 0)
+            np.testing.assert_array_equal(batch.alignment[i], expected.astype(np.float32))
+
+
+def test_a_restored_stream_goes_on_with_the_same_guidance(make):
+    uncut, restored = (make(sampling=0.1, guided=True) for _ in range(2))
+    before = stream(uncut)
+    list(islice(before, 7))
+    restored.load_state_dict(uncut.state_dict())
+    for left, right in islice(zip(stream(restored), before, strict=False), 20):
+        assert torch.equal(left.alignment, right.alignment)
+
+
 def test_workers_change_nothing(make):
     loader = make(num_workers=1)
     assert contents(islice(loader, 4)) == contents(make())[:4]
     assert loader.position == 4
+    guided = [next(iter(make(num_workers=count, guided=True))) for count in (0, 1)]
+    assert torch.equal(guided[0].alignment, guided[1].alignment)
 
 
 def test_long_pairs_are_left_out_and_counted_once(make, encoded, caplog):

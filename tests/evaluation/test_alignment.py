@@ -5,15 +5,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmt.config import LinksConfig, keys
 from nmt.errors import UserError
 from nmt.evaluation.alignment import (
+    METHODS,
+    LinkRule,
     Links,
     alignment_error_rate,
     argmax_links,
     attention_entropy,
     check_links,
+    coverage_deficit,
     format_pharaoh,
+    intersection,
     parse_pharaoh,
+    threshold_links,
 )
 
 LINK_SETS = st.frozensets(st.tuples(st.integers(0, 4), st.integers(0, 4)))
@@ -92,3 +98,31 @@ def test_entropy_of_known_rows() -> None:
     # A mean over rows, not over sentences; rows of zeros do not count.
     assert attention_entropy([uniform, np.eye(1, 4), np.zeros((5, 4))]) == pytest.approx(math.log(4) * 3 / 4)
     assert attention_entropy([np.zeros((0, 0))]) is None
+
+
+def test_threshold_links_are_all_that_reach_it() -> None:
+    weights = np.array([[0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.1, 0.0, 0.1]])
+    assert threshold_links(weights, 0.3) == {(2, 0), (0, 1), (1, 1), (2, 1)}
+    assert threshold_links(weights, 0.71) == set()
+    assert threshold_links(np.zeros((0, 0)), 0.1) == threshold_links(np.zeros((2, 0)), 0.1) == set()
+
+
+def test_a_rule_is_a_method_with_its_threshold() -> None:
+    weights = np.array([[0.4, 0.6]])
+    assert LinkRule().links(weights) == LinkRule("argmax", 0.9).links(weights) == {(1, 0)}
+    assert LinkRule("threshold", 0.4).links(weights) == {(0, 0), (1, 0)}
+    assert {name: set(member.metadata["choices"]) for name, member, _ in keys(LinksConfig())}["method"] == set(METHODS)
+
+
+def test_the_reverse_direction_has_its_links_the_other_way_round() -> None:
+    assert intersection({(0, 1), (1, 0), (2, 2)}, {(1, 0), (2, 2), (0, 2)}) == {(0, 1), (2, 2)}
+
+
+def test_coverage_deficit_is_what_source_words_lack() -> None:
+    # Columns receive 1.5, 0.5 and 0: deficits of 0, 0.5 and 1.
+    weights = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]], dtype=np.float32)
+    assert coverage_deficit([weights]) == pytest.approx(1.5 / 3)
+    assert coverage_deficit([np.eye(4)]) == 0
+    # A mean over source words, not over sentences; a translation without words leaves all of its source out.
+    assert coverage_deficit([np.eye(4), np.zeros((0, 2)), np.zeros((0, 0))]) == pytest.approx(2 / 6)
+    assert coverage_deficit([np.zeros((0, 0))]) is None

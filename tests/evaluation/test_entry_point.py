@@ -6,7 +6,7 @@ import pytest
 
 from nmt.config import DataConfig, EvaluateConfig, EvaluationDataConfig, SplitConfig
 from nmt.errors import UserError
-from nmt.evaluate import choose_data, evaluation_folder
+from nmt.evaluate import check_reverse, choose_data, evaluation_folder
 
 FILES = SplitConfig(source="a.en", target="a.de")
 
@@ -62,6 +62,19 @@ def test_data_that_would_be_ignored_is_refused(given: EvaluateConfig, message: s
         choose_data(given, DataConfig())
 
 
+def test_a_reverse_run_translates_back() -> None:
+    run = DataConfig(source_language="en", target_language="de")
+    given = EvaluateConfig(checkpoint="runs/a", reverse="runs/b")
+    check_reverse(given, run, DataConfig(source_language="de", target_language="en"))
+    message = (
+        "reverse=runs/b translates en to de, but checkpoint=runs/a translates en to de: give a run trained from de"
+    )
+    with pytest.raises(UserError, match=message):
+        check_reverse(given, run, run)
+    with pytest.raises(UserError, match="translates de to fr"):
+        check_reverse(given, run, DataConfig(source_language="de", target_language="fr"))
+
+
 def test_evaluations_lie_in_what_was_given() -> None:
     assert evaluation_folder(Path("runs/a"), "test") == Path("runs/a/evaluation/test")
 
@@ -73,6 +86,9 @@ def test_evaluations_lie_in_what_was_given() -> None:
         ("splt=test", "split"),
         ("split=train", "unknown split 'train'"),
         ("search.beam_size=0", "search.beam_size=0 is out of range"),
+        ("alignment.method=argmin", "unknown alignment.method 'argmin': choose one of argmax, threshold; did you mean"),
+        ("alignment.threshold=0", "alignment.threshold=0.0 is out of range: it must be above 0"),
+        ("saliency=maybe", "saliency='maybe' has the wrong type: it must be bool"),
     ],
 )
 def test_wrong_options_are_one_line_and_leave_nothing(tmp_path: Path, override: str, message: str) -> None:

@@ -12,8 +12,9 @@ from rich.console import Console
 
 from nmt.config import SearchConfig
 from nmt.errors import UserError
+from nmt.evaluation.agreement import Translating, Views
+from nmt.evaluation.alignment import LinkRule
 from nmt.evaluation.evaluator import (
-    Translating,
     evaluate_split,
     finite,
     pick,
@@ -240,3 +241,94 @@ def test_an_empty_corpus(tmp_path: Path) -> None:
     empty = datasets.Dataset.from_dict({"source": [], "target": []})
     with pytest.raises(UserError, match="nothing to score"):
         evaluate_split(Capitals(), empty, tmp_path, split="test")
+
+
+class Lowercase(Capitals):
+    """The way back; it attends to the word of the same place as well, but in long sentences to the first alone."""
+
+    def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+        aligned = super().align(sources, targets)
+        return [
+            Alignment(each.source_words, each.target_words, np.roll(each.weights, 1, axis=1))
+            if len(each.source_words) > 4
+            else each
+            for each in aligned
+        ]
+
+
+class Thinking(Capitals):
+    """Explains every word by the word of the same place and, half as much, by the one before it."""
+
+    pairs = Capitals.align
+
+    def translations(self, translations: Sequence[Translation]) -> list[Alignment]:
+        blurred = [each.weights / 1.5 + np.roll(each.weights, -1, axis=1) / 3 for each in translations]
+        return [
+            Alignment(each.source_words, each.target_words, weights)
+            for each, weights in zip(translations, blurred, strict=True)
+        ]
+
+
+def test_what_was_not_asked_for_is_null(tmp_path: Path) -> None:
+    metrics = evaluate(tmp_path / "test")
+    asked = ("saliency_aer", "saliency_attention_spearman", "saliency_attention_kendall", "intersection_aer", "reverse")
+    assert [metrics[name] for name in asked] == [None] * 5
+    assert (metrics["alignment_method"], metrics["alignment_threshold"]) == ("argmax", None)
+    assert metrics["coverage_deficit"] == 0
+    assert "aliency" not in printed(metrics)
+    assert "coverage deficit" in printed(metrics)
+
+
+def test_a_reverse_run_confirms_links(tmp_path: Path) -> None:
+    folder = tmp_path / "test"
+    metrics = evaluate(folder, views=Views(reverse=Lowercase(), reverse_run="runs/b"))
+    links = (folder / "alignments.intersection.pharaoh").read_text().split("\n")
+    assert links == ["0-0 1-1", "0-0 1-1 2-2 3-3", "", "", "0-0", ""]
+    assert (folder / "alignments.pharaoh").read_text().split("\n")[3] == GOLD[3]
+    # 17 - 11 links are left, of which 0-0 1-1 twice are sure and 0?0 is possible.
+    assert metrics["intersection_precision"] == pytest.approx(5 / 7)
+    assert (metrics["aer"], metrics["reverse"]) == (evaluate(tmp_path / "alone")["aer"], "runs/b")
+    assert "AER, intersection" in printed(metrics)
+    evaluate(folder)
+    assert not (folder / "alignments.intersection.pharaoh").exists()
+
+
+def test_a_reverse_run_that_counts_other_words_confirms_nothing(tmp_path: Path) -> None:
+    class Splitting(Capitals):
+        def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+            return [Alignment(["x"] * 9, each.target_words, np.ones((len(each.target_words), 9)) / 9)
+                    for each in super().align(sources, targets)]  # fmt: skip
+
+    metrics = evaluate(tmp_path / "test", views=Views(reverse=Splitting()))
+    assert set((tmp_path / "test" / "alignments.intersection.pharaoh").read_text()) == {"\n"}
+    assert (metrics["reverse_aer"], metrics["intersection_aer"]) == (None, None)
+
+
+def test_saliency_is_scored_drawn_and_compared(tmp_path: Path) -> None:
+    folder = tmp_path / "test"
+    metrics = evaluate(folder, views=Views(explainer=Thinking()), num_heatmaps=2)
+    assert metrics["saliency_aer"] == metrics["aer"]
+    assert 0 < metrics["saliency_attention_kendall"] < 1
+    assert metrics["saliency_attention_spearman"] > 0.7
+    page = (folder / "report.html").read_text()
+    assert page.count('class="heatmap"') == 4
+    assert "Attention and saliency" in page
+    widths = [int.from_bytes(path.read_bytes()[16:20], "big") for path in sorted((folder / "heatmaps").iterdir())]
+    evaluate(folder, num_heatmaps=2)
+    alone = [int.from_bytes(path.read_bytes()[16:20], "big") for path in sorted((folder / "heatmaps").iterdir())]
+    assert all(wide > narrow for wide, narrow in zip(widths, alone, strict=True))
+    text = printed(metrics)
+    assert f"{metrics['saliency_attention_spearman']:.3f}" in text
+    assert "AER, saliency" in text
+
+
+def test_the_rule_makes_the_links(tmp_path: Path) -> None:
+    class Hesitant(Capitals):
+        def _translate(self, sentence: str) -> Translation:
+            found = super()._translate(sentence)
+            even = np.full_like(found.weights, 1 / max(1, len(found.source_words)))
+            return Translation(**{**vars(found), "weights": (found.weights + even) / 2})
+
+    metrics = evaluate(tmp_path / "test", Hesitant(), views=Views(rule=LinkRule("threshold", 0.25)))
+    assert (tmp_path / "test" / "alignments.pharaoh").read_text().startswith("0-0 0-1 1-0 1-1\n0-0 1-1 2-2 3-3\n")
+    assert (metrics["alignment_method"], metrics["alignment_threshold"]) == ("threshold", 0.25)

@@ -11,7 +11,15 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from nmt.evaluation.alignment import parse_pharaoh
-from nmt.evaluation.heatmap import display_width, draw_heatmap, render_svg, render_text, save_png, to_array
+from nmt.evaluation.heatmap import (
+    display_width,
+    draw_heatmap,
+    draw_heatmaps,
+    render_svg,
+    render_text,
+    save_png,
+    to_array,
+)
 
 SOURCE = ["the", "old", "cat", "."]
 TARGET = ["le", "vieux", "chat"]
@@ -67,6 +75,24 @@ def test_gold_links_are_outlined() -> None:
     patches = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
     boxes = {(round(box.get_x() + 0.46), round(box.get_y() + 0.46)): box.get_linestyle() for box in patches}
     assert boxes == {(1, 1): "-", (2, 0): ":"}
+
+
+def test_panels_stand_side_by_side_under_the_same_words() -> None:
+    panels = {"attention": WEIGHTS, "saliency": WEIGHTS[::-1].copy()}
+    figure = draw_heatmaps(panels, SOURCE, TARGET, title="a title", gold=parse_pharaoh("1-1"))
+    pixels = to_array(figure)
+    left, right = figure.axes
+    assert [axes.get_xlabel() for axes in figure.axes] == list(panels)
+    for axes, weights in zip(figure.axes, panels.values(), strict=True):
+        np.testing.assert_array_equal(axes.images[0].get_array(), weights)
+        assert [label.get_text() for label in axes.get_xticklabels()] == SOURCE
+        assert sum(isinstance(patch, Rectangle) for patch in axes.patches) == 1
+        name = axes.xaxis.label.get_window_extent()
+        assert 0 < name.y0 < name.y1 < axes.bbox.y0
+    assert left.bbox.x1 < right.bbox.x0 < right.bbox.x1 < pixels.shape[1]
+    assert (left.bbox.y0, left.bbox.width) == pytest.approx((right.bbox.y0, right.bbox.width))
+    (alone,) = draw_heatmap(WEIGHTS, SOURCE, TARGET).axes
+    assert left.bbox.width == pytest.approx(alone.bbox.width, abs=1)
 
 
 def test_any_script_is_drawn_without_a_word() -> None:

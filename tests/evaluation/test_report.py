@@ -51,6 +51,7 @@ def metrics(**changes: Any) -> dict[str, Any]:
         "bleu_ci95": [36.0, 38.25],
         "aer": None,
         "attention_entropy": 0.71,
+        "coverage_deficit": 0.25,
         "repetition_rate": 0.0123,
         "bleu_by_length": [{"min_words": 1, "max_words": 10, "sentences": 7, "bleu": 41.5}],
         "sentences": 2,
@@ -68,7 +69,9 @@ def metrics(**changes: Any) -> dict[str, Any]:
 
 def read(**changes: Any) -> Reader:
     reader = Reader()
-    reader.feed(render_report(metrics(**changes), ROWS, [Drawing(ROWS[0], "<svg></svg>")], title="A & B"))
+    reader.feed(
+        render_report(metrics(**changes), ROWS, [Drawing(ROWS[0], {"attention": "<svg></svg>"})], title="A & B")
+    )
     assert reader.open == []
     return reader
 
@@ -134,3 +137,18 @@ def test_differences_are_marked(hypothesis: str, reference: str, marked: str) ->
 def test_number() -> None:
     assert number(None) == "–"
     assert number(1.26) == "1.3"
+
+
+def test_saliency_stands_beside_attention() -> None:
+    pictures = {"attention": "<svg><path/></svg>", "saliency": "<svg></svg>"}
+    further = {"saliency_aer": 0.25, "saliency_attention_spearman": 0.4321, "intersection_aer": None}
+    page = render_report(metrics(**further), ROWS, [Drawing(ROWS[0], pictures)], title="t")
+    assert "<h2>Attention and saliency</h2>" in page
+    assert page.index("<svg><path/></svg>") < page.index("<svg></svg>")
+    assert "AER, saliency<b>0.250</b>" in page
+    assert "<b>0.432</b>" in page
+    assert "intersection" not in page
+    alone = render_report(metrics(), ROWS, [Drawing(ROWS[0], {"attention": "<svg></svg>"})], title="t")
+    assert "<h2>Attention</h2>" in alone
+    assert "aliency" not in alone
+    assert "Coverage deficit<b>0.25</b>" in alone

@@ -35,10 +35,23 @@ def variants() -> list[dict]:
     """Every decoder x cell x score, and each further option once."""
     names = itertools.product(("bahdanau", "luong", "conditional"), ("gru", "lstm"), SCORES)
     every = [{"decoder": d, "cell": c, "attention": AttentionConfig(score=s)} for d, c, s in names]
+    options = [
+        {"normalizer": "sparsemax"},
+        {"normalizer": "entmax15", "temperature": 0.5},
+        {"window": "local_m", "radius": 1},
+        {"window": "local_p", "radius": 2},
+        {"score": "location", "basis": "radial"},
+        {"num_heads": 2, "projection": "learned"},
+        {"coverage": "accumulated"},
+        {"coverage": "fertility"},
+    ]
     return [
         *every,
+        *({"attention": AttentionConfig(**option)} for option in options),
         {"decoder": "luong", "input_feeding": False},
         {"decoder": "bahdanau", "readout": "linear"},
+        *({"decoder": "fixed_context", "cell": cell} for cell in ("gru", "lstm")),
+        {"decoder": "conditional", "self_attention_heads": 2},
         {"decoder": "conditional", "tied_embeddings": "target"},
         {"decoder": "luong", "tied_embeddings": "all"},
         *(
@@ -50,7 +63,12 @@ def variants() -> list[dict]:
 
 
 def name_of(variant: dict) -> str:
-    return "-".join(str(v.score if isinstance(v, AttentionConfig) else v) for v in variant.values())
+    return "-".join(name_of_attention(v) if isinstance(v, AttentionConfig) else str(v) for v in variant.values())
+
+
+def name_of_attention(config: AttentionConfig) -> str:
+    changed = {n: str(v) for n, v in vars(config).items() if v != getattr(AttentionConfig(), n)}
+    return "-".join(changed.values()) or config.score
 
 
 @pytest.fixture(params=variants(), ids=name_of)

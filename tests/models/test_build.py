@@ -51,6 +51,15 @@ def test_recurrent_matrices_start_orthogonal_and_forget_gates_open():
             ModelConfig(attention=AttentionConfig(score="genral")),
             "unknown model.attention.score 'genral'.*did you mean 'general'",
         ),
+        (
+            ModelConfig(decoder="fixed_context", attention=AttentionConfig(window="local_m")),
+            "model=fixed_context has no attention, so model.attention.window=local_m means nothing",
+        ),
+        (ModelConfig(self_attention_heads=3), "model.self_attention_heads=3 does not divide model.hidden_size=512"),
+        (
+            ModelConfig(attention=AttentionConfig(score="dot", coverage="fertility")),
+            "model.attention.coverage=fertility is an input of additive",
+        ),
         (ModelConfig(tied_embeddings="all"), "set tokenizer.joint=true, or tie `target`"),
     ],
 )

@@ -1,83 +1,156 @@
-"""The fast path of a recurrence against plain autograd."""
-
-import contextlib
+"""The fast path against the readable one: values and gradients, for every decoder, cell, score and option."""
 
 import pytest
 import torch
-from torch import nn
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from nmt.models import decoder
-from nmt.models.recurrence import StepLinear, unrolled
+from nmt.attention.normalizers import NORMALIZERS
+from nmt.attention.scores import SCORES
+from nmt.config import AttentionConfig
+from nmt.data.batch import Batch
+from nmt.models import dropout
+from nmt.models.fast import stack as fast_stack
+from nmt.models.fast.arena import Arena
+from nmt.models.fast.attention import AnySteps, attention_steps
 from nmt.models.seq2seq import Seq2Seq
 from nmt.training.objective import token_loss
-from tests.models.conftest import random_batch
+from tests.models.conftest import random_batch, small_model
+
+LENGTHS = [(5, 4), (1, 7), (9, 1)]
 
 
-def gradients(model: Seq2Seq) -> dict[str, torch.Tensor]:
-    batch = random_batch([(5, 4), (1, 7), (9, 1)])
+def run(model: Seq2Seq, batch: Batch, *, fast: bool) -> dict[str, torch.Tensor]:
+    """Return loss, weights and every gradient, those by way of contexts and attention weights in."""
+    model.encoder.fast = model.decoder.fast = fast
     model.zero_grad()
-    token_loss(model, model(batch), batch, label_smoothing=0.1).objective.backward()
-    return {name: p.grad.clone() for name, p in model.named_parameters()}
+    decoded = model(batch)
+    real = decoded.weights[batch.target_mask]
+    loss = token_loss(model, decoded, batch, label_smoothing=0.1).objective + (real**2).sum()
+    loss.backward()
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return {"loss": loss.detach(), "weights": real.detach(), **gradients}
 
 
-def test_gradients_equal_those_of_autograd(model: Seq2Seq, monkeypatch: pytest.MonkeyPatch):
-    fast = gradients(model)
-    monkeypatch.setattr(decoder, "unrolled", contextlib.nullcontext)
-    for name, gradient in gradients(model).items():
-        torch.testing.assert_close(fast[name], gradient, rtol=0, atol=1e-12)
+def assert_same(model: Seq2Seq, batch: Batch) -> None:
+    expected, found = run(model, batch, fast=False), run(model, batch, fast=True)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(
+            found[name], value, rtol=0, atol=1e-10, msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("steps", [1, 5])
-def test_values_and_gradients_of_a_chain(bias: bool, steps: int):
-    linear = StepLinear(3, 3, bias=bias).double()
-
-    def chain(inputs):
-        with unrolled(linear):
-            hidden = inputs
-            for _ in range(steps):
-                hidden = linear(hidden).tanh()
-        return hidden
-
-    inputs = torch.randn(2, 1, 3, dtype=torch.float64, requires_grad=True)
-    expected = inputs
-    for _ in range(steps):
-        expected = nn.functional.linear(expected, linear.weight, linear.bias).tanh()
-    found = chain(inputs)
-    torch.testing.assert_close(found, expected)
-    wanted = (inputs, *linear.parameters())
-    for one, other in zip(
-        torch.autograd.grad(found.sum(), wanted), torch.autograd.grad(expected.sum(), wanted), strict=True
-    ):
-        torch.testing.assert_close(one, other)
+def test_equals_the_readable_path(model: Seq2Seq):
+    assert_same(model, random_batch(LENGTHS))
 
 
-def test_a_map_that_no_step_used_has_no_gradient():
-    used, unused = StepLinear(2, 2), StepLinear(2, 2)
-    with unrolled(nn.ModuleList([used, unused])):
-        used(torch.ones(1, 2)).sum().backward()
-    assert used.weight.grad is not None
-    assert unused.weight.grad is None
+@pytest.mark.parametrize("normalizer", [name for name, kind in NORMALIZERS.items() if not kind.draws])
+@pytest.mark.parametrize("score", ["additive", "general"])
+@pytest.mark.parametrize("window", ["global", "local_m", "local_p"])
+def test_equals_it_with_other_normalizers_and_windows(score: str, normalizer: str, window: str):
+    attention = AttentionConfig(score=score, normalizer=normalizer, window=window, radius=2)
+    assert_same(small_model(decoder="conditional", attention=attention), random_batch(LENGTHS))
 
 
-def test_outside_the_context_it_is_a_plain_linear_map():
-    linear = StepLinear(2, 2)
-    with unrolled(linear):
-        pass
-    linear(torch.ones(1, 2)).sum().backward()
-    torch.testing.assert_close(linear.weight.grad, torch.ones(2, 2))
+@settings(max_examples=25, deadline=None)
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 8), st.integers(1, 8)), min_size=1, max_size=5),
+    decoder=st.sampled_from(["bahdanau", "luong", "conditional"]),
+    cell=st.sampled_from(["gru", "lstm"]),
+    num_layers=st.integers(1, 3),
+)
+def test_equals_it_for_any_shapes(lengths, decoder, cell, num_layers):
+    assert_same(small_model(decoder=decoder, cell=cell, num_layers=num_layers), random_batch(lengths))
+
+
+@pytest.mark.parametrize("decoder", ["bahdanau", "luong", "conditional"])
+def test_equals_it_under_dropout_between_layers(decoder: str, monkeypatch: pytest.MonkeyPatch):
+    def every_other(like: torch.Tensor, rate: float) -> torch.Tensor:
+        return (torch.arange(like.shape[-1]) % 2 * 2.0).to(like).expand_as(like)
+
+    for module in (dropout, fast_stack):
+        monkeypatch.setattr(module, "keep_mask", every_other)
+    model = small_model(decoder=decoder, num_layers=3, dropout=0.5)
+    model.encoder.rnn.dropout = 0.0  # torch's own layers draw their own masks
+    assert_same(model, random_batch(LENGTHS))
+
+
+def test_derivative_along_random_directions():
+    """Central differences in float64, an oracle that shares nothing with either path's backward pass."""
+    model = small_model(decoder="conditional", hidden_size=4, embedding_size=3)
+    batch = random_batch([(3, 2), (2, 3)])
+    parameters = dict(model.named_parameters())
+    found = run(model, batch, fast=True)
+    for seed in range(5):
+        torch.manual_seed(seed)
+        directions = {name: torch.randn_like(p) for name, p in parameters.items()}
+        predicted = sum((found[name] * direction).sum() for name, direction in directions.items() if name in found)
+        losses = []
+        for step in (1e-5, -1e-5):
+            with torch.no_grad():
+                for name, parameter in parameters.items():
+                    parameter.add_(directions[name], alpha=step)
+            losses.append(run(model, batch, fast=True)["loss"])
+            with torch.no_grad():
+                for name, parameter in parameters.items():
+                    parameter.sub_(directions[name], alpha=step)
+        torch.testing.assert_close((losses[0] - losses[1]) / 2e-5, predicted, rtol=1e-5, atol=1e-7)
 
 
 def test_bf16_stays_near_fp32():
-    linear = StepLinear(16, 16)
-    inputs = torch.randn(8, 16)
+    batch = random_batch(LENGTHS)
+    model = small_model(decoder="bahdanau", hidden_size=16).float()
+    exact = run(model, batch, fast=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = run(model, batch, fast=True)
+    for name, value in exact.items():
+        assert rounded[name].dtype == torch.float32, name
+        assert (rounded[name] - value).norm() <= 0.05 * value.norm() + 1e-3, name
 
-    def gradient(enabled: bool) -> torch.Tensor:
-        linear.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=enabled), unrolled(linear):
-            linear(linear(inputs).float().tanh()).float().square().sum().backward()
-        return linear.weight.grad.clone()
 
-    exact, rounded = gradient(False), gradient(True)
-    assert rounded.dtype == torch.float32
-    assert (exact - rounded).norm() < 0.02 * exact.norm()
+def test_two_batches_may_be_under_way_at_once():
+    """The memory of one is not handed to the other before its backward pass."""
+    model = small_model(decoder="luong")
+    batches = [random_batch(LENGTHS), random_batch([(4, 4), (2, 6)], seed=1)]
+    expected = [run(model, batch, fast=True)["loss"] for batch in batches]
+    model.zero_grad()
+    losses = [token_loss(model, model(batch), batch, label_smoothing=0.1).objective for batch in batches]
+    both = torch.autograd.grad(losses[0] + losses[1], model.output.weight)[0]
+    single = [
+        torch.autograd.grad(token_loss(model, model(b), b, label_smoothing=0.1).objective, model.output.weight)[0]
+        for b in batches
+    ]
+    torch.testing.assert_close(both, single[0] + single[1])
+    assert all(torch.isfinite(loss) for loss in expected)
+
+
+def test_a_second_backward_pass_is_refused():
+    model = small_model()
+    batch = random_batch(LENGTHS)
+    loss = token_loss(model, model(batch), batch, label_smoothing=0.0).objective
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="once"):
+        loss.backward()
+
+
+def test_frozen_parameters_get_no_gradient():
+    model = small_model(decoder="bahdanau")
+    model.decoder.context.weight.requires_grad_(False)
+    batch = random_batch(LENGTHS)
+    token_loss(model, model(batch), batch, label_smoothing=0.0).objective.backward()
+    assert model.decoder.context.weight.grad is None
+    assert model.decoder.stack.first.recurrent.weight.grad is not None
+
+
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("window", ["global", "local_m"])
+def test_the_commonest_attentions_have_their_own_derivative(score: str, window: str):
+    """Any other composition is right too, but slower: see `AnySteps`."""
+    model = small_model(attention=AttentionConfig(score=score, window=window))
+    batch = random_batch(LENGTHS)
+    with torch.no_grad():
+        memory = model.start(batch.source, batch.source_mask, batch.source_lengths).memory
+        steps = attention_steps(Arena(torch.device("cpu")), model.decoder.attention, memory, 3, torch.float64)
+    own = window == "global" and score in {"additive", "concat", "dot", "scaled_dot", "general"}
+    assert isinstance(steps, AnySteps) is not own

@@ -62,20 +62,22 @@ class ToyModel:
             self.known[source, prefix] = (logits - np.log(np.exp(logits).sum()), weights)
         return self.known[source, prefix]
 
-    def score(self, source, tokens, alpha, ended):
+    def score(self, source, tokens, alpha, ended, beta=0.0):
         """Log-probability, score and attention of a hypothesis: one look-up a token."""
         produced = (*tokens, EOS) if ended else tuple(tokens)
         steps = [self.look_up(source, (BOS, *produced[:t])) for t in range(len(produced))]
         log_prob = sum(log_probs[token] for (log_probs, _), token in zip(steps, produced, strict=True))
-        return log_prob, log_prob / len(produced) ** alpha, np.array([weights for _, weights in steps])
+        weights = np.array([weights for _, weights in steps])
+        covered = sum(np.log(min(1.0, received)) for received in weights.sum(axis=0))
+        return log_prob, log_prob / len(produced) ** alpha + beta * covered, weights
 
-    def every_hypothesis(self, source, max_length, alpha):
+    def every_hypothesis(self, source, max_length, alpha, beta=0.0):
         """All (score, tokens), best first: those that end within max_length, eos in, and those cut off there."""
         words = [token for token in range(self.vocab) if token not in (PAD, UNK, BOS, EOS)]
         found = []
         for length in range(max_length + 1):
             for tokens in itertools.product(words, repeat=length):
-                score = self.score(source, tokens, alpha, ended=length < max_length)[1]
+                score = self.score(source, tokens, alpha, length < max_length, beta)[1]
                 found.append((score, list(tokens)))
         return sorted(found, reverse=True)
 

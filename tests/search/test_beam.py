@@ -44,6 +44,21 @@ def test_a_beam_that_holds_everything_finds_the_best_of_everything(toy, inputs, 
                 check(model, row, each, alpha, max_length)
 
 
+@pytest.mark.parametrize("beta", [0.2, 3.0])
+@pytest.mark.parametrize("max_length", [1, 2, 3, 4])
+def test_coverage_is_a_part_of_the_score(toy, inputs, beta, max_length):
+    """Sentences of two lengths: what padding was not given must not count."""
+    rows = [[4, 3], [5, 6, 4, 3]]
+    for seed in range(5):
+        model = toy(seed, vocab=7)
+        arguments, max_lengths = inputs(rows, [max_length] * 2)
+        settings = {"length_penalty": 1.0, "coverage_penalty": beta, "n_best": 3, "max_lengths": max_lengths}
+        for row, found in zip(rows, beam_search(model, *arguments, beam_size=130, **settings), strict=True):
+            best = model.every_hypothesis(tuple(row), max_length, 1.0, beta)[:3]
+            assert [each.tokens for each in found] == [tokens for _, tokens in best]
+            assert [each.score for each in found] == pytest.approx([score for score, _ in best], rel=1e-6)
+
+
 @settings(max_examples=50, deadline=None)
 @given(rows=rows_of_sources, seed=st.integers(0, 1000), alpha=st.sampled_from(ALPHAS), data=st.data())
 def test_a_beam_of_one_is_greedy_search(toy, inputs, rows, seed, alpha, data):

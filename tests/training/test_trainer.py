@@ -15,6 +15,7 @@ from torch import Tensor
 
 from nmt.config import (
     BatchConfig,
+    GuidedAlignmentConfig,
     ModelConfig,
     OptimizerConfig,
     ScheduleConfig,
@@ -28,6 +29,7 @@ from nmt.data.loader import TrainLoader
 from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq
 from nmt.tokenizer import Tokenizers, build_tokenizers
+from nmt.training.guidance import guidance_loss
 from nmt.training.optimizer import Schedule, build_optimizer
 from nmt.training.reporting import Reporter
 from nmt.training.trainer import Trainer
@@ -119,7 +121,7 @@ def make(letters: Encoded, tokenizers: Tokenizers, tmp_path: Path) -> Iterator[M
         return trainer, saved
 
     yield build
-    for reporter in reporters:
+    for reporter in reversed(reporters):
         reporter.__exit__(None, None, None)
 
 
@@ -162,6 +164,41 @@ def test_two_half_batches_are_one_batch(make: Make, letters: Encoded) -> None:
     assert not equal(found[0], copied(toy().double()))
     for name in found[0]:
         torch.testing.assert_close(found[0][name], found[1][name], rtol=0, atol=1e-12)
+
+
+def guided(letters: Encoded, rows: range) -> Batch:
+    """Letters that ought to be attended to where they are copied from; those of odd rows are not taught."""
+    sides = [letters.source[row] for row in rows]
+    alignment = [np.eye(len(side), dtype=np.float32) * (row % 2 == 0) for row, side in zip(rows, sides, strict=True)]
+    return collate(sides, sides, np.array(rows), alignment)
+
+
+def test_guidance_is_a_weighted_term_of_the_mean_over_target_tokens(make: Make, letters: Encoded) -> None:
+    """However the sentences are parted into batches; the weight is that of the epochs before the update."""
+    batch = guided(letters, range(16))
+    assert batch.alignment is not None
+    model = toy().double()
+    decoded = model(batch)
+    gold = model.project(decoded.features).log_softmax(dim=-1).gather(2, batch.target_out[:, :, None])[:, :, 0]
+    term = guidance_loss(decoded.weights, batch.alignment, "squared")
+    expected = (0.25 * term - gold[batch.target_mask].sum()) / batch.num_target_tokens
+    gradients = dict(zip(copied(model), torch.autograd.grad(expected, list(model.parameters())), strict=True))
+
+    settings = GuidedAlignmentConfig(weight=0.5, decay=0.25, kind="squared")
+    for rows in ([range(16)], [range(3), range(3, 16)]):
+        model = toy().double()
+        before = copied(model)
+        sgd = torch.optim.SGD(model.parameters(), lr=1.0)
+        trainer, _ = make([], model=model, optimizer=sgd, max_steps=1, guided_alignment=settings)
+        trainer.clip_norm = float("inf")
+        trainer.progress.epochs = 0.5
+        trainer.update([guided(letters, part) for part in rows])
+        for name, weight in copied(model).items():
+            torch.testing.assert_close(before[name] - weight, 0.01 * gradients[name], rtol=1e-7, atol=1e-9)
+        reported = trainer.meter.read()
+        assert reported["alignment_loss"] == pytest.approx(term.item() / batch.num_target_tokens)
+        assert reported["loss"] == pytest.approx(-float(gold[batch.target_mask].mean()))
+        assert "alignment_loss" not in trainer.meter.read()
 
 
 def test_an_update_takes_as_many_batches_as_asked(make: Make) -> None:

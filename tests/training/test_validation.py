@@ -10,13 +10,19 @@ import torch
 from nmt.config import BatchConfig, ModelConfig, SearchConfig, TokenizerConfig, TrainConfig, TrainerConfig
 from nmt.data.batch import collate
 from nmt.data.encoded import Encoded, Ragged
-from nmt.evaluation.alignment import alignment_error_rate, argmax_links, parse_pharaoh
-from nmt.evaluation.metrics import quick_scores
+from nmt.evaluation.alignment import (
+    alignment_error_rate,
+    argmax_links,
+    attention_entropy,
+    coverage_deficit,
+    parse_pharaoh,
+)
+from nmt.evaluation.metrics import quick_scores, repetition_rate
 from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq
 from nmt.tokenizer import Tokenizers, build_tokenizers
-from nmt.training.validation import Validator
-from nmt.translator import Translator
+from nmt.training.validation import Validator, attention
+from nmt.translator import Translator, empty
 
 SOURCES = [f"the cat sees {'the big ' * (i % 5)}dog number {i} and sleeps" for i in range(12)]
 TARGETS = [f"le chat voit le {'grand ' * (i % 5)}chien" for i in range(12)]
@@ -85,6 +91,20 @@ def test_alignments_are_scored_where_there_is_gold(model: Seq2Seq, tokenizers: T
     gold = [parse_pharaoh(line) for line in GOLD]
     assert metrics["aer"] == alignment_error_rate([argmax_links(each.weights) for each in aligned], gold).aer
     assert "aer" not in validator(tokenizers, gold=False)(model).metrics
+
+
+def test_attention_is_measured_without_gold_too(model: Seq2Seq, tokenizers: Tokenizers) -> None:
+    metrics = validator(tokenizers, gold=False)(model).metrics
+    search = SearchConfig(beam_size=1, max_length_ratio=0.2, max_length_offset=4)
+    translations = Translator(model, tokenizers, search, CPU).translate(SOURCES)
+    weights = [each.weights for each in translations]
+    assert metrics["attention_entropy"] == attention_entropy(weights)
+    assert metrics["coverage_deficit"] == coverage_deficit(weights)
+    assert metrics["repetition_rate"] == repetition_rate([each.text for each in translations])
+
+
+def test_a_model_that_says_nothing_has_no_attention_to_measure() -> None:
+    assert attention([empty("")]) == {}
 
 
 def test_the_samples_are_the_same_every_time(model: Seq2Seq, tokenizers: Tokenizers) -> None:

@@ -1,0 +1,73 @@
+"""From the names of its parts to an attention."""
+
+from torch import nn
+
+from nmt.attention.attention import Attention, MultiHead
+from nmt.attention.bases import BASES
+from nmt.attention.coverage import COVERAGES, Covering
+from nmt.attention.fixed import FixedContext
+from nmt.attention.normalizers import NORMALIZERS
+from nmt.attention.scores import SCORES, Additive
+from nmt.attention.settings import Settings
+from nmt.attention.windows import WINDOWS
+from nmt.errors import UserError, unknown
+
+PROJECTIONS = ("identity", "learned")
+Attending = Attention | MultiHead | FixedContext  # all are called alike
+
+
+def build_attention(score: str, normalizer: str, window: str, settings: Settings) -> Attention | MultiHead:
+    """Compose an attention from the names of its parts.
+
+    Raises:
+        UserError: a name is not in its registry, or the sizes do not fit the score or the heads.
+    """
+    check_attention(score, normalizer, window, settings)
+    own = settings.of_head()
+
+    def attention() -> Attention:
+        parts = NORMALIZERS[normalizer](own), WINDOWS[window](own)
+        if settings.coverage == "none":
+            return Attention(SCORES[score](own), *parts)
+        return Covering(Additive(own), *parts, own, fertility=settings.coverage == "fertility")
+
+    learned = settings.projection == "learned"
+    if settings.num_heads == 1 and not learned:
+        return attention()
+    heads = [attention() for _ in range(settings.num_heads)]
+    if not learned:
+        return MultiHead(heads, nn.Identity(), nn.Identity(), nn.Identity(), nn.Identity())
+    query, state, size = settings.query_size, settings.state_size, settings.size
+    shapes = ((query, size), (state, size), (state, state), (state, state))
+    return MultiHead(heads, *(nn.Linear(*shape, bias=False) for shape in shapes))
+
+
+def check_attention(score: str, normalizer: str, window: str, settings: Settings) -> None:
+    """Check the names and what goes together.
+
+    Raises:
+        UserError: a name is in no registry (with the nearest choice), heads do not fit, or the score takes no coverage.
+    """
+    named = (
+        ("score", score, SCORES),
+        ("normalizer", normalizer, NORMALIZERS),
+        ("window", window, WINDOWS),
+        ("basis", settings.basis, BASES),
+        ("projection", settings.projection, PROJECTIONS),
+        ("coverage", settings.coverage, COVERAGES),
+    )
+    for part, name, registry in named:
+        if name not in registry:
+            raise unknown(f"model.attention.{part}", name, registry)
+    settings.of_head()
+    if settings.coverage != "none":
+        check_coverage(score, settings)
+
+
+def check_coverage(score: str, settings: Settings) -> None:
+    """Raise UserError where coverage cannot be an input of the score."""
+    asked = f"model.attention.coverage={settings.coverage}"
+    if SCORES[score] is not Additive:
+        raise UserError(f"{asked} is an input of additive and concat scores: set model.attention.score=additive")
+    if settings.num_heads > 1 or settings.projection != "identity":
+        raise UserError(f"{asked} needs one head without projections: set num_heads=1 and projection=identity")

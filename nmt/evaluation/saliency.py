@@ -1,0 +1,141 @@
+"""Saliency: what the model's own derivative says each source word mattered, the implicit attention of any model.
+
+Attention shows what a decoder looked at; the Jacobian shows what its prediction hangs on, through every path from the
+source to the word, the recurrence of encoder and decoder included.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, final
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nmt.data.batch import Batch, collate, cut_batches, sort_by_length
+from nmt.models.seq2seq import Seq2Seq
+from nmt.translator import Alignment, Translation, Translator
+
+Array = np.ndarray
+
+TOKENS = 1_024  # target positions explained together: the graph of all of them is kept
+
+
+def gradient_times_input(model: Seq2Seq, batch: Batch) -> Float[Tensor, "batch target source"]:
+    """S_ij = e_j . d log p(y_i | y_<i, x) / d e_j, e_j the vector that the encoder reads for source piece j.
+
+    Gradient times input (Denil et al., 2014; Ding et al., 2019, for translation), signed: to first order, how much
+    log p(y_i) would fall if e_j faded to 0. The target is given (teacher forcing) and dropout is off. Padding gets 0.
+    One forward pass serves a batch, and one backward pass each target position, through the steps up to it only;
+    parameters get no gradient.
+    """
+    model.eval()
+    # cuDNN has a backward pass for recurrent networks only in training mode, which would turn dropout on.
+    with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
+        embedded, log_probs = forced_log_probs(model, batch)
+        rows = []
+        for number, log_prob in enumerate(log_probs, start=1):
+            (gradient,) = torch.autograd.grad(log_prob.sum(), embedded, retain_graph=number < len(log_probs))
+            rows.append((gradient * embedded.detach()).sum(dim=-1))
+    return torch.stack(rows, dim=1)
+
+
+def forced_log_probs(
+    model: Seq2Seq, batch: Batch
+) -> tuple[Float[Tensor, "batch source embedding"], list[Float[Tensor, " batch"]]]:
+    """Return the embedded sources, leaves of the graph, and log p(y_i | y_<i, x) for each i, 0 on padding.
+
+    Step by step as in search, so that the graph of y_i holds no later step.
+    """
+    with embedded_sources(model) as found:
+        state = model.start(batch.source, batch.source_mask, batch.source_lengths)
+    log_probs = []
+    for i in range(batch.target_in.shape[1]):
+        step = model.step(batch.target_in[:, i : i + 1], state)
+        state = step.state
+        log_prob = step.log_probs[:, 0].gather(1, batch.target_out[:, i : i + 1])[:, 0]
+        log_probs.append(log_prob.where(batch.target_mask[:, i], 0.0))
+    (embedded,) = found
+    return embedded, log_probs
+
+
+@contextmanager
+def embedded_sources(model: Seq2Seq) -> Iterator[list[Tensor]]:
+    """Within this context the encoder reads leaves in place of its embedding's output; the list receives them.
+
+    Only the encoder may run here: the decoder's embedding may be the same module. It runs torch's own layers, whose
+    graph can be gone through again and again; the fast path is for one backward pass, with all gradients of weights.
+    """
+    encoder, found = model.encoder, list[Tensor]()
+    fast, encoder.fast = encoder.fast, False
+
+    def make_leaf(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        found.append(output.detach().requires_grad_())
+        return found[-1]
+
+    handle = encoder.embedding.register_forward_hook(make_leaf)
+    try:
+        yield found
+    finally:
+        handle.remove()
+        encoder.fast = fast
+
+
+def word_saliency(
+    contributions: Float[Array, "rows columns"], target_word: Sequence[int], source_word: Sequence[int]
+) -> Float[Array, "target source"]:
+    """Saliency of words as weights, from gradient times input of pieces.
+
+    The contributions of a word's pieces are summed on both sides: log p of a target word is the sum over its pieces,
+    and a source word fades with all of its pieces. The weights are the absolute values (as Jain & Wallace, 2019: a
+    word that makes another less probable matters too), divided by their sum over the source words. Rows and columns
+    beyond the words (end marks) are left out. A target word that no source word matters to has weights of 0.
+    """
+    words = np.zeros((max(target_word, default=-1) + 1, max(source_word, default=-1) + 1))
+    np.add.at(words, np.ix_(target_word, source_word), contributions[: len(target_word), : len(source_word)])
+    magnitudes = np.abs(words)
+    total = magnitudes.sum(axis=1, keepdims=True)
+    weights: Array = np.divide(magnitudes, total, out=np.zeros_like(magnitudes), where=total > 0)
+    return weights
+
+
+@final
+class Explainer:
+    """Explains a translator's words by saliency, in the form in which it gives its attention."""
+
+    def __init__(self, translator: Translator) -> None:
+        self.model = translator.model
+        self.tokenizers = translator.tokenizers
+        self.device = translator.device
+
+    def pairs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+        """Return the saliency for given targets, as `Translator.align` does the attention."""
+        return self._explain(self.tokenizers.source.encode(sources), self.tokenizers.target.encode(targets))
+
+    def translations(self, translations: Sequence[Translation]) -> list[Alignment]:
+        """Return the saliency for translations, of the very pieces that they were made of."""
+        target = self.tokenizers.target
+        id_of = {piece: i for i, piece in enumerate(target.pieces(range(len(target))))}
+        sources = self.tokenizers.source.encode([each.source for each in translations])
+        return self._explain(sources, [[id_of[piece] for piece in each.pieces] for each in translations])
+
+    def _explain(self, sources: list[list[int]], targets: list[list[int]]) -> list[Alignment]:
+        results = [Alignment([], [], np.zeros((0, 0)))] * len(sources)
+        rows = np.array([row for row, source in enumerate(sources) if source], dtype=np.int64)
+        source_lengths, target_lengths = (
+            np.array([len(side[row]) for row in rows], dtype=np.int64) for side in (sources, targets)
+        )
+        order = sort_by_length(source_lengths, target_lengths)
+        for chosen in cut_batches(order, target_lengths, unit="tokens", size=TOKENS):
+            arrays = [[np.asarray(side[row], dtype=np.int32) for row in rows[chosen]] for side in (sources, targets)]
+            batch = collate(arrays[0], arrays[1], rows[chosen]).to(self.device)
+            matrices = gradient_times_input(self.model, batch).double().cpu().numpy()
+            for row, matrix in zip(rows[chosen], matrices, strict=True):
+                results[row] = self._alignment(sources[row], targets[row], matrix)
+        return results
+
+    def _alignment(self, source: list[int], target: list[int], pieces: Float[Array, "rows columns"]) -> Alignment:
+        source_words, source_word = self.tokenizers.source.words(source)
+        target_words, target_word = self.tokenizers.target.words(target)
+        return Alignment(source_words, target_words, word_saliency(pieces, target_word, source_word))

@@ -1,0 +1,226 @@
+"""Attention step by step, with the derivatives of its commonest members; any other differentiates itself."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nmt.attention.attention import Attention, Memory
+from nmt.attention.build import Attending
+from nmt.attention.normalizers import Regularized
+from nmt.attention.scores import Additive, Dot, General, ScaledDot
+from nmt.attention.windows import Global
+from nmt.models.fast.arena import Arena
+from nmt.models.fast.cells import Gradient
+
+
+class AttentionSteps(ABC):
+    """Fills `weights` and `contexts`, step by step; `weight`, if any, maps the hidden vector to the query."""
+
+    weight: Tensor | None = None
+
+    def __init__(self, arena: Arena, memory: Memory, steps: int) -> None:
+        self.keys, self.values, self.mask = memory
+        rows, length, size = self.values.shape
+        self.weights = arena.take(steps, rows, length, dtype=self.values.dtype)
+        self.contexts = arena.take(steps, rows, size, dtype=self.values.dtype)
+
+    @abstractmethod
+    def forward(self, step: int, query: Float[Tensor, "row query"]) -> Float[Tensor, "row value"]:
+        """Attend; return the context."""
+
+    @abstractmethod
+    def backward(
+        self, step: int, by_context: Float[Tensor, "row value"], by_weights: Float[Tensor, "row source"] | None
+    ) -> Float[Tensor, "row query"]:
+        """Return the gradient of the query, which lives until the next call."""
+
+    @abstractmethod
+    def memory_gradients(self) -> tuple[Tensor, Tensor]:
+        """Return the gradients of keys and values."""
+
+    @abstractmethod
+    def gradients(self) -> Iterator[Gradient]:
+        """Yield the gradients of the attention's parameters, but for `weight`."""
+
+
+class ClosedForm(AttentionSteps):
+    """A score whose derivative is written out, with a normalizer whose derivative follows from its weights."""
+
+    def __init__(self, arena: Arena, memory: Memory, steps: int, normalizer: Regularized) -> None:
+        super().__init__(arena, memory, steps)
+        self.normalizer = normalizer
+        self.forbidden = ~self.mask
+        self.by_scores = arena.take(*self.weights.shape, dtype=self.values.dtype)
+        self.by_contexts = arena.take(*self.contexts.shape, dtype=self.values.dtype)
+        self.scores = arena.take(*self.values.shape[:2], dtype=self.values.dtype)
+
+    @abstractmethod
+    def score(self, step: int, query: Float[Tensor, "row query"], out: Float[Tensor, "row source"]) -> None:
+        """Score the query against every key."""
+
+    @abstractmethod
+    def by_query(self, step: int, by_scores: Float[Tensor, "row source"]) -> Float[Tensor, "row query"]:
+        """Return the gradient of the query, and take note of the keys'."""
+
+    @abstractmethod
+    def by_keys(self) -> Float[Tensor, "row source key"]:
+        """Return the gradient of the keys, all steps noted."""
+
+    def forward(self, step: int, query: Float[Tensor, "row query"]) -> Float[Tensor, "row value"]:
+        self.score(step, query, self.scores)
+        weights = self.normalizer(self.scores.masked_fill_(self.forbidden, float("-inf")))
+        self.weights[step].copy_(weights)
+        torch.bmm(self.weights[step][:, None], self.values, out=self.contexts[step][:, None])
+        return self.contexts[step]
+
+    def backward(
+        self, step: int, by_context: Float[Tensor, "row value"], by_weights: Float[Tensor, "row source"] | None
+    ) -> Float[Tensor, "row query"]:
+        self.by_contexts[step].copy_(by_context)
+        found = torch.bmm(self.by_contexts[step][:, None], self.values.transpose(1, 2))[:, 0]
+        if by_weights is not None:
+            found += by_weights
+        self.by_scores[step].copy_(self.normalizer.gradient(self.weights[step], found))
+        return self.by_query(step, self.by_scores[step])
+
+    def memory_gradients(self) -> tuple[Tensor, Tensor]:
+        by_values = torch.bmm(self.weights.permute(1, 2, 0), self.by_contexts.transpose(0, 1))
+        return self.by_keys(), by_values
+
+
+@final
+class AdditiveSteps(ClosedForm):
+    """v . tanh(q + k), as 2 v . sigma(2q + 2k) - sum v.
+
+    What is as large as row x source x size lives for one step only, and is computed again on the way back.
+    """
+
+    def __init__(self, arena: Arena, memory: Memory, steps: int, normalizer: Regularized, score: Additive) -> None:
+        super().__init__(arena, memory, steps, normalizer)
+        self.weight = score.query.weight
+        self.energy = score.energy.weight
+        keys, dtype = self.keys, self.values.dtype
+        rows, _, size = keys.shape
+        self.doubled = torch.mul(keys, 2.0, out=arena.take(*keys.shape, dtype=dtype))
+        self.queries = arena.take(steps, rows, size, dtype=dtype)
+        self.gate = arena.take(*keys.shape, dtype=dtype)
+        self.noted = arena.take(*keys.shape, dtype=dtype).zero_()
+        self.by_energy = torch.zeros_like(self.energy[0])
+
+    def open(self, step: int) -> Float[Tensor, "row_source size"]:
+        """Compute sigma(2q + 2k) of a step, for every row and source position."""
+        torch.add(self.doubled, self.queries[step][:, None], out=self.gate).sigmoid_()
+        return self.gate.flatten(0, 1)
+
+    def score(self, step: int, query: Float[Tensor, "row query"], out: Float[Tensor, "row source"]) -> None:
+        torch.mul(query, 2.0, out=self.queries[step])
+        torch.mv(self.open(step), self.energy[0], out=out.view(-1))
+        out.mul_(2.0).sub_(self.energy.sum())
+
+    def by_query(self, step: int, by_scores: Float[Tensor, "row source"]) -> Float[Tensor, "row query"]:
+        gate = self.open(step)
+        self.by_energy.addmv_(gate.t(), by_scores.view(-1), alpha=2.0).sub_(by_scores.sum())
+        slope = self.gate.addcmul_(self.gate, self.gate, value=-1.0)  # a quarter of tanh'
+        self.noted.addcmul_(by_scores[:, :, None], slope)
+        return torch.bmm(by_scores[:, None], slope)[:, 0].mul_(self.energy[0]).mul_(4.0)
+
+    def by_keys(self) -> Float[Tensor, "row source key"]:
+        return self.noted * (4.0 * self.energy[0])
+
+    def gradients(self) -> Iterator[Gradient]:
+        yield self.energy, self.by_energy[None]
+
+
+@final
+class DotSteps(ClosedForm):
+    """scale q . k: dot, scaled_dot, and general, whose keys are projected already."""
+
+    def __init__(self, arena: Arena, memory: Memory, steps: int, normalizer: Regularized, scale: float) -> None:
+        super().__init__(arena, memory, steps, normalizer)
+        self.scale = scale
+        rows, _, size = self.keys.shape
+        self.queries = arena.take(steps, rows, size, dtype=self.values.dtype)
+
+    def score(self, step: int, query: Float[Tensor, "row query"], out: Float[Tensor, "row source"]) -> None:
+        torch.mul(query, self.scale, out=self.queries[step])
+        torch.bmm(self.queries[step][:, None], self.keys.transpose(1, 2), out=out[:, None])
+
+    def by_query(self, step: int, by_scores: Float[Tensor, "row source"]) -> Float[Tensor, "row query"]:
+        return torch.bmm(by_scores[:, None], self.keys)[:, 0].mul_(self.scale)
+
+    def by_keys(self) -> Float[Tensor, "row source key"]:
+        return torch.bmm(self.by_scores.permute(1, 2, 0), self.queries.transpose(0, 1))
+
+    def gradients(self) -> Iterator[Gradient]:
+        yield from ()
+
+
+@final
+class AnySteps(AttentionSteps):
+    """Any other composition: autograd differentiates each step by itself."""
+
+    def __init__(self, arena: Arena, memory: Memory, steps: int, attention: Attending, kind: torch.dtype) -> None:
+        super().__init__(arena, memory, steps)
+        self.attention = attention
+        self.kind = kind
+        self.parameters = list(attention.parameters())
+        self.leaves = Memory(
+            memory.keys.detach().requires_grad_(), memory.values.detach().requires_grad_(), memory.mask
+        )
+        self.graphs: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+        self.sums: list[Tensor | None] = [None, None, *(None for _ in self.parameters)]
+
+    def forward(self, step: int, query: Float[Tensor, "row query"]) -> Float[Tensor, "row value"]:
+        cast = torch.autocast(query.device.type, self.kind, enabled=self.kind != query.dtype)
+        with torch.enable_grad(), cast:
+            leaf = query[:, None].clone().requires_grad_()
+            attended = self.attention(leaf, self.leaves, step)
+        self.graphs[step] = leaf, attended.context, attended.weights
+        self.weights[step].copy_(attended.weights.detach()[:, 0])
+        return self.contexts[step].copy_(attended.context.detach()[:, 0])
+
+    def backward(
+        self, step: int, by_context: Float[Tensor, "row value"], by_weights: Float[Tensor, "row source"] | None
+    ) -> Float[Tensor, "row query"]:
+        leaf, context, weights = self.graphs.pop(step)
+        outputs, gradients = [context], [by_context[:, None].to(context.dtype)]
+        if by_weights is not None and weights.requires_grad:  # those of a fixed context are constant
+            outputs, gradients = [context, weights], [*gradients, by_weights[:, None].to(weights.dtype)]
+        inputs = (leaf, self.leaves.keys, self.leaves.values, *self.parameters)
+        by_query, *others = torch.autograd.grad(outputs, inputs, gradients, allow_unused=True)
+        for index, gradient in enumerate(others):
+            known = self.sums[index]
+            if gradient is not None:
+                self.sums[index] = gradient.clone() if known is None else known.add_(gradient)
+        return torch.zeros_like(leaf)[:, 0] if by_query is None else by_query[:, 0]
+
+    def memory_gradients(self) -> tuple[Tensor, Tensor]:
+        by_keys, by_values = self.sums[:2]
+        return (
+            torch.zeros_like(self.keys) if by_keys is None else by_keys,
+            torch.zeros_like(self.values) if by_values is None else by_values,
+        )
+
+    def gradients(self) -> Iterator[Gradient]:
+        for parameter, gradient in zip(self.parameters, self.sums[2:], strict=True):
+            if gradient is not None:
+                yield parameter, gradient
+
+
+def attention_steps(
+    arena: Arena, attention: Attending, memory: Memory, steps: int, kind: torch.dtype
+) -> AttentionSteps:
+    """Choose how to run an attention step by step."""
+    if type(attention) is Attention and isinstance(attention.window, Global):
+        match attention.normalizer, attention.score:
+            case Regularized() as normalizer, Additive() as score:
+                return AdditiveSteps(arena, memory, steps, normalizer, score)
+            case Regularized() as normalizer, ScaledDot() as score:
+                return DotSteps(arena, memory, steps, normalizer, score.scale)
+            case Regularized() as normalizer, Dot() | General():
+                return DotSteps(arena, memory, steps, normalizer, 1.0)
+    return AnySteps(arena, memory, steps, attention, kind)

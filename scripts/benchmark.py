@@ -1,0 +1,192 @@
+"""Measure the speed of training and of translation, as users run them.
+
+    python scripts/benchmark.py train [key=value ...]          updates of a training run
+    python scripts/benchmark.py translate [key=value ...]      translation of the test split
+    python scripts/benchmark.py scaling [key=value ...]        training speed by sentence length and batch size
+
+Overrides are those of `python -m nmt.train`. The work that other toolkits were measured with, on parallel text that is
+segmented already: experiment=benchmark data.train.source=F data.train.target=F.
+"""
+
+import argparse
+import json
+import shlex
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from nmt.cli import composition_error, config_folder, register_schemas, user_errors
+from nmt.config import TrainConfig, check, explain, load_config
+from nmt.errors import UserError
+
+
+def main() -> None:
+    """Measure what the command line asks for."""
+    options = build_parser().parse_intermixed_args()
+    with user_errors():
+        overrides = [*options.overrides, *implied(options)]
+        if options.checkpoint is not None and options.mode != "translate":
+            raise UserError("--checkpoint belongs to translate: train and scaling start from random weights")
+        config = configured(overrides, options.checkpoint)
+        if config.threads is not None:
+            import torch
+
+            torch.set_num_threads(config.threads)
+        figures = {"train": train, "translate": translate, "scaling": scaling}[options.mode](config, options)
+        if options.json is not None:
+            command = shlex.join(["python", *sys.argv])
+            figures = {"command": command, "mode": options.mode, "model": asdict(config.model), **figures}
+            options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mode", choices=("train", "translate", "scaling"))
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="of the training configuration")
+    parser.add_argument("--repeats", type=positive, default=5, help="measurements, after one to warm up")
+    parser.add_argument("--updates", type=positive, help="updates in a repeat (default: train 20, scaling 1)")
+    parser.add_argument("--threads", type=positive, help="CPU threads: threads=N")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), help="trainer.device=D")
+    parser.add_argument("--reference", action="store_true", help="the readable reference path: model.fast=off")
+    parser.add_argument("--profile", action="store_true", help="also tell where the time goes")
+    parser.add_argument("--json", type=Path, metavar="F", help="write the figures to a file")
+    group = parser.add_argument_group("translate")
+    group.add_argument(
+        "--checkpoint", metavar="RUN", help="run or checkpoint: its keys, and overrides of them (no groups)"
+    )
+    group = parser.add_argument_group("scaling")
+    group.add_argument("--lengths", type=positive, nargs="+", default=[25, 50, 100, 200], metavar="N")
+    group.add_argument("--batches", type=positive, nargs="+", default=[16, 32, 64, 128, 256], metavar="N")
+    group.add_argument(
+        "--output", type=Path, default=Path("outputs/benchmark"), help="folder of the table and the plot"
+    )
+    return parser
+
+
+def positive(text: str) -> int:
+    """Read a positive whole number."""
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def implied(options: argparse.Namespace) -> list[str]:
+    """Return the overrides that options stand for."""
+    overrides = [] if options.threads is None else [f"threads={options.threads}"]
+    overrides += [] if options.device is None else [f"trainer.device={options.device}"]
+    return overrides + (["model.fast=off"] if options.reference else [])
+
+
+def configured(overrides: list[str], checkpoint: str | None) -> TrainConfig:
+    """Compose the configuration of a run that is to be, or take that of a checkpoint, with overrides.
+
+    Raises:
+        UserError: an override does not fit.
+    """
+    import yaml
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        composed = composed_run(overrides) if checkpoint is None else changed_checkpoint(overrides, checkpoint)
+        config = OmegaConf.to_object(composed)
+    except OmegaConfBaseException as error:
+        raise explain(error, TrainConfig()) from error
+    except (HydraException, yaml.YAMLError) as error:
+        raise composition_error(error, TrainConfig()) from error
+    assert isinstance(config, TrainConfig)
+    check(config)
+    return config
+
+
+def composed_run(overrides: list[str]) -> Any:
+    """Compose as `python -m nmt.train` does, but make no folder."""
+    import hydra
+
+    register_schemas()
+    with hydra.initialize_config_dir(config_dir=str(config_folder()), version_base="1.3"):
+        return hydra.compose("train", overrides=overrides)
+
+
+def changed_checkpoint(overrides: list[str], checkpoint: str) -> Any:
+    """Return the configuration that a checkpoint was trained with, changed by overrides of keys."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from omegaconf import OmegaConf
+
+    from nmt.models.checkpoint import CONFIG, find_checkpoint
+
+    config = OmegaConf.structured(load_config(find_checkpoint(checkpoint) / CONFIG))
+    for override in OverridesParser.create().parse_overrides(overrides):
+        OmegaConf.update(config, override.key_or_group, override.value())
+    return config
+
+
+def train(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure training."""
+    from nmt.benchmark.profiling import operators, phase_table, training_phases
+    from nmt.benchmark.training import measure_training, timed_updates
+    from nmt.benchmark.workload import prepare_training, start_training
+
+    updates = options.updates or 20
+    trainer = start_training(config, prepare_training(config))
+    figures = measure_training(config, trainer, updates=updates, repeats=options.repeats)
+    show(figures)
+    if options.profile:
+        figures["phases"] = training_phases(trainer, updates=updates)
+        print(f"\n{updates} updates by phase\n{phase_table(figures['phases'])}\n")
+        print(operators(trainer.device, lambda: next(timed_updates(trainer, updates))))
+    return figures
+
+
+def translate(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure translation of the test split, by a trained model or by one of random weights."""
+    from nmt.benchmark.profiling import operators, phase_table, translation_phases
+    from nmt.benchmark.translation import measure_translation
+    from nmt.benchmark.workload import start_translating
+    from nmt.data.corpus import load_split
+
+    corpus = load_split(config.data, "test")
+    sources, references = list(corpus["source"]), list(corpus["target"])
+    translator = start_translating(config, options.checkpoint)
+    figures = measure_translation(translator, sources, references, repeats=options.repeats)
+    show(figures)
+    if options.checkpoint is None:
+        print("random weights: only the speed means something; --checkpoint RUN translates with a trained model")
+    if options.profile:
+        figures["phases"] = translation_phases(translator, sources)
+        print(f"\n{len(sources)} sentences by phase\n{phase_table(figures['phases'])}\n")
+        print(operators(translator.device, lambda: translator.translate(sources)))
+    return figures
+
+
+def scaling(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure training by length and batch size; write a table and a plot."""
+    from nmt.benchmark.machine import describe
+    from nmt.benchmark.scaling import draw, measure_scaling, write_rows
+    from nmt.models.checkpoint import resolve_device
+
+    sizes = {"lengths": sorted(options.lengths), "batches": sorted(options.batches)}
+    measured = measure_scaling(config, **sizes, updates=options.updates or 1, repeats=options.repeats)
+    print("length  sentences  target tokens/s  spread  ms/update")
+    rows = []
+    for row in write_rows(measured, options.output / "scaling.csv"):
+        print("{:6}  {:9}  {:15.0f}  {:6.1%}  {:9.1f}".format(*row.values()), flush=True)
+        rows.append(row)
+    draw(rows, options.output / "scaling.png")
+    print(f"table: {options.output / 'scaling.csv'}   plot: {options.output / 'scaling.png'}")
+    return {"rows": rows, **describe(resolve_device(config.trainer.device))}
+
+
+def show(figures: dict[str, Any]) -> None:
+    """Print figures, one a line."""
+    for name, value in figures.items():
+        if not isinstance(value, dict | list):
+            print(f"{name:<34}{value:.4g}" if isinstance(value, float) else f"{name:<34}{value}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Every composition score x normalizer x window, small enough to be looked at in full."""
+
+import itertools
+
+import torch
+
+from nmt.attention.attention import Attention, Memory, MultiHead
+from nmt.attention.build import build_attention
+from nmt.attention.normalizers import NORMALIZERS
+from nmt.attention.scores import SCORES
+from nmt.attention.settings import Settings
+from nmt.attention.windows import WINDOWS
+
+SIZE = 6
+# Small, as a window wider than the sentence would hide mistakes; few bases, so that positions have to share.
+OPTIONS = {"query_size": SIZE, "state_size": SIZE, "size": 4, "radius": 1, "num_basis": 5, "temperature": 0.7}
+COMPOSITIONS = list(itertools.product([*SCORES, "location:radial"], NORMALIZERS, WINDOWS))
+
+
+def small(**changes) -> Settings:
+    return Settings(**{**OPTIONS, **changes})
+
+
+def build(composition: tuple[str, str, str], **changes) -> Attention | MultiHead:
+    """Build a composition with random parameters; `location:radial` is location with that basis."""
+    torch.manual_seed(0)
+    score, normalizer, window = composition
+    score, _, basis = score.partition(":")
+    attention = build_attention(score, normalizer, window, small(basis=basis or "canonical", **changes))
+    for parameter in attention.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return attention.double().eval()
+
+
+def mask_of(lengths: list[int]) -> torch.Tensor:
+    return torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+
+
+def random_states(lengths: list[int], seed: int = 1, size: int = SIZE) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(len(lengths), max(lengths), size, dtype=torch.float64, generator=generator)
+
+
+def random_query(lengths: list[int], targets: int, seed: int = 2, size: int = SIZE) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(len(lengths), targets, size, dtype=torch.float64, generator=generator)
+
+
+def random_memory(attention: Attention | MultiHead, lengths: list[int]) -> Memory:
+    return attention.remember(random_states(lengths), mask_of(lengths))

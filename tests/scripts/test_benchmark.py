@@ -1,0 +1,187 @@
+"""`python scripts/benchmark.py`: what it measures and writes, at tiny size. No test asserts a time."""
+
+import csv
+import json
+import os
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "scripts" / "benchmark.py"
+SMALL = ("model.embedding_size=8", "model.hidden_size=16", "--threads", "1", "--device", "cpu")
+
+# Byte-pair pieces; the targets have 10, 9, 7 and 7 tokens with end marks.
+SOURCE = [
+    "the r@@ ed dog se@@ es the hou@@ se",
+    "a c@@ at se@@ es a dog",
+    "the hou@@ se is r@@ ed",
+    "the c@@ at is r@@ ed",
+]
+TARGET = [
+    "le chi@@ en rou@@ ge voit la mai@@ son",
+    "un ch@@ at voit un chi@@ en .",
+    "la mai@@ son est rou@@ ge",
+    "le ch@@ at est rou@@ ge",
+]
+
+TRAIN_KEYS = {
+    "target_tokens_per_second",
+    "source_target_tokens_per_second",
+    "milliseconds_per_update",
+    "target_fill",
+    "peak_rss_mib",
+    "gflop_per_update",
+    "gflops_reached",
+    "gflops_machine",
+    "share_of_machine",
+}
+TRANSLATE_KEYS = {"sentences_per_second", "output_tokens_per_second", "bleu", "mean_output_length", "peak_rss_mib"}
+
+
+@pytest.fixture
+def benchmark(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, str(SCRIPT), *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        return subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+
+    return run
+
+
+@pytest.fixture
+def segmented(tmp_path: Path) -> list[str]:
+    """Overrides that name parallel text of pieces."""
+    for name, lines in (("train.en", SOURCE * 4), ("train.fr", TARGET * 4), ("test.en", SOURCE), ("test.fr", TARGET)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    files = [f"data.{split}.{side}={split}.{language}" for split in ("train", "test") for side, language in SIDES]
+    return ["experiment=benchmark", *files, "search.max_length_offset=2", *SMALL]
+
+
+SIDES = (("source", "en"), ("target", "fr"))
+
+
+def written(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_training_on_segmented_text(benchmark: Callable[..., Any], segmented: list[str], tmp_path: Path) -> None:
+    before = written(tmp_path)
+    options = ("--repeats", "2", "--updates", "2", "--profile", "batch.size=8", "--json", "figures.json")
+    done = benchmark("train", *segmented, *options)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert figures.keys() >= TRAIN_KEYS
+    assert figures["model"]["fast"] == "auto"
+    assert all(figures[key] > 0 for key in TRAIN_KEYS)
+    # Two batches of eight of the sixteen sentences make an epoch, whatever their order.
+    assert figures["target_tokens_per_update"] == 4 * (10 + 9 + 7 + 7) / 2
+    assert 0 < figures["target_fill"] <= 1
+    assert len(figures["target_tokens_per_second_of_repeats"]) == 2
+    reached = figures["share_of_machine"] * figures["gflops_machine"]
+    assert reached == pytest.approx(figures["gflops_reached"])
+    assert figures["vocabulary"] == [4 + len({piece for line in (*SOURCE, *TARGET) for piece in line.split()})] * 2
+    assert figures["phases"].keys() == {"data", "encoder", "decoder", "loss", "backward", "optimizer"}
+    assert all(seconds > 0 for seconds in figures["phases"].values())
+    assert "aten::" in done.stdout
+    assert "target_tokens_per_second" in done.stdout
+    assert {name for name in written(tmp_path) - before if not name.startswith("data/cache/")} == {"figures.json"}
+
+
+def test_translating_with_random_weights(benchmark: Callable[..., Any], segmented: list[str], tmp_path: Path) -> None:
+    done = benchmark("translate", *segmented, "--repeats", "1", "--profile", "--json", "figures.json")
+    assert done.returncode == 0, done.stderr
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert figures.keys() >= TRANSLATE_KEYS
+    assert figures["sentences"] == 4
+    assert figures["mean_output_length"] <= 2 * (9 + 1) + 2
+    assert 0 <= figures["bleu"] < 50
+    assert figures["phases"].keys() == {"text", "encoder", "decoder", "search"}
+    assert all(seconds > 0 for seconds in figures["phases"].values())
+    assert "random weights" in done.stdout
+
+
+def test_translating_with_a_checkpoint(benchmark: Callable[..., Any], tiny_run: Path, tmp_path: Path) -> None:
+    options = ("search.beam_size=3", "--reference", "--threads", "1", "--repeats", "1", "--json", "figures.json")
+    done = benchmark("translate", "--checkpoint", str(tiny_run), *options)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert figures.keys() >= TRANSLATE_KEYS
+    assert (figures["search"]["beam_size"], figures["search"]["max_length_offset"]) == (3, 5)
+    assert figures["step"] in (50, 100)
+    assert figures["model"]["fast"] == "off"
+    assert "tok:13a" in figures["bleu_signature"]
+
+
+def test_scaling(benchmark: Callable[..., Any], tmp_path: Path) -> None:
+    sizes = ("--lengths", "6", "3", "--batches", "2", "4", "--repeats", "2")
+    done = benchmark("scaling", "tokenizer.vocab_size=300", *SMALL, *sizes, "--reference", "--json", "figures.json")
+    assert done.returncode == 0, done.stderr
+    with (tmp_path / "outputs/benchmark/scaling.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["length"], row["sentences"]) for row in rows] == [("3", "2"), ("3", "4"), ("6", "2"), ("6", "4")]
+    assert all(float(row["target_tokens_per_second"]) > 0 for row in rows)
+    assert (tmp_path / "outputs/benchmark/scaling.png").read_bytes().startswith(b"\x89PNG")
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert (len(figures["rows"]), figures["model"]["fast"]) == (4, "off")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "modle=luong"], "modle"),
+        (["train", "model.hidden=3"], "unknown key 'model.hidden'; did you mean 'model.hidden_size'?"),
+        (["train", "model=lung"], "unknown model 'lung'"),
+        (["train", "--checkpoint", "run"], "--checkpoint belongs to translate"),
+        (["translate", "--checkpoint", "nowhere"], "no checkpoint at nowhere"),
+        (["train", "data=text"], "data.train.source=FILE"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *arguments])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    errors = capfd.readouterr().err
+    assert ended.value.code == 2
+    assert errors.startswith("error: ")
+    assert errors.count("\n") == 1
+    assert message in errors
+    assert written(tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("search.beams=3", "unknown key 'search.beams'"),
+        ("search=greedy", "search"),
+        ("search.beam_size=0", "search.beam_size=0 is out of range"),
+        ("model.hidden_size=128", "do not fit the overrides of model"),
+    ],
+)
+def test_overrides_of_a_checkpoint(
+    override: str,
+    message: str,
+    tiny_run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    data = f"data.cache_dir={tmp_path / 'cache'}"
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "translate", "--checkpoint", str(tiny_run), data, override])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    errors = capfd.readouterr().err
+    assert ended.value.code == 2
+    assert message in errors

@@ -1,0 +1,323 @@
+"""The studies: what they write, at tiny size; and what they compute, against what is too simple to be wrong."""
+
+import argparse
+import csv
+import importlib
+import json
+import os
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from nmt.config import DataConfig, GrammarConfig, TrainConfig, TrainerConfig
+from nmt.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "scripts"
+STEPS = ("--steps", "6", "--seed", "3")
+# Enough sentences for one with an adjective behind its noun.
+SENTENCES = ("data.grammar.validation_size=60", "trainer.log_every=2")
+ATTENTION = ("score", "normalizer", "window", "bleu", "aer", "attention_entropy", "exact_zeros", "tokens_per_second")
+EFFORT = ("parameters", "updates", "minutes")
+PNG = b"\x89PNG"
+
+
+def table(folder: Path) -> list[dict[str, str]]:
+    with (folder / "table.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def study(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    line = [sys.executable, str(SCRIPTS / f"{name}.py"), *arguments]
+    done = subprocess.run(line, cwd=cwd, env=environment, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """Import a script."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    return importlib.import_module
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: Any) -> Callable[..., int]:
+    """Run a script in this process; return its exit status."""
+
+    def run(name: str, *arguments: str, cwd: Path = tmp_path) -> int:
+        monkeypatch.chdir(cwd)
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments])
+        try:
+            runpy.run_path(str(SCRIPTS / f"{name}.py"), run_name="__main__")
+        except SystemExit as ended:
+            return int(ended.code or 0)
+        return 0
+
+    return run
+
+
+# --- study_attention ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def attention_study(tmp_path_factory: pytest.TempPathFactory, tiny_options: list[str]) -> Path:
+    """A folder in which two runs of the study are finished."""
+    folder = tmp_path_factory.mktemp("attention")
+    chosen = ("--scores", "additive", "dot", "--normalizers", "sparsemax", "--windows", "global")
+    done = study("study_attention", *tiny_options, *SENTENCES, *STEPS, *chosen, cwd=folder)
+    assert "sparsemax" in done.stdout
+    return folder
+
+
+def test_attention_writes_a_row_a_composition(attention_study: Path) -> None:
+    output = attention_study / "outputs/study_attention"
+    rows = table(output)
+    assert tuple(rows[0]) == (*ATTENTION, *EFFORT)
+    assert [(row["score"], row["normalizer"], row["window"]) for row in rows] == [
+        ("additive", "sparsemax", "global"),
+        ("dot", "sparsemax", "global"),
+    ]
+    additive, dot = rows
+    size, queries = 64, 64
+    assert int(additive["parameters"]) - int(dot["parameters"]) == size * (queries + size + 2)
+    assert (additive["updates"], dot["updates"]) == ("6", "6")
+    assert all(0 < float(row["exact_zeros"]) < 1 and float(row["tokens_per_second"]) > 0 for row in rows)
+    assert (output / "figure.png").read_bytes().startswith(PNG)
+    scores = json.loads((output / "runs/dot-sparsemax-global/evaluation/test/metrics.json").read_text())
+    assert float(dot["aer"]) == pytest.approx(scores["aer"], rel=1e-5)
+
+
+def test_attention_goes_on_where_it_stopped(
+    attention_study: Path, tiny_options: list[str], call: Callable[..., int]
+) -> None:
+    output = attention_study / "outputs/study_attention"
+    weights = output / "runs/additive-sparsemax-global/checkpoints/best/model.safetensors"
+    before, stamp = table(output), weights.stat().st_mtime_ns
+    chosen = ("--scores", "additive", "linear", "--normalizers", "sparsemax", "--windows", "global")
+    assert call("study_attention", *tiny_options, *SENTENCES, *STEPS, *chosen, cwd=attention_study) == 0
+    assert weights.stat().st_mtime_ns == stamp
+    after = table(output)
+    assert [row["score"] for row in after] == ["additive", "dot", "linear"]
+    assert after[:2] == before
+
+
+def test_gallery(attention_study: Path, call: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:
+    page = attention_study / "attention.md"
+    text = (ROOT / "docs/attention.md").read_text(encoding="utf-8")
+    page.write_text(text, encoding="utf-8")
+    runs = attention_study / "outputs/study_attention/runs"
+    arguments = ("--page", str(page), "--run", f"dots={runs / 'dot-sparsemax-global'}")
+    assert call("draw_attention_gallery", *arguments, cwd=attention_study) == 0
+    assert "no run of additive-softmax-global" in capfd.readouterr().err
+    pictures = {file.name: file.stat().st_size for file in (attention_study / "attention").iterdir()}
+    assert pictures.keys() == {"additive-sparsemax-global.png", "dots.png"}
+    assert max(pictures.values()) < 12_000
+    drawn = page.read_text(encoding="utf-8")
+    assert "(attention/dots.png)" in drawn
+    assert "Not drawn yet" not in drawn
+    before, after = text.split("<!-- gallery")[0], text.split("<!-- end of gallery -->")[1]
+    assert drawn.startswith(before)
+    assert drawn.endswith(after)
+    assert call("draw_attention_gallery", *arguments, cwd=attention_study) == 0
+    assert page.read_text(encoding="utf-8") == drawn
+
+
+def choices(**given: Any) -> argparse.Namespace:
+    return argparse.Namespace(**{"scores": None, "normalizers": None, "windows": None, "quick": False, **given})
+
+
+def test_all_compositions_are_chosen_once(script: Callable[[str], Any]) -> None:
+    module = script("study_attention")
+    compositions = module.chosen(choices())
+    assert len(set(compositions)) == len(compositions) == 8 * 4 * 3
+    assert {each.score for each in module.chosen(choices(scores=["concat"]))} == {"concat"}
+    assert set(module.chosen(choices(quick=True))) < set(compositions)
+
+
+def test_compositions_that_cannot_be_are_left_out(
+    script: Callable[[str], Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    module, base = script("study_attention"), TrainConfig()
+    base.model.attention.coverage = "accumulated"
+    compositions = module.chosen(choices(normalizers=["softmax"], windows=["global"]))
+    assert [each.score for each in module.trainable(base, compositions)] == ["additive"]
+    assert "left out dot x softmax x global: model.attention.coverage=accumulated" in capfd.readouterr().err
+    with pytest.raises(UserError, match="no composition is left"):
+        module.trainable(base, module.chosen(choices(scores=["dot"])))
+
+
+@pytest.mark.parametrize(("minutes", "runs"), [(20.0, 96), (3.0, 4), (20.0, 3), (384.0, 96)])
+def test_runs_share_the_time(script: Callable[[str], Any], minutes: float, runs: int) -> None:
+    settings = {"output": Path("o"), "quick": False, "steps": None, "common": [], "overrides": []}
+    each = script("_study").Study(minutes=minutes, **settings).training_minutes(runs)
+    assert 0.5 * minutes <= runs * each < minutes
+
+
+# --- study_length ---------------------------------------------------------------------------------------------
+
+
+def test_length(tmp_path: Path, tiny_options: list[str]) -> None:
+    lengths = ("data.grammar.max_length=14", "data.grammar.long_length=12", "data.grammar.test_size=40")
+    done = study("study_length", *tiny_options, *SENTENCES, *lengths, *STEPS, cwd=tmp_path)
+    output = tmp_path / "outputs/study_length"
+    rows = table(output)
+    assert tuple(rows[0]) == ("model", "min_words", "max_words", "sentences", "bleu", *EFFORT)
+    assert [(row["model"], row["min_words"], row["max_words"]) for row in rows] == [
+        (model, *span) for model in ("fixed_context", "additive", "local_p") for span in (("1", "10"), ("11", "20"))
+    ]
+    # Both test splits, each sentence in one bucket.
+    assert [sum(int(row["sentences"]) for row in rows[i : i + 2]) for i in (0, 2, 4)] == [43, 43, 43]
+    assert (output / "figure.png").read_bytes().startswith(PNG)
+    assert "kept" in done.stdout
+
+
+# --- study_alignment ------------------------------------------------------------------------------------------
+
+
+def test_alignment(tmp_path: Path, tiny_options: list[str]) -> None:
+    study("study_alignment", *tiny_options, *SENTENCES, "--steps", "20", "--output", "out", cwd=tmp_path)
+    rows = table(tmp_path / "out")
+    figures = ("bleu", "aer", "attention_entropy", "adjective_weight", "noun_weight")
+    assert tuple(rows[0]) == ("updates", "minutes", *figures)
+    assert [int(row["updates"]) for row in rows] == [1, 2, 4, 9, 20]
+    assert (tmp_path / "out/figure.png").read_bytes().startswith(PNG)
+    # Attention that has learned little is spread over all words.
+    assert all(0.02 < float(row["adjective_weight"]) < 0.9 for row in rows)
+    minutes = [float(row["minutes"]) for row in rows]
+    assert minutes == sorted(minutes)
+
+
+def test_the_sentence_has_an_adjective_behind_its_noun(script: Callable[[str], Any], tmp_path: Path) -> None:
+    module = script("study_alignment")
+    data = DataConfig(cache_dir=str(tmp_path), grammar=GrammarConfig(validation_size=200, max_length=12))
+    pair = module.crossing(data)
+    (adjective, after), (noun, before) = pair.links
+    source, target = pair.source.split(), pair.target.split()
+    assert (noun, after) == (adjective + 1, before + 1)
+    assert source[adjective] not in {"small", "big", "old", "beautiful", "new", "good", "young", "bad"}
+    assert 5 <= len(source) <= 10
+    assert max(after, before) < len(target)
+    data.grammar.max_length = 3
+    data.grammar.validation_size = 5
+    with pytest.raises(UserError, match=r"data\.grammar\.validation_size=500"):
+        module.crossing(data)
+
+
+@pytest.mark.parametrize(("steps", "minutes"), [(None, 10.0), (1_000, None), (5, None), (7, 1.0)])
+def test_moments_divide_the_training(script: Callable[[str], Any], steps: int | None, minutes: float | None) -> None:
+    parts = script("study_alignment").parts(TrainConfig(trainer=TrainerConfig(max_steps=steps, max_minutes=minutes)))
+    for limits, whole in (
+        ([part.trainer.max_steps for part in parts], steps),
+        ([part.trainer.max_minutes for part in parts], minutes),
+    ):
+        if whole is None:
+            assert limits == [None] * 5
+        else:
+            assert limits == sorted(set(limits))
+            assert limits[-1] == whole
+
+
+# --- study_kernel_regression ----------------------------------------------------------------------------------
+
+
+def test_kernel_regression(tmp_path: Path) -> None:
+    done = study("study_kernel_regression", "--quick", "--points", "30", "--bandwidths", "0.1", "1", cwd=tmp_path)
+    output = tmp_path / "outputs/study_kernel_regression_quick"
+    rows = table(output)
+    columns = ("normalizer", "bandwidth", "learned", "held_out_error", "curve_error", "attention_entropy")
+    assert tuple(rows[0]) == (*columns, "points_seen")
+    assert [(row["normalizer"], row["learned"]) for row in rows] == [
+        *[("softmax", "no")] * 2,
+        *((name, "yes") for name in ("softmax", "entmax15", "sparsemax")),
+    ]
+    assert (output / "figure.png").read_bytes().startswith(PNG)
+    assert "held out error" in done.stdout
+
+
+def nadaraya_watson(x: float, keys: np.ndarray, values: np.ndarray, bandwidth: float) -> float:
+    kernel = [np.exp(-((x - key) ** 2) / (2 * bandwidth**2)) for key in keys]
+    return sum(k * value for k, value in zip(kernel, values, strict=True)) / sum(kernel)
+
+
+def test_attention_is_nadaraya_watson(script: Callable[[str], Any]) -> None:
+    module = script("study_kernel_regression")
+    points = module.draw_points(12, 0.3, seed=1)
+    attention, bandwidth = module.attention_of("softmax", 0.4), 0.4
+    assert module.bandwidth_of(attention) == pytest.approx(bandwidth)
+    queries = torch.linspace(-1, 7, 5)
+    expected, weights = module.estimate(attention, queries[None], points.x[None], points.y[None])
+    x, y = points.x.double().numpy(), points.y.double().numpy()
+    assert expected[0].tolist() == pytest.approx(
+        [nadaraya_watson(q, x, y, bandwidth) for q in queries.tolist()], rel=1e-4
+    )
+    assert weights.shape == (1, 5, 12)
+    others = [nadaraya_watson(x[i], np.delete(x, i), np.delete(y, i), bandwidth) for i in range(12)]
+    error = module.held_out_error(attention, points).item()
+    assert error == pytest.approx(float(np.mean((np.array(others) - y) ** 2)), rel=1e-4)
+
+
+def test_sparsemax_makes_the_kernel_of_epanechnikov(script: Callable[[str], Any]) -> None:
+    module = script("study_kernel_regression")
+    keys = torch.linspace(0, 1, 11)[None]
+    _, weights = module.estimate(module.attention_of("sparsemax", 0.4), torch.tensor([[0.5]]), keys, keys)
+    parabola = weights[0, 0].detach()
+    inside = parabola > 0
+    assert inside.sum() == 5
+    # A parabola with its top at the query: second differences are equal.
+    steps = np.diff(parabola[inside].numpy(), n=2)
+    assert steps == pytest.approx(np.full_like(steps, -(0.1**2) / 0.4**2), rel=1e-3)
+
+
+def test_the_learned_bandwidth_is_the_best_of_a_grid(script: Callable[[str], Any]) -> None:
+    module = script("study_kernel_regression")
+    points = module.draw_points(40, 0.3, seed=2)
+    attention = module.attention_of("softmax", 1.0)
+    module.learn(attention, points, 200)
+    errors = [
+        module.held_out_error(module.attention_of("softmax", s), points).item() for s in np.geomspace(0.03, 3, 60)
+    ]
+    assert module.held_out_error(attention, points).item() <= min(errors) * 1.001
+
+
+# --- mistakes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (["study_attention", "--scores", "aditive"], "unknown score 'aditive': choose one of"),
+        (["study_attention", "--windows", "local"], "did you mean 'local_"),
+        (["study_attention", "trainer.max_step=3"], "did you mean 'trainer.max_steps'"),
+        (["study_length", "--models", "bahdanau"], "unknown model 'bahdanau'"),
+        (["study_alignment", "data=text"], "data.validation.source"),
+        (["study_kernel_regression", "--points", "2"], "--points 2 are too few"),
+        (["draw_attention_gallery"], "make some with scripts/study_attention.py"),
+        (["draw_attention_gallery", "--run", "outputs/a"], "write NAME=RUN"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(
+    line: list[str], message: str, tmp_path: Path, call: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert call(*line) == 2
+    error = capfd.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ")
+    assert message in error
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["attention", "length", "alignment", "kernel_regression"])
+def test_help_names_the_source(name: str, call: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:
+    assert call(f"study_{name}", "--help") == 0
+    text = capfd.readouterr().out
+    sources = {"attention": "Table 4", "length": "Figure 2", "alignment": "Figure 3", "kernel_regression": "Nadaraya"}
+    assert sources[name] in text
+    assert "--quick" in text

@@ -1,0 +1,88 @@
+"""The REINFORCE term: its expected gradient is the exact one, by enumeration of every draw."""
+
+import itertools
+
+import pytest
+import torch
+
+from nmt.attention.normalizers import Chance
+from nmt.config import ReinforceConfig
+from nmt.training.reinforce import Reinforce, to_come
+
+POSITIONS, STEPS = 3, 2
+MASK = torch.ones(1, STEPS, dtype=torch.bool)
+
+
+def log_likelihood(draws: tuple[int, ...]) -> list[float]:
+    """Return a reward for each step that depends on the draws up to it, in no simple way."""
+    return [float(-1.0 - ((7 * sum(3**k * a for k, a in enumerate(draws[: t + 1]))) % 5)) for t in range(len(draws))]
+
+
+def chance_of(scores: torch.Tensor, draws: tuple[int, ...]) -> Chance:
+    log_probs = scores.log_softmax(dim=-1)
+    chosen = log_probs[torch.arange(STEPS), list(draws)]
+    return Chance(chosen[None], -(log_probs.exp() * log_probs).sum(dim=-1)[None])
+
+
+def expected_gradient(scores: torch.Tensor, config: ReinforceConfig) -> torch.Tensor:
+    """Sum the estimator over all draws, each weighted with its probability."""
+    total = torch.zeros_like(scores)
+    for draws in itertools.product(range(POSITIONS), repeat=STEPS):
+        term = Reinforce(config)
+        term.baseline = torch.tensor(-2.5, dtype=torch.float64)  # whatever it is, it must not matter
+        chance = chance_of(scores, draws)
+        loss = term(chance, -torch.tensor(log_likelihood(draws), dtype=torch.float64), MASK)
+        total += chance.log_prob.sum().exp().detach() * torch.autograd.grad(loss, scores)[0]
+    return total
+
+
+def exact_gradient(scores: torch.Tensor, entropy: float) -> torch.Tensor:
+    """Differentiate -E[sum_t r_t] - entropy x sum_t H_t, the expectation written out."""
+    objective = -entropy * chance_of(scores, (0,) * STEPS).entropy.sum()
+    for draws in itertools.product(range(POSITIONS), repeat=STEPS):
+        objective = objective - chance_of(scores, draws).log_prob.sum().exp() * sum(log_likelihood(draws))
+    return torch.autograd.grad(objective, scores)[0]
+
+
+@pytest.mark.parametrize("entropy", [0.0, 0.3])
+def test_the_expected_gradient_is_exact(entropy: float):
+    torch.manual_seed(0)
+    scores = torch.randn(STEPS, POSITIONS, dtype=torch.float64, requires_grad=True)
+    found = expected_gradient(scores, ReinforceConfig(discount=1.0, entropy=entropy))
+    torch.testing.assert_close(found, exact_gradient(scores, entropy))
+
+
+def test_a_discount_is_a_bias():
+    torch.manual_seed(0)
+    scores = torch.randn(STEPS, POSITIONS, dtype=torch.float64, requires_grad=True)
+    found = expected_gradient(scores, ReinforceConfig(discount=0.0, entropy=0.0))
+    assert not torch.allclose(found, exact_gradient(scores, 0.0))
+
+
+def test_rewards_to_come():
+    rewards = torch.tensor([[1.0, 2.0, 4.0]])
+    torch.testing.assert_close(to_come(rewards, 0.5), torch.tensor([[1 + 1 + 1.0, 2 + 2.0, 4.0]]))
+
+
+def test_padding_never_matters():
+    torch.manual_seed(0)
+    log_prob, entropy = torch.randn(2, 3, dtype=torch.float64), torch.rand(2, 3, dtype=torch.float64)
+    mask = torch.tensor([[True, True, True], [True, False, False]])
+    losses = torch.rand(4, dtype=torch.float64)
+
+    def term(chance: Chance) -> torch.Tensor:
+        return Reinforce(ReinforceConfig())(chance, losses, mask)
+
+    other = torch.where(mask, log_prob, torch.full_like(log_prob, 9.0))
+    assert term(Chance(log_prob, entropy)) == term(Chance(other, torch.where(mask, entropy, other)))
+
+
+def test_the_baseline_follows_the_reward_and_is_restored():
+    config = ReinforceConfig(baseline_decay=0.5)
+    term, chance = Reinforce(config), Chance(torch.zeros(1, 2), torch.zeros(1, 2))
+    term(chance, torch.tensor([1.0, 3.0]), MASK)
+    term(chance, torch.tensor([5.0, 7.0]), MASK)
+    assert term.baseline.item() == pytest.approx(-(0.5 * 2 + 0.5 * 6))
+    again = Reinforce(config)
+    again.load_state_dict(term.state_dict())
+    assert again.baseline == term.baseline
