@@ -17,6 +17,8 @@ from nmt.errors import UserError, unknown
 
 Config = TypeVar("Config", TrainConfig, EvaluateConfig)
 
+DATE = re.compile(r"\d{4}-\d\d-\d\d")
+
 
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
@@ -113,6 +115,8 @@ def no_empty_folder() -> Iterator[None]:
         if folder != Path.cwd():
             with contextlib.suppress(OSError):
                 folder.rmdir()
+                if DATE.fullmatch(folder.parent.name):  # Hydra made it too, by `run_dir`'s default
+                    folder.parent.rmdir()
         raise
 
 

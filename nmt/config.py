@@ -144,7 +144,7 @@ class AttentionConfig:
 class ModelConfig:
     """The translation model."""
 
-    decoder: str = key("bahdanau", "order of attention and update; `fixed_context` has no attention", choices=("bahdanau", "luong", "conditional", "fixed_context"))
+    decoder: str = key("bahdanau", "order of attention and update; `gnmt`: the first layer queries, the others read; `fixed_context` has no attention", choices=("bahdanau", "luong", "conditional", "gnmt", "fixed_context"))
     cell: str = key("gru", "recurrent cell", choices=("gru", "lstm"))
     embedding_size: int = key(256, "size of word embeddings", at_least=1)
     hidden_size: int = key(512, "size of the decoder's state; each direction of the encoder has half of it", at_least=2)

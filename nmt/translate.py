@@ -126,10 +126,31 @@ def open_output(path: str | None, stack: contextlib.ExitStack) -> TextIO:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")
         return sys.stdout
+    target = Path(path)
     try:
-        return stack.enter_context(Path(path).open("w", encoding="utf-8", newline="\n"))
+        if is_special(target):  # a pipe or a device is written to as it is
+            return stack.enter_context(target.open("w", encoding="utf-8", newline="\n"))
+        return stack.enter_context(complete(target))
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
+
+
+def is_special(path: Path) -> bool:
+    """Tell whether a path is something else than a file that can be replaced."""
+    return path.exists() and not path.is_file()
+
+
+@contextlib.contextmanager
+def complete(path: Path) -> Iterator[TextIO]:
+    """Open a file that appears under its name only when all of it is written, so that an error loses nothing."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    with unfinished.open("w", encoding="utf-8", newline="\n") as file:
+        try:
+            yield file
+        except BaseException:
+            unfinished.unlink()
+            raise
+    unfinished.replace(path)
 
 
 def read_lines(file: BinaryIO, name: str) -> Iterator[str]:

@@ -119,18 +119,25 @@ class Study:
         return self.output / "runs" / name
 
 
-def train_and_evaluate(config: TrainConfig, *, splits: Sequence[str] = ("test",)) -> Path:
-    """Train a run, or what is left of it, and score its best checkpoint on the splits; return its folder.
+def train_run(config: TrainConfig) -> Path:
+    """Train a run, or what is left of it; return its folder.
 
     Raises:
         UserError: as `nmt.training.run.train`.
     """
+    from nmt.training.run import train
+
+    Path(config.run_dir).mkdir(parents=True, exist_ok=True)
+    return train(config)
+
+
+def train_and_evaluate(config: TrainConfig, *, splits: Sequence[str] = ("test",)) -> Path:
+    """Train a run, or what is left of it, and score its best checkpoint on the splits; return its folder."""
     from nmt.data.corpus import load_split
     from nmt.evaluation.evaluator import evaluate_split
-    from nmt.training.run import train
     from nmt.translator import Translator
 
-    run = train(config)
+    run = train_run(config)
     translator = Translator.load(run, device=config.trainer.device)
     for split in splits:
         corpus, folder = load_split(config.data, split), run / "evaluation" / split

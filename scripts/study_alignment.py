@@ -29,6 +29,7 @@ from _study import (
     records_of,
     remembered,
     tell,
+    train_run,
     write_table,
 )
 
@@ -82,10 +83,9 @@ def moment(study: Study, config: TrainConfig, pair: Crossing, number: int) -> di
     """Return what is seen at a moment, trained up to there unless it is written down."""
 
     def observe() -> dict[str, Any]:
-        from nmt.training.run import train
         from nmt.translator import Translator
 
-        run = train(config)
+        run = train_run(config)
         validation, effort = records_of(run, "validation")[-1], effort_of(run)
         translator = Translator.load(run / "checkpoints" / "last", device=config.trainer.device)
         (alignment,) = translator.align([pair.source], [pair.target])

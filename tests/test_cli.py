@@ -47,7 +47,8 @@ def run(script: Path, folder: Path, *arguments: str) -> subprocess.CompletedProc
         (["modl=luong"], "unknown key 'modl'; did you mean 'model'?"),
         (
             ["model=luongg"],
-            "unknown model 'luongg': choose one of bahdanau, conditional, fixed_context, luong; did you mean 'luong'?",
+            "unknown model 'luongg': choose one of bahdanau, conditional, fixed_context, gnmt, luong; "
+            "did you mean 'luong'?",
         ),
         (["experiment=none"], "unknown experiment 'none': choose one of"),
         (["model.cell=gruu"], "unknown model.cell 'gruu': choose one of gru, lstm; did you mean 'gru'?"),
@@ -129,7 +130,7 @@ def test_a_sweep_has_a_folder_for_each_job(script: Path, tmp_path: Path) -> None
 def test_help_and_cfg_run_nothing(script: Path, tmp_path: Path) -> None:
     help_text = run(script, tmp_path, "--help")
     assert help_text.returncode == 0
-    assert "model: bahdanau, conditional, fixed_context, luong" in help_text.stdout
+    assert "model: bahdanau, conditional, fixed_context, gnmt, luong" in help_text.stdout
     job = run(script, tmp_path, "--cfg", "job", "model=luong", "data.train.source=[a,b]")
     assert "decoder: luong" in job.stdout
     assert list(tmp_path.iterdir()) == []

@@ -149,6 +149,14 @@ def test_input_that_is_not_utf8(translate: Callable[..., Any]) -> None:
     assert done.stderr == "error: standard input line 2 is not UTF-8 at byte 4: convert it first\n"
 
 
+def test_bad_input_loses_no_earlier_output(translate: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "out.txt").write_text("precious\n")
+    done = translate("--output", "out.txt", stdin=b"He sleeps.\n" * 200 + b"Caf\xe9.\n")
+    assert done.returncode == 2
+    assert (tmp_path / "out.txt").read_text() == "precious\n"
+    assert not [path.name for path in tmp_path.iterdir() if "unfinished" in path.name]
+
+
 def test_the_output_may_not_overwrite_the_input(translate: Callable[..., Any], tmp_path: Path) -> None:
     file = tmp_path / "text"
     file.write_text("He sleeps.\n")

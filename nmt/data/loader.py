@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from nmt.config import BatchConfig
 from nmt.data.batch import Batch, IntArray, collate, cut_batches, plan_batches, sort_by_length
-from nmt.data.encoded import Encoded
+from nmt.data.encoded import Encoded, Ragged
 from nmt.data.links import Guide
 from nmt.errors import UserError
 from nmt.tokenizer import Tokenizers
@@ -29,8 +29,8 @@ class TrainLoader:
     batch, and all take equally many: the epoch's first batches are handed out once more to make up the number.
 
     Args:
-        sampling: above 0, segment every sentence anew each time (`Tokenizer.sample` with this alpha). The plan
-            goes by the lengths of the deterministic segmentation, so a batch may exceed its size somewhat.
+        sampling: above 0, segment every sentence anew in each epoch (`Tokenizer.sample` with this alpha), before
+            the batches are planned: sorted by other lengths than their own, sentences would be a third padding.
         guide: gives every batch the attention to be taught (`Batch.alignment`), if any is.
         num_workers: processes that make batches ahead of time; 0 makes them when asked.
 
@@ -123,25 +123,30 @@ class TrainLoader:
 
     def _plan(self) -> "_Epoch":
         if self._planned is None or self._planned.epoch != self.epoch:
+            encoded = self._segmented()
             plan = plan_batches(
-                self._lengths("source"),
-                self._lengths("target"),
+                encoded.source.lengths[self._rows],
+                encoded.target.lengths[self._rows],
                 unit=self._config.unit,
                 size=self._config.size,
                 seed=self._seed,
                 epoch=self.epoch,
             )
             batches = [self._rows[indices] for indices in plan]
-            self._planned = _Epoch(
-                self._encoded,
-                self._tokenizers,
-                batches,
-                sampling=self._sampling,
-                guide=self._guide,
-                seed=self._seed,
-                epoch=self.epoch,
-            )
+            self._planned = _Epoch(encoded, batches, guide=self._guide, epoch=self.epoch)
         return self._planned
+
+    def _segmented(self) -> Encoded:
+        """Return the corpus as it is segmented in this epoch."""
+        if self._sampling == 0:
+            return self._encoded
+        # A seed for each epoch and side, so that a stream resumed in the middle draws what it would have drawn.
+        seeds = np.random.SeedSequence((self._seed, self.epoch)).generate_state(2)
+        sides = {}
+        for side, seed in zip(("source", "target"), seeds, strict=True):
+            tokenizer = getattr(self._tokenizers, side)
+            sides[side] = Ragged.of(tokenizer.sample(list(self._encoded.corpus[side]), self._sampling, int(seed)))
+        return replace(self._encoded, **sides)
 
 
 @dataclass(frozen=True)
@@ -149,26 +154,15 @@ class _Epoch(Dataset[Batch]):
     """The batches of one epoch by number; numbers past the last begin again at the first."""
 
     encoded: Encoded
-    tokenizers: Tokenizers
     batches: list[IntArray]
-    sampling: float
     guide: Guide | None
-    seed: int
     epoch: int
 
     def __getitem__(self, index: int) -> Batch:
         rows = self.batches[index % len(self.batches)]
-        sources, targets = _encoded_pairs(self.encoded, rows) if self.sampling == 0 else self._sampled(rows, index)
+        sources, targets = _encoded_pairs(self.encoded, rows)
         alignment = None if self.guide is None else self.guide(rows, sources, targets)
         return collate(sources, targets, rows, alignment)
-
-    def _sampled(self, rows: IntArray, index: int) -> Pairs:
-        text = self.encoded.corpus[rows.tolist()]
-        # A seed for each batch and side, so that a stream resumed in the middle draws what it would have drawn.
-        seeds = np.random.SeedSequence((self.seed, self.epoch, index)).generate_state(2)
-        sources = self.tokenizers.source.sample(text["source"], self.sampling, int(seeds[0]))
-        targets = self.tokenizers.target.sample(text["target"], self.sampling, int(seeds[1]))
-        return [np.asarray(ids, np.int32) for ids in sources], [np.asarray(ids, np.int32) for ids in targets]
 
 
 def fixed_batches(encoded: Encoded, size: int) -> Iterator[Batch]:

@@ -39,6 +39,8 @@ class Translating(Protocol):
 
     def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]: ...
 
+    def plain(self, lines: Sequence[str]) -> list[str]: ...
+
 
 @runtime_checkable
 class Explaining(Protocol):

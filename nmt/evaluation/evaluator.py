@@ -93,8 +93,9 @@ def evaluate_split(
     Raises:
         UserError: the corpus is empty, its gold alignments are wrong, or `folder` cannot be written.
     """
-    sources, references = list(corpus["source"]), list(corpus["target"])
-    check_lines(sources, references)
+    sources, targets = list(corpus["source"]), list(corpus["target"])
+    check_lines(sources, targets)
+    references = translator.plain(targets)
     gold, views = read_gold(corpus, split), views or Views()
     prepare(folder)
     started = time.perf_counter()
@@ -105,13 +106,13 @@ def evaluate_split(
     metrics: dict[str, Any] = finite(
         {
             **score(sources, hypotheses, references, **scoring),
-            **alignment_metrics(translator, sources, references, gold, views),
+            **alignment_metrics(translator, sources, targets, gold, views),
             **attention_metrics(evidence),
             "sentences": len(sources),
             "seconds": seconds,
             "sentences_per_second": len(sources) / seconds,
             "baseline": compare(hypotheses, baseline, references, **scoring) if baseline else None,
-            "corpus": fingerprint(sources, references),
+            "corpus": fingerprint(sources, targets),
             **circumstances(translator, views, split=split, **scoring),
             **(provenance or {}),
         }

@@ -12,7 +12,7 @@ from nmt.attention.settings import Settings
 from nmt.config import AttentionConfig, ModelConfig
 from nmt.errors import UserError
 from nmt.models.cells import CELLS, LSTM, Cell
-from nmt.models.decoder import Bahdanau, Conditional, Decoder, Luong
+from nmt.models.decoder import Bahdanau, Conditional, Decoder, Gnmt, Luong
 from nmt.models.embedding import Embedding
 from nmt.models.encoder import Encoder
 from nmt.models.readout import READOUTS, Attentional, Readout
@@ -33,6 +33,10 @@ def check_model(config: ModelConfig, *, joint: bool = True) -> None:
     check_attention(attention.score, attention.normalizer, attention.window, settings_of(config, Plan.of(config)))
     if config.decoder == "fixed_context":
         check_fixed_context(attention)
+    if config.decoder == "gnmt" and config.num_layers < 2:
+        raise UserError(
+            "model=gnmt queries with its first layer and reads with the others: set model.num_layers=2 or more"
+        )
     if config.self_attention_heads and config.hidden_size % config.self_attention_heads:
         raise UserError(
             f"model.self_attention_heads={config.self_attention_heads} does not divide model.hidden_size="
@@ -119,12 +123,15 @@ def build_decoder(config: ModelConfig, plan: Plan, embedding: Embedding, final_s
     hidden, embedded, context = config.hidden_size, config.embedding_size, plan.state_size
     conditional, fast = config.decoder == "conditional", config.fast == "auto"
     first = kind(context if conditional else embedded, hidden)
-    upper: list[Cell] = [kind(hidden, hidden) for _ in range(config.num_layers - 1)]
+    below = hidden + context if config.decoder == "gnmt" else hidden
+    upper: list[Cell] = [kind(below, hidden) for _ in range(config.num_layers - 1)]
     stack = Stack(first, upper, plan.state_dropout)
     bridge = nn.Sequential(nn.Linear(final_size, first.state_size), nn.Tanh())
     shared = (embedding, bridge, stack, attention_of(config, plan), readout_of(config, plan))
     if conditional:
         return Conditional(*shared, proposal=kind(embedded, hidden), fast=fast)
+    if config.decoder == "gnmt":
+        return Gnmt(*shared, fast=fast)
     gates = first.gates * hidden
     if config.decoder in ("bahdanau", "fixed_context"):
         return Bahdanau(*shared, context=nn.Linear(context, gates, bias=False), fast=fast)

@@ -19,9 +19,12 @@ from nmt.attention.normalizers import Chance
 from nmt.models.cells import Cell
 from nmt.models.embedding import Embedding
 from nmt.models.fast.chains import BahdanauChain, Chain, ConditionalChain, LuongChain, Task
+from nmt.models.parallel import attend_at_all_steps, needs_much_memory, sequence
 from nmt.models.readout import Readout
 from nmt.models.recurrence import decode
 from nmt.models.stack import Stack
+
+Embedded = Float[Tensor, "target batch embedding"]
 
 
 class DecoderState(NamedTuple):
@@ -105,32 +108,26 @@ class Decoder(nn.Module, ABC):
         """Do one step of the recurrence, given the embedded word's share of the gates."""
 
     @abstractmethod
-    def chain(self, task: Task) -> Chain:
-        """Prepare the fast path of the recurrence."""
+    def fast_path(self, embedded: Embedded, memory: Memory, state: DecoderState) -> Emission:
+        """As `unroll`, but quick; not for an attention that must go step by step."""
 
     def forward(self, target_in: Int[Tensor, "batch target"], memory: Memory, state: DecoderState) -> Decoded:
         """Decode whole targets, the right words fed in (teacher forcing)."""
         embedded = self.embedding(target_in.t())  # steps first: each step's rows lie together
-        gates = self.input_gates(embedded)
         run = self.fast_path if self.fast and not self.attention.stepwise else self.unroll
-        hidden, context, weights, chance = run(gates, memory, state)
+        hidden, context, weights, chance = run(embedded, memory, state)
         features = self.readout(hidden, context, embedded)
         return Decoded(features.transpose(0, 1), weights.transpose(0, 1), chance.map(lambda x: x.transpose(0, 1)))
 
-    def unroll(self, gates: Float[Tensor, "target batch gates"], memory: Memory, state: DecoderState) -> Emission:
+    def unroll(self, embedded: Embedded, memory: Memory, state: DecoderState) -> Emission:
         """Do all steps of the recurrence, one by one: what the fast path must equal. Emits steps first."""
         emissions = []
-        for share in gates[:, :, None]:
+        for share in self.input_gates(embedded)[:, :, None]:
             state, emission = self.advance(share, memory, state)
             emissions.append(emission)
         hidden, context, weights, chances = zip(*emissions, strict=True)
         steps = [torch.stack(parts)[:, :, 0] for parts in (hidden, context, weights)]
         return Emission(steps[0], steps[1], steps[2], Chance.join(chances).map(lambda x: x[:, :, 0]))
-
-    def fast_path(self, gates: Float[Tensor, "target batch gates"], memory: Memory, state: DecoderState) -> Emission:
-        """As `unroll`, in place and with a derivative written by hand."""
-        parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        return Emission(*decode(self.chain, parameters, gates, memory, state.layers))
 
     def step(
         self, tokens: Int[Tensor, "batch beam"], memory: Memory, state: DecoderState
@@ -141,8 +138,20 @@ class Decoder(nn.Module, ABC):
         return Decoded(self.readout(emission.hidden, emission.context, embedded), emission.weights), state
 
 
+class Feeding(Decoder):
+    """A decoder in which what a step attended to is an input of the next: its fast path goes step by step as well."""
+
+    @abstractmethod
+    def chain(self, task: Task) -> Chain:
+        """Prepare the recurrence and its derivative, written by hand."""
+
+    def fast_path(self, embedded: Embedded, memory: Memory, state: DecoderState) -> Emission:
+        parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        return Emission(*decode(self.chain, parameters, self.input_gates(embedded), memory, state.layers))
+
+
 @final
-class Bahdanau(Decoder):
+class Bahdanau(Feeding):
     """c_i = attend(s_{i-1}), s_i = f(s_{i-1}, y_{i-1}, c_i): attend, then update  (Bahdanau et al., 2015)."""
 
     def __init__(self, *args: object, context: nn.Linear, **options: bool) -> None:
@@ -160,7 +169,7 @@ class Bahdanau(Decoder):
 
 
 @final
-class Conditional(Decoder):
+class Conditional(Feeding):
     """s'_i = f(s_{i-1}, y_{i-1}), c_i = attend(s'_i), s_i = g(s'_i, c_i): update, attend, update.
 
     The conditional GRU of Nematus (Sennrich et al., 2017), with either cell; g is the first layer of the stack.
@@ -185,7 +194,7 @@ class Conditional(Decoder):
 
 
 @final
-class Luong(Decoder):
+class Luong(Feeding):
     """s_i = f(s_{i-1}, [y_{i-1}; h~_{i-1}]), c_i = attend(s_i), h~_i = tanh(W [c_i; s_i])  (Luong et al., 2015).
 
     The attentional vector h~ is the readout, and with input feeding the next step's input.
@@ -198,6 +207,16 @@ class Luong(Decoder):
 
     def first_feedback(self, state: Float[Tensor, "batch 1 state"]) -> Tensor | None:
         return None if self.feedback is None else state.new_zeros(*state.shape[:2], self.feedback.in_features)
+
+    def fast_path(self, embedded: Embedded, memory: Memory, state: DecoderState) -> Emission:
+        if self.feedback is not None or needs_much_memory(self.attention):
+            return super().fast_path(embedded, memory, state)
+        hidden = embedded
+        for index, (cell, initial) in enumerate(zip(self.stack.cells, state.layers, strict=True)):
+            hidden = sequence(cell, self.stack.dropout(hidden) if index else hidden, initial[:, 0])
+        context, weights = attend_at_all_steps(self.attention, hidden, memory)
+        attentional = self.attentional(torch.cat((context, hidden), dim=-1)).tanh()
+        return Emission(attentional, context, weights)
 
     def advance(self, gates: Tensor, memory: Memory, state: DecoderState) -> tuple[DecoderState, Emission]:
         if self.feedback is not None:
@@ -212,3 +231,38 @@ class Luong(Decoder):
 
     def chain(self, task: Task) -> Chain:
         return LuongChain(task, self.attention, self.stack, self.attentional, self.feedback)
+
+
+@final
+class Gnmt(Decoder):
+    """s^1_i = f(s^1_{i-1}, y_{i-1}), c_i = attend(s^1_i), s^k_i = f(s^k_{i-1}, [x^{k-1}_i; c_i]), k = 2 ... L.
+
+    The layout of Google's system (Wu et al., 2016) as NVIDIA trains it: the first layer queries, the others read the
+    context, and x^k = s^k + x^{k-1} from the third layer on. Nothing that was attended to is fed back to an earlier
+    layer, so every layer reads its whole sequence at once and attention is one batched product.
+    """
+
+    def advance(self, gates: Tensor, memory: Memory, state: DecoderState) -> tuple[DecoderState, Emission]:
+        first, *upper = self.stack.cells
+        layers = [first(gates, state.layers[0])]
+        hidden = first.hidden(layers[0])
+        attended = self.attention(hidden, memory, state.position, state.past)
+        for index, (cell, before) in enumerate(zip(upper, state.layers[1:], strict=True)):
+            layers.append(cell(cell.inputs(self.joined(hidden, attended.context)), before))
+            hidden = cell.hidden(layers[-1]) + hidden if index else cell.hidden(layers[-1])
+        emission = Emission(hidden, attended.context, attended.weights, attended.chance)
+        return DecoderState(tuple(layers), None, state.position + 1, attended.past), emission
+
+    def fast_path(self, embedded: Embedded, memory: Memory, state: DecoderState) -> Emission:
+        first, *upper = self.stack.cells
+        hidden = sequence(first, embedded, state.layers[0][:, 0])
+        context, weights = attend_at_all_steps(self.attention, hidden, memory)
+        for index, (cell, initial) in enumerate(zip(upper, state.layers[1:], strict=True)):
+            new = sequence(cell, self.joined(hidden, context), initial[:, 0])
+            hidden = new + hidden if index else new
+        return Emission(hidden, context, weights)
+
+    def joined(self, hidden: Tensor, context: Tensor) -> Tensor:
+        """Return the input of an upper layer."""
+        joined: Tensor = self.stack.dropout(torch.cat((hidden, context.to(hidden.dtype)), dim=-1))
+        return joined

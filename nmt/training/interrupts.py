@@ -1,4 +1,4 @@
-"""Ctrl-C between updates, not within them."""
+"""Ctrl-C, or the request of a cluster to stop, between updates instead of within them."""
 
 import contextlib
 import signal
@@ -6,32 +6,39 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+# What each signal does unless somebody has chosen otherwise: only then is it held back.
+USUAL: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+
 
 @contextlib.contextmanager
 def deferred_interrupts() -> Iterator[Callable[[], None]]:
-    """Hold the first SIGINT back until the function that is yielded is called, which then raises KeyboardInterrupt.
+    """Hold the first SIGINT or SIGTERM back until the function that is yielded is called: it raises KeyboardInterrupt.
 
-    The end of the block raises it too. A second SIGINT has its usual effect at once. Nothing is held back where
-    SIGINT is ignored or handled otherwise, nor outside the main thread, which alone gets signals.
+    The end of the block raises it too. A second signal has its usual effect at once. Nothing is held back that is
+    ignored or handled otherwise, nor outside the main thread, which alone gets signals.
     """
-    usual = signal.getsignal(signal.SIGINT)
-    if usual is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
-        yield lambda: None
-        return
+    held = [number for number, usual in USUAL.items() if signal.getsignal(number) is usual]
+    if threading.current_thread() is not threading.main_thread():
+        held = []
     interrupted = False
+
+    def release() -> None:
+        for number in held:
+            signal.signal(number, USUAL[number])
 
     def note(number: int, frame: Any) -> None:
         nonlocal interrupted
         interrupted = True
-        signal.signal(signal.SIGINT, usual)
+        release()
 
     def raise_interrupt() -> None:
         if interrupted:
             raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, note)
+    for number in held:
+        signal.signal(number, note)
     try:
         yield raise_interrupt
     finally:
-        signal.signal(signal.SIGINT, usual)
+        release()
     raise_interrupt()

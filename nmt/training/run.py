@@ -152,6 +152,10 @@ def check_guidance(config: TrainConfig) -> None:
         raise UserError(
             f"{needed} gold alignments of the training text: set data.train.alignment=FILE, or the weight to 0"
         )
+    if config.model.decoder == "fixed_context":
+        raise UserError(
+            f"{needed} attention, which model=fixed_context has not: choose another, or set the weight to 0"
+        )
     if config.model.attention.normalizer == "hard":
         raise UserError(
             f"{needed} weights that pass on a gradient, which those of model.attention.normalizer=hard do not: "

@@ -50,9 +50,12 @@ class Validator:
         translator = Translator(model, self.tokenizers, self.search, self.device)
         corpus = self.encoded.corpus
         translations = translator.translate(list(corpus["source"]))
-        scores = quick_scores([each.text for each in translations], list(corpus["target"]))
+        references = translator.plain(list(corpus["target"]))
+        scores = quick_scores([each.text for each in translations], references)
         metrics = {"loss": loss, "perplexity": math.exp(min(loss, 100.0)), **scores}
-        return Validation(metrics | self._aer(translator) | attention(translations), self._samples(translations))
+        return Validation(
+            metrics | self._aer(translator) | attention(translations), self._samples(translations, references)
+        )
 
     def _loss(self, model: Seq2Seq) -> float:
         """Mean cross-entropy of a target token, in nats, without label smoothing."""
@@ -74,12 +77,11 @@ class Validator:
         aer = gold_scores(links, gold)["aer"]
         return {"aer": math.nan if aer is None else aer}
 
-    def _samples(self, translations: list[Translation]) -> list[Sample]:
+    def _samples(self, translations: list[Translation], references: list[str]) -> list[Sample]:
         """The same few sentences every time, of middling length so that a heatmap can be read."""
         words = [len(each.source.split()) for each in translations]
         middling = [row for row, count in enumerate(words) if 6 <= count <= 18] or list(range(len(words)))
         stride = max(1, len(middling) // max(1, self.num_samples))
-        references = self.encoded.corpus["target"]
         return [sample(translations[row], references[row]) for row in middling[::stride][: self.num_samples]]
 
 

@@ -169,6 +169,16 @@ def test_sampling_segments_anew_in_each_epoch_and_reproducibly(make, tokenizers,
         assert tokenizers.target.decode(targets) == corpus[rows]["target"]
 
 
+def test_sampled_batches_are_planned_by_the_lengths_they_have(make):
+    """No more positions than asked for, and no more padding than without sampling, but for chance."""
+    fills = []
+    for sampling in (0.0, 0.5):
+        batches = list(make(sampling=sampling))
+        assert all(batch.target_mask.numel() <= 60 or len(batch) == 1 for batch in batches)
+        fills.append(sum(b.num_target_tokens for b in batches) / sum(b.target_mask.numel() for b in batches))
+    assert fills[1] > fills[0] - 0.03
+
+
 @pytest.mark.parametrize("sampling", [0.0, 0.1])
 def test_a_guided_batch_teaches_the_segmentation_that_it_holds(make, tokenizers, corpus, sampling):
     for batch, unguided in zip(make(sampling=sampling, guided=True), make(sampling=sampling), strict=True):

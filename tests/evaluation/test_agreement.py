@@ -47,6 +47,9 @@ class Fixed:
     def translations(self, translations: Sequence[Translation]) -> list[Alignment]:
         raise AssertionError("gold speaks of the references")
 
+    def plain(self, lines: Sequence[str]) -> list[str]:
+        return list(lines)
+
     def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
         return [Alignment(s.split(), t.split(), self.weights) for s, t in zip(sources, targets, strict=True)]
 

@@ -54,6 +54,9 @@ class Capitals:
         weights = diagonal(len(text.split()), len(words))
         return Translation(words, text.split(), weights, source=sentence, text=text, score=0.0, log_prob=0.0, pieces=[])
 
+    def plain(self, lines: Sequence[str]) -> list[str]:
+        return list(lines)
+
     def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
         pairs = [(source.split(), target.split()) for source, target in zip(sources, targets, strict=True)]
         return [Alignment(source, target, diagonal(len(target), len(source))) for source, target in pairs]
@@ -121,6 +124,19 @@ def test_scoring_options_reach_every_score(tmp_path: Path) -> None:
     assert (metrics["bleu_tokenize"], metrics["lowercase"]) == ("char", True)
 
 
+class Joining(Capitals):
+    """Has learned from text that was segmented already."""
+
+    def plain(self, lines: Sequence[str]) -> list[str]:
+        return [line.replace("@@ ", "") for line in lines]
+
+
+def test_segmented_references_are_joined_before_they_are_scored(tmp_path: Path) -> None:
+    rows = {"source": ["abcd b c d e f"], "target": ["AB@@ CD B C D E F"]}
+    metrics = evaluate_split(Joining(), datasets.Dataset.from_dict(rows), tmp_path / "test", split="test")
+    assert metrics["bleu"] == pytest.approx(100.0)
+
+
 def test_without_gold_there_is_no_error_rate(tmp_path: Path) -> None:
     metrics = evaluate(tmp_path / "test", gold=None)
     assert (metrics["aer"], metrics["aer_sentences"]) == (None, 0)
@@ -135,6 +151,9 @@ def test_error_rate_is_that_of_the_references_whatever_was_translated(tmp_path: 
 
 def test_gold_speaks_of_words_between_spaces(tmp_path: Path) -> None:
     class Splitting(Capitals):
+        def plain(self, lines: Sequence[str]) -> list[str]:
+            return list(lines)
+
         def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
             first, *rest = super().align(sources, targets)
             return [Alignment(["a", "b", "!"], first.target_words, np.ones((2, 3)) / 3), *rest]
@@ -246,6 +265,9 @@ def test_an_empty_corpus(tmp_path: Path) -> None:
 class Lowercase(Capitals):
     """The way back; it attends to the word of the same place as well, but in long sentences to the first alone."""
 
+    def plain(self, lines: Sequence[str]) -> list[str]:
+        return list(lines)
+
     def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
         aligned = super().align(sources, targets)
         return [
@@ -295,6 +317,9 @@ def test_a_reverse_run_confirms_links(tmp_path: Path) -> None:
 
 def test_a_reverse_run_that_counts_other_words_confirms_nothing(tmp_path: Path) -> None:
     class Splitting(Capitals):
+        def plain(self, lines: Sequence[str]) -> list[str]:
+            return list(lines)
+
         def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
             return [Alignment(["x"] * 9, each.target_words, np.ones((len(each.target_words), 9)) / 9)
                     for each in super().align(sources, targets)]  # fmt: skip

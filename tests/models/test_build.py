@@ -55,6 +55,7 @@ def test_recurrent_matrices_start_orthogonal_and_forget_gates_open():
             ModelConfig(decoder="fixed_context", attention=AttentionConfig(window="local_m")),
             "model=fixed_context has no attention, so model.attention.window=local_m means nothing",
         ),
+        (ModelConfig(decoder="gnmt"), "set model.num_layers=2 or more"),
         (ModelConfig(self_attention_heads=3), "model.self_attention_heads=3 does not divide model.hidden_size=512"),
         (
             ModelConfig(attention=AttentionConfig(score="dot", coverage="fertility")),

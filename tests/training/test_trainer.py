@@ -30,6 +30,7 @@ from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq
 from nmt.tokenizer import Tokenizers, build_tokenizers
 from nmt.training.guidance import guidance_loss
+from nmt.training.interrupts import USUAL
 from nmt.training.optimizer import Schedule, build_optimizer
 from nmt.training.reporting import Reporter
 from nmt.training.trainer import Trainer
@@ -261,8 +262,9 @@ def test_the_end_is_validated_once(make: Make) -> None:
     assert trainer.progress.epochs == 1.0
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("moment", ["update", "validation"])
-def test_an_interrupt_waits_for_the_end_of_the_update(make: Make, moment: str) -> None:
+def test_an_interrupt_waits_for_the_end_of_the_update(make: Make, moment: str, number: signal.Signals) -> None:
     """What is saved goes on as if there had been no interrupt."""
     options = {"max_steps": 8, "validate_every_steps": 3, "ema_decay": 0.9, "accumulate": 2}
     straight, _ = make([1.0, 2.0, 3.0], model=toy(dropout=0.3), **options)
@@ -270,14 +272,14 @@ def test_an_interrupt_waits_for_the_end_of_the_update(make: Make, moment: str) -
 
     interrupted, saved = make([1.0, 2.0, 3.0], model=toy(dropout=0.3), **options)
     if moment == "update":
-        interrupted.model.decoder.register_forward_hook(lambda *_: at_step(interrupted, 3))
+        interrupted.model.decoder.register_forward_hook(lambda *_: at_step(interrupted, 3, number))
     else:
         validate = interrupted.validate
-        interrupted.validate = lambda model: (at_step(interrupted, 3), validate(model))[1]
-    handler = signal.getsignal(signal.SIGINT)
+        interrupted.validate = lambda model: (at_step(interrupted, 3, number), validate(model))[1]
+    handler = signal.getsignal(number)
     with pytest.raises(KeyboardInterrupt):
         interrupted.fit()
-    assert signal.getsignal(signal.SIGINT) is handler
+    assert signal.getsignal(number) is handler
     assert saved.steps("last")[-1] == 3
 
     resumed, _ = make([2.0, 3.0], model=toy(dropout=0.3), **options)
@@ -290,10 +292,10 @@ def test_an_interrupt_waits_for_the_end_of_the_update(make: Make, moment: str) -
     assert equal(copied(resumed.averaged()), copied(straight.averaged()))
 
 
-def at_step(trainer: Trainer, step: int) -> None:
-    """Press Ctrl-C, once, in the update after `step - 1` whole ones."""
-    if trainer.progress.step == step and signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        signal.raise_signal(signal.SIGINT)
+def at_step(trainer: Trainer, step: int, number: signal.Signals) -> None:
+    """Interrupt, once, in the update after `step - 1` whole ones."""
+    if trainer.progress.step == step and signal.getsignal(number) is not USUAL[number]:
+        signal.raise_signal(number)
 
 
 def test_a_second_interrupt_does_not_wait(make: Make) -> None:

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from nmt.models.cells import Cell
 from nmt.models.fast.arena import Arena
 from nmt.models.fast.cells import STEPS, Recurrent
 from nmt.models.fast.stack import state_buffer
@@ -44,7 +45,16 @@ def layer_states(
     if isinstance(rnn, nn.LSTM):
         weight, recurrent, bias = (candidate_last(each) for each in (weight, recurrent, bias))
     gates = nn.functional.linear(inputs, weight, bias)
-    states: Tensor = Layer.apply(type(rnn), gates, recurrent, inside)  # type: ignore[no-untyped-call]
+    initial = recurrent.new_zeros(inputs.shape[1], STEPS[type(rnn)].parts * rnn.hidden_size)
+    states: Tensor = Layer.apply(type(rnn), gates, initial, recurrent, inside)  # type: ignore[no-untyped-call]
+    return states
+
+
+def layer_of_cell(
+    cell: Cell, gates: Float[Tensor, "step row gates"], initial: Float[Tensor, "row state"]
+) -> Float[Tensor, "step row state"]:
+    """Return the state after every step of one of our cells, from the inputs' share of its gates."""
+    states: Tensor = Layer.apply(type(cell), gates, initial, *Recurrent.of(cell))  # type: ignore[no-untyped-call]
     return states
 
 
@@ -80,18 +90,22 @@ class Permuted(torch.autograd.Function):
 
 @final
 class Layer(torch.autograd.Function):
-    """states_t = cell(gates_t, states_{t-1}) from zero states, as a function of gates and weights."""
+    """states_t = cell(gates_t, states_{t-1}), as a function of gates, initial state and weights."""
 
     @staticmethod
     def forward(
-        ctx: Any, kind: type, gates: Float[Tensor, "step row gates"], weight: Tensor, bias: Tensor | None
+        ctx: Any,
+        kind: type,
+        gates: Float[Tensor, "step row gates"],
+        initial: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
     ) -> Float[Tensor, "step row state"]:
         ctx.arena = arena = Arena.borrow(gates.device)
         ctx.dtype = gates.dtype
         cell = STEPS[kind]
-        steps, rows, _ = gates.shape
+        steps = len(gates)
         with torch.autocast(gates.device.type, enabled=False):
-            initial = weight.new_zeros(rows, cell.parts * weight.shape[1])
             states = state_buffer(arena, initial, steps)
             ctx.steps = cell(arena, Recurrent(weight, bias), states[:-1], states[1:], gates.dtype)
             gates = gates.to(weight.dtype)
@@ -115,4 +129,4 @@ class Layer(torch.autograd.Function):
             chain.backward_read(step, by_state)
         found = [gradient for _, gradient in chain.gradients()]
         ctx.arena.give_back()
-        return None, by_gates.to(ctx.dtype), *found, *[None] * (2 - len(found))
+        return None, by_gates.to(ctx.dtype), by_state, *found, *[None] * (2 - len(found))
