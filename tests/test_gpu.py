@@ -11,15 +11,34 @@ from pathlib import Path
 import pytest
 import torch
 
+from nmt.training.objective import token_loss
+from tests.models.conftest import random_batch, small_model
+
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
 
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("decoder", ["bahdanau", "luong", "conditional", "gnmt"])
+def test_the_fast_path_equals_the_readable_one(decoder: str, cell: str):
+    """As tests/models/test_recurrence.py, which explains it, on the GPU: torch's own layers there are cuDNN."""
+    batch = random_batch([(5, 4), (1, 7), (9, 1)]).to("cuda")
+    model = small_model(decoder=decoder, cell=cell, num_layers=2).to("cuda")
+    found = []
+    for fast in (False, True):
+        model.encoder.fast = model.decoder.fast = fast
+        model.zero_grad()
+        token_loss(model, model(batch), batch, label_smoothing=0.1).objective.backward()
+        found.append({name: parameter.grad.clone() for name, parameter in model.named_parameters()})
+    for name, gradient in found[0].items():
+        torch.testing.assert_close(found[1][name], gradient, rtol=1e-7, atol=1e-9)
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("decoder", ["bahdanau", "luong", "conditional"])
+@pytest.mark.parametrize("decoder", ["bahdanau", "luong", "conditional", "gnmt"])
 def test_training_on_a_gpu_learns(tmp_path: Path, decoder: str, precision: str):
     options = (
         "trainer.device=cuda trainer.max_steps=300 trainer.max_epochs=null trainer.max_minutes=null "
-        f"trainer.precision={precision} model={decoder} data.grammar.train_size=2000 data.grammar.test_size=50 "
+        f"trainer.precision={precision} model={decoder} model.num_layers=2 data.grammar.train_size=2000 data.grammar.test_size=50 "
         "data.grammar.long_size=20 data.grammar.validation_size=50"
     ).split()
     command = [sys.executable, "-m", "nmt.train", f"run_dir={tmp_path / 'run'}", f"data.cache_dir={tmp_path}", *options]

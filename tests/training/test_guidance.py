@@ -214,13 +214,13 @@ def test_guidance_teaches_and_is_reported(call: Call, tiny_options: list[str], t
     """The first update's loss is the same with and without, and what is off leaves no trace."""
     runs = {}
     for weight in (0.0, 1.0):
-        options = (f"trainer.guided_alignment.weight={weight}", "trainer.max_steps=12")
+        options = (f"trainer.guided_alignment.weight={weight}", "trainer.max_steps=30")
         runs[weight] = train(call, tiny_options, tmp_path / str(weight), *options)
     assert all("alignment_loss" not in record for record in runs[0.0])
     assert runs[0.0][0]["loss"] == runs[1.0][0]["loss"]
     assert runs[0.0][0]["gradient_norm"] != runs[1.0][0]["gradient_norm"]
     guided = [record["alignment_loss"] for record in runs[1.0]]
-    assert guided[-1] < guided[0]
+    assert sum(guided[-10:]) < sum(guided[:10])  # single batches differ in length, and so in loss
 
 
 def text_options(folder: Path, alignment: str | None) -> list[str]:
