@@ -120,11 +120,11 @@ class Translator:
                 results[row] = [self._translation(sentences[row], ids[row], each) for each in hypotheses]
         return results
 
-    @torch.inference_mode()
     def plain(self, lines: Sequence[str]) -> list[str]:
         """Return target text as translations are written: where it is segmented already, its pieces are joined."""
         return self.tokenizers.target.plain(lines)
 
+    @torch.inference_mode()
     def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
         """Return the attention between each source and a given target (forced decoding)."""
         self.model.eval()

@@ -38,8 +38,8 @@ def test_the_fast_path_equals_the_readable_one(decoder: str, cell: str):
 def test_training_on_a_gpu_learns(tmp_path: Path, decoder: str, precision: str):
     options = (
         "trainer.device=cuda trainer.max_steps=300 trainer.max_epochs=null trainer.max_minutes=null "
-        f"trainer.precision={precision} model={decoder} model.num_layers=2 data.grammar.train_size=2000 data.grammar.test_size=50 "
-        "data.grammar.long_size=20 data.grammar.validation_size=50"
+        f"trainer.precision={precision} model={decoder} model.num_layers=2 data.grammar.train_size=2000 "
+        "data.grammar.test_size=50 data.grammar.long_size=20 data.grammar.validation_size=50"
     ).split()
     command = [sys.executable, "-m", "nmt.train", f"run_dir={tmp_path / 'run'}", f"data.cache_dir={tmp_path}", *options]
     subprocess.run(command, check=True)

@@ -16,8 +16,9 @@ from nmt.data import lexicon
 from nmt.data.grammar import SPLITS, SentencePair, generate, sentences
 from nmt.data.grammar_chooser import Chooser
 from nmt.data.grammar_clauses import Clauses, Context
+from nmt.data.grammar_nouns import NounPhrases
 from nmt.data.grammar_phrase import Phrase, spell
-from nmt.data.grammar_words import Tense
+from nmt.data.grammar_words import Agreement, Kind, Tense
 from nmt.errors import UserError
 
 T = TypeVar("T")
@@ -264,6 +265,14 @@ def test_the_promised_constructions_occur(corpus: dict[str, list[SentencePair]])
         *("qui", "que", "parce que", "quand", "pendant que", "si", r"dit que", "il y a", "le hibou", "pommes de terre"),
     ):
         assert re.search(rf"\b{words}\b", french), words
+
+
+def test_coordination_is_feminine_only_if_both_are() -> None:
+    nouns = NounPhrases(few_words(), Chooser("coordination"))
+    for _ in range(200):
+        both = nouns.coordinated(5, Kind.ANIMAL)
+        genders = [word.text for word in both.phrase.target if word.text.startswith(("chien", "vache"))]
+        assert both.agreement == Agreement(all(word.startswith("vache") for word in genders), plural=True)
 
 
 # --- mistakes of the user -----------------------------------------------------------------------------------

@@ -5,11 +5,10 @@ from itertools import product
 import pytest
 
 from nmt.data import lexicon
-from nmt.data.grammar_chooser import Chooser
-from nmt.data.grammar_nouns import NounPhrases, adjective_phrase, determine, introduce, possess
+from nmt.data.grammar_nouns import adjective_phrase, determine, introduce, possess
 from nmt.data.grammar_phrase import Phrase, punctuation, spell, unit
 from nmt.data.grammar_verbs import conjugate, infinitive
-from nmt.data.grammar_words import Agreement, Kind, Pronoun, Tense, Verb, add_s, inflect, plural
+from nmt.data.grammar_words import Agreement, Pronoun, Tense, Verb, add_s, inflect, plural
 
 MAN, WOMEN = Agreement(), Agreement(feminine=True, plural=True)
 HIM, HER = (pronoun for pronoun in lexicon.OBJECT_PRONOUNS if pronoun.english in ("him", "her"))
@@ -185,11 +184,3 @@ def test_inflection() -> None:
         "vue",
         "vues",
     ]
-
-
-def test_coordination_is_feminine_only_if_both_are() -> None:
-    nouns = NounPhrases(few_words(), Chooser("coordination"))
-    for _ in range(200):
-        both = nouns.coordinated(5, Kind.ANIMAL)
-        genders = [word.text for word in both.phrase.target if word.text.startswith(("chien", "vache"))]
-        assert both.agreement == Agreement(all(word.startswith("vache") for word in genders), plural=True)
