@@ -44,7 +44,11 @@ FIGURES = "figures.json"  # in the folder of a run that is finished
 LEAST_MINUTES = 1.0  # of training, below which nothing is learned
 RADIUS = "model.attention.radius=5"
 # Shorter sentences and a smaller model learn something in seconds.
-SMALL = ("data.grammar.max_length=12", "data.grammar.long_length=11", "model.hidden_size=128", "batch.size=600")
+SMALL = (
+    *("data.grammar.max_length=12", "data.grammar.long_length=11"),
+    *("data.grammar.validation_size=200", "data.grammar.test_size=300"),
+    *("model.hidden_size=128", "batch.size=600"),
+)
 
 Part = TypeVar("Part")
 
