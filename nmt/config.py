@@ -8,7 +8,6 @@ the entry points only these dataclasses (or plain arguments) are passed on, neve
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, get_args
 
 from nmt.errors import UserError, nearest, unknown
@@ -221,7 +220,7 @@ class TrainerConfig:
     """The training loop."""
 
     device: str = key("auto", "where to train", choices=("auto", "cpu", "cuda"))
-    precision: str = key("fp32", "arithmetic of the forward and backward pass", choices=("fp32", "bf16"))
+    precision: str = key("fp32", "arithmetic of the products of a training step; `auto`: bf16 where the device has instructions for it", choices=("fp32", "bf16", "auto"))
     max_steps: int | None = key(None, "stop after this many updates", at_least=1)
     max_epochs: int | None = key(None, "stop after this many passes over the corpus", at_least=1)
     max_minutes: float | None = key(None, "stop after this much training time, validations in; also the horizon of the schedule", above=0)
@@ -381,50 +380,3 @@ def explain(error: Exception, config: Any) -> UserError:
         return UserError(f"{name}={value} has the wrong type: it must be {type_name(members[name])}")
     text = " ".join(str(cause or error).split("\n    full_key")[0].split())
     return UserError(f"{name}: {text}" if name else text)
-
-
-# --- files --------------------------------------------------------------------------------------------------
-
-
-def save_config(config: Any, path: Path) -> None:
-    """Write a configuration as plain YAML of every key, defaults in."""
-    import yaml
-
-    path.write_text(yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, allow_unicode=True), encoding="utf-8")
-
-
-def load_config(path: Path) -> TrainConfig:
-    """Read what `save_config` wrote; a key that is missing gets its default.
-
-    Only the dataclasses of this module are made, whatever the file says: YAML tags are refused, and
-    interpolations (`${...}`) are taken as plain text.
-
-    Raises:
-        UserError: naming the file, if it cannot be read, is not YAML, or has wrong keys, types or values.
-    """
-    import yaml
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    try:
-        values = _escape(yaml.safe_load(path.read_text(encoding="utf-8")))
-        if not isinstance(values, dict):
-            raise UserError("not a mapping of keys to values")
-        config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(TrainConfig), values))
-        assert isinstance(config, TrainConfig)
-        check(config)
-    except UserError as error:
-        raise UserError(f"{path} is not a configuration of nmt: {error}") from error
-    except OmegaConfBaseException as error:
-        raise UserError(f"{path} is not a configuration of nmt: {explain(error, TrainConfig())}") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"cannot read the configuration {path}: {' '.join(str(error).split())}") from error
-    return config
-
-
-def _escape(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _escape(member) for name, member in value.items()}
-    if isinstance(value, list):
-        return [_escape(member) for member in value]
-    return value.replace("${", "\\${") if isinstance(value, str) else value

@@ -20,7 +20,7 @@ def main(config: EvaluateConfig) -> None:
     import torch
     from rich.console import Console
 
-    from nmt.config import load_config
+    from nmt.config_file import load_config
     from nmt.data.corpus import load_split
     from nmt.evaluation.evaluator import evaluate_split, print_table, stored_baseline, translated_baseline
     from nmt.models.checkpoint import CONFIG, find_checkpoint

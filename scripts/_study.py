@@ -6,7 +6,6 @@ A run is configured and trained as `python -m nmt.train` does it, and leaves the
 import argparse
 import csv
 import json
-import math
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmark import configured, positive
+from _options import configured, positive, positive_number
 from rich.console import Console
 from rich.table import Table
 
@@ -53,14 +52,6 @@ def add_output(parser: argparse.ArgumentParser) -> None:
         "--output", type=Path, metavar="DIR", help="default: outputs/study_NAME, with --quick outputs/study_NAME_quick"
     )
     parser.add_argument("--threads", type=positive, metavar="N", help="CPU threads of torch (default: its own choice)")
-
-
-def positive_number(text: str) -> float:
-    """Read a number above 0."""
-    number = float(text)
-    if not 0.0 < number < math.inf:
-        raise ValueError
-    return number
 
 
 def output_folder(options: argparse.Namespace, name: str) -> Path:

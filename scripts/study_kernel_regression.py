@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from _study import PICTURE, TABLE, add_output, output_folder, positive_number, print_table, write_table
-from benchmark import positive
+from _options import positive, positive_number
+from _study import PICTURE, TABLE, add_output, output_folder, print_table, write_table
 from jaxtyping import Float
 from torch import Tensor
 

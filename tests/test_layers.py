@@ -19,6 +19,7 @@ LAYERS = [
     ["nmt.translator"],
     ["nmt.models"],
     ["nmt.data"],
+    ["nmt.config_file"],
     ["nmt.attention", "nmt.search", "nmt.tokenizer", "nmt.config"],
     ["nmt.vocabulary"],
     ["nmt.errors", "nmt.sampling"],

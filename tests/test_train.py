@@ -14,7 +14,8 @@ import torch
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from nmt.config import DataConfig, SplitConfig, TrainConfig, TrainerConfig, load_config
+from nmt.config import DataConfig, SplitConfig, TrainConfig, TrainerConfig
+from nmt.config_file import load_config
 from nmt.errors import UserError
 from nmt.training.run import check_run, check_same_model, point_to
 

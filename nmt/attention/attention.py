@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from typing import NamedTuple, final
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.attention.normalizers import Chance, Normalizer
 from nmt.attention.scores import Score
-from nmt.attention.windows import Step, Window
+from nmt.attention.shapes import Mask, Past, Query, Scores, States, Step
+from nmt.attention.windows import Window
 
 
 class Memory(NamedTuple):
@@ -17,7 +18,7 @@ class Memory(NamedTuple):
 
     keys: Float[Tensor, "batch source key"]
     values: Float[Tensor, "batch source value"]
-    mask: Bool[Tensor, "batch source"]
+    mask: Mask
 
     def keep(self, sentences: Tensor) -> "Memory":
         """Return the memory of some of the sentences (indices into the batch axis)."""
@@ -32,9 +33,9 @@ class Attended(NamedTuple):
 
     context: Float[Tensor, "batch target value"]
     weights: Float[Tensor, "batch target source"]
-    scores: Float[Tensor, "batch target source"]
+    scores: Scores
     chance: Chance = Chance()
-    past: Float[Tensor, "batch target source"] | None = None
+    past: Past | None = None
 
 
 class Attention(nn.Module):
@@ -59,24 +60,14 @@ class Attention(nn.Module):
     def __str__(self) -> str:
         return " x ".join(type(part).__name__ for part in (self.score, self.normalizer, self.window))
 
-    def remember(
-        self, states: Float[Tensor, "batch source state"], source_mask: Bool[Tensor, "batch source"]
-    ) -> Memory:
+    def remember(self, states: States, source_mask: Mask) -> Memory:
         """Project the encoder's states into keys and values, once a sentence."""
         return Memory(self.score.project(states, source_mask), states, source_mask)
 
-    def forward(
-        self,
-        query: Float[Tensor, "batch target query"],
-        memory: Memory,
-        step: Step = 0,
-        past: Float[Tensor, "batch target source"] | None = None,
-    ) -> Attended:
+    def forward(self, query: Query, memory: Memory, step: Step = 0, past: Past | None = None) -> Attended:
         return self.attend(self.score(query, memory.keys), query, memory, step)
 
-    def attend(
-        self, scores: Float[Tensor, "batch target source"], query: Tensor, memory: Memory, step: Step
-    ) -> Attended:
+    def attend(self, scores: Scores, query: Query, memory: Memory, step: Step) -> Attended:
         """Normalize scores on the window's support and form the context."""
         support, taper = self.window(query, memory.mask, step)
         allowed = scores.masked_fill(~support, float("-inf"))
@@ -114,9 +105,7 @@ class MultiHead(nn.Module):
     def __str__(self) -> str:
         return f"{len(self.heads)} heads of {self.heads[0]}"
 
-    def remember(
-        self, states: Float[Tensor, "batch source state"], source_mask: Bool[Tensor, "batch source"]
-    ) -> Memory:
+    def remember(self, states: States, source_mask: Mask) -> Memory:
         """Project the encoder's states into the keys and values of all heads, side by side, once a sentence."""
         keys = []
         for head, share in zip(self.heads, self._cut(self.key(states)), strict=True):
@@ -124,13 +113,7 @@ class MultiHead(nn.Module):
             keys.append(head.remember(share, source_mask).keys)
         return Memory(torch.cat(keys, dim=-1), self.value(states), source_mask)
 
-    def forward(
-        self,
-        query: Float[Tensor, "batch target query"],
-        memory: Memory,
-        step: Step = 0,
-        past: Float[Tensor, "batch target source"] | None = None,
-    ) -> Attended:
+    def forward(self, query: Query, memory: Memory, step: Step = 0, past: Past | None = None) -> Attended:
         shares = zip(*(self._cut(whole) for whole in (self.query(query), memory.keys, memory.values)), strict=True)
         parts = [
             head(own_query, Memory(keys, values, memory.mask), step)

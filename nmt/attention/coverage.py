@@ -3,14 +3,14 @@
 from typing import final
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import nn
 
 from nmt.attention.attention import Attended, Attention, Memory
 from nmt.attention.normalizers import Normalizer
 from nmt.attention.scores import Additive
 from nmt.attention.settings import Settings
-from nmt.attention.windows import Step, Window
+from nmt.attention.shapes import Mask, Past, Query, States, Step
+from nmt.attention.windows import Window
 
 COVERAGES = ("none", "accumulated", "fertility")
 MOST_WORDS = 2.0  # N: the largest fertility, as in the paper's experiments
@@ -35,9 +35,7 @@ class Covering(Attention):
     def stepwise(self) -> bool:
         return True
 
-    def remember(
-        self, states: Float[Tensor, "batch source state"], source_mask: Bool[Tensor, "batch source"]
-    ) -> Memory:
+    def remember(self, states: States, source_mask: Mask) -> Memory:
         """Project the states once a sentence; the last number of a key is its 1 / Phi."""
         memory = super().remember(states, source_mask)
         share = torch.ones_like(memory.keys[..., :1])
@@ -45,13 +43,7 @@ class Covering(Attention):
             share = share / (MOST_WORDS * self.fertility(states).sigmoid())
         return memory._replace(keys=torch.cat((memory.keys, share), dim=-1))
 
-    def forward(
-        self,
-        query: Float[Tensor, "batch target query"],
-        memory: Memory,
-        step: Step = 0,
-        past: Float[Tensor, "batch target source"] | None = None,
-    ) -> Attended:
+    def forward(self, query: Query, memory: Memory, step: Step = 0, past: Past | None = None) -> Attended:
         keys, share = memory.keys[..., :-1], memory.keys[..., -1]
         if past is None:
             past = torch.zeros_like(share)[:, None].expand(-1, query.shape[1], -1)

@@ -3,11 +3,10 @@
 from typing import final
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import nn
 
 from nmt.attention.attention import Attended, Memory
-from nmt.attention.windows import Step
+from nmt.attention.shapes import Mask, Past, Query, States, Step
 
 
 @final
@@ -20,22 +19,14 @@ class FixedContext(nn.Module):
 
     stepwise = False
 
-    def remember(
-        self, states: Float[Tensor, "batch source state"], source_mask: Bool[Tensor, "batch source"]
-    ) -> Memory:
+    def remember(self, states: States, source_mask: Mask) -> Memory:
         """Join the states in which each direction has read the whole sentence; every value is their join."""
         size = states.shape[2] // 2
         last = (source_mask.sum(dim=1) - 1)[:, None, None].expand(-1, 1, size)
         whole = torch.cat((states[..., :size].gather(1, last), states[:, :1, size:]), dim=-1)
         return Memory(states[..., :0], whole.expand(-1, states.shape[1], -1), source_mask)
 
-    def forward(
-        self,
-        query: Float[Tensor, "batch target query"],
-        memory: Memory,
-        step: Step = 0,
-        past: Float[Tensor, "batch target source"] | None = None,
-    ) -> Attended:
+    def forward(self, query: Query, memory: Memory, step: Step = 0, past: Past | None = None) -> Attended:
         mask = memory.mask.to(memory.values.dtype)
         weights = (mask / mask.sum(dim=1, keepdim=True))[:, None].expand(-1, query.shape[1], -1)
         context = memory.values[:, :1].expand(-1, query.shape[1], -1)

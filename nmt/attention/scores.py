@@ -5,18 +5,13 @@ from abc import ABC, abstractmethod
 from typing import final
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.attention.bases import BASES
 from nmt.attention.settings import Settings, precise
+from nmt.attention.shapes import Keys, Mask, Query, Scores, States
 from nmt.errors import UserError
-
-Query = Float[Tensor, "batch target query"]
-States = Float[Tensor, "batch source state"]
-Mask = Bool[Tensor, "batch source"]
-Keys = Float[Tensor, "batch source key"]
-Scores = Float[Tensor, "batch target source"]
 
 
 class Score(nn.Module, ABC):

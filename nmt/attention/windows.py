@@ -4,17 +4,11 @@ from abc import ABC, abstractmethod
 from typing import final
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from nmt.attention.settings import Settings, precise
-
-Query = Float[Tensor, "batch target query"]
-Mask = Bool[Tensor, "batch source"]
-Support = Bool[Tensor, "batch #target source"]
-Taper = Float[Tensor, "batch target source"]
-# The target position of all queries (those of a beam are at the same step), or of each.
-Step = int | Int[Tensor, " #target"]
+from nmt.attention.shapes import Mask, Query, Step, Support, Taper
 
 
 class Window(nn.Module, ABC):

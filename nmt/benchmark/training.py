@@ -35,10 +35,9 @@ def measure_training(config: TrainConfig, trainer: Trainer, *, updates: int, rep
     """
     measured = repeat_updates(trainer, updates=updates, repeats=repeats)
     memory = peak_memory(trainer.device)  # before the large product asks for its own
-    dtype = torch.bfloat16 if config.trainer.precision == "bf16" else torch.float32
     gflop = [update_flop(trainer.model, config.model, each.work) / 1e9 for each in measured]
     reached = statistics.median(each / repeat.seconds for each, repeat in zip(gflop, measured, strict=True))
-    machine = gflops_of_product(trainer.device, dtype)
+    machine = gflops_of_product(trainer.device, trainer.autocast_dtype or torch.float32)
     return {
         **speed(measured),
         **memory,

@@ -9,7 +9,8 @@ from typing import Any, final
 import datasets
 import torch
 
-from nmt.config import TrainConfig, keys, load_config, save_config
+from nmt.config import TrainConfig, keys
+from nmt.config_file import load_config, save_config
 from nmt.data.cleaning import clean
 from nmt.data.corpus import has_split, load_split
 from nmt.data.encoded import Encoded, encode

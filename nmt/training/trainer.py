@@ -15,6 +15,7 @@ from nmt.training.guidance import guidance_loss, guidance_weight
 from nmt.training.interrupts import deferred_interrupts
 from nmt.training.objective import token_loss
 from nmt.training.optimizer import Schedule, build_average
+from nmt.training.precision import autocast_dtype
 from nmt.training.progress import Progress, out_of_patience, share_done, validation_due
 from nmt.training.reinforce import Reinforce
 from nmt.training.reporting import Reporter
@@ -53,6 +54,7 @@ class Trainer:
         self.config = config
         self.clip_norm = optimizer_config.clip_norm or float("inf")
         self.device = device
+        self.autocast_dtype = autocast_dtype(config.precision, device)
         self.validate = validate
         self.save = save
         self.reporter = reporter
@@ -118,7 +120,7 @@ class Trainer:
 
     def backward(self, batch: Batch, num_tokens: int) -> torch.Tensor:
         """Add a batch's share of the gradient; return the sum of its cross-entropy."""
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
+        with torch.autocast(self.device.type, self.autocast_dtype, enabled=self.autocast_dtype is not None):
             decoded = self.model(batch)
             loss = token_loss(self.model, decoded, batch, label_smoothing=self.config.label_smoothing)
         objective = loss.objective

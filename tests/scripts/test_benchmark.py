@@ -150,6 +150,7 @@ def test_mistakes_are_told_in_one_line(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), *arguments])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(SCRIPT), run_name="__main__")
@@ -179,6 +180,7 @@ def test_overrides_of_a_checkpoint(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     data = f"data.cache_dir={tmp_path / 'cache'}"
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), "translate", "--checkpoint", str(tiny_run), data, override])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(SCRIPT), run_name="__main__")

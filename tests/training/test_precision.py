@@ -1,0 +1,34 @@
+"""`auto` takes bf16 only where it pays."""
+
+import pytest
+import torch
+
+from nmt.training import precision
+from nmt.training.precision import autocast_dtype, multiplies_bf16
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "quick", "expected"),
+    [
+        ("fp32", True, None),
+        ("fp32", False, None),
+        ("auto", True, torch.bfloat16),
+        ("auto", False, None),
+        ("bf16", True, torch.bfloat16),
+        ("bf16", False, torch.bfloat16),
+    ],
+)
+def test_auto_asks_the_device(monkeypatch, caplog, wanted, quick, expected):
+    monkeypatch.setattr(precision, "multiplies_bf16", lambda device: quick)
+    assert autocast_dtype(wanted, CPU) == expected
+    warned = "this cpu has no bf16 instructions: trainer.precision=auto or fp32 is much faster" in caplog.text
+    assert warned == (wanted == "bf16" and not quick)
+
+
+@pytest.mark.parametrize("instructions", [(), ("_is_avx512_bf16_supported",), ("_is_amx_tile_supported",)])
+def test_a_cpu_multiplies_bf16_with_either_set_of_instructions(monkeypatch, instructions):
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda name=name: name in instructions, raising=False)
+    assert multiplies_bf16(CPU) == bool(instructions)
