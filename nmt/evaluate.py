@@ -33,7 +33,7 @@ def main(config: EvaluateConfig) -> None:
         check_reverse(config, run_config.data, load_config(find_checkpoint(config.reverse) / CONFIG).data)
     corpus = load_split(choose_data(config, run_config.data), config.split)
     search = dataclasses.asdict(config.search)
-    translator = Translator.load(config.checkpoint, device=config.device, **search)
+    translator = Translator.load(config.checkpoint, device=config.device, precision=config.precision, **search)
     with Console(stderr=True).status(f"Translating {len(corpus):,} sentences of {config.split} ..."):
         baseline = None
         if config.baseline is not None:
@@ -72,12 +72,18 @@ def check_reverse(config: EvaluateConfig, run: DataConfig, reverse: DataConfig) 
 
 
 def choose_views(config: EvaluateConfig, translator: "Translator") -> "Views":
-    """Return how sentence pairs are to be looked at, beside the attention."""
+    """Return how sentence pairs are to be looked at, beside the attention.
+
+    Raises:
+        UserError: integers are to be differentiated.
+    """
     from nmt.evaluation.agreement import Views
     from nmt.evaluation.alignment import LinkRule
     from nmt.evaluation.saliency import Explainer
     from nmt.translator import Translator
 
+    if config.saliency and config.precision == "int8":
+        raise UserError("saliency=true needs gradients, and precision=int8 has none: choose one of the two")
     reverse = None
     if config.reverse is not None:
         reverse = Translator.load(config.reverse, device=config.device, batch_size=config.search.batch_size)

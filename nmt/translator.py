@@ -12,13 +12,16 @@ from jaxtyping import Float
 
 from nmt.config import SearchConfig, check
 from nmt.data.batch import collate, pad_source
+from nmt.errors import unknown
 from nmt.models.checkpoint import load_checkpoint, resolve_device
+from nmt.models.quantization import quantize
 from nmt.models.seq2seq import Seq2Seq
 from nmt.search.beam import beam_search
 from nmt.search.hypothesis import Hypothesis
 from nmt.tokenizer import Tokenizers
 
 Array = np.ndarray
+PRECISIONS = ("fp32", "bf16", "int8")
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,18 @@ class Translator:
     ''
     """
 
-    def __init__(self, model: Seq2Seq, tokenizers: Tokenizers, search: SearchConfig, device: torch.device) -> None:
-        self.model = model
+    def __init__(
+        self,
+        model: Seq2Seq,
+        tokenizers: Tokenizers,
+        search: SearchConfig,
+        device: torch.device,
+        precision: str = "fp32",
+    ) -> None:
+        if precision not in PRECISIONS:
+            raise unknown("precision", precision, PRECISIONS)
+        self.model = quantize(model) if precision == "int8" else model
+        self.precision = precision
         self.tokenizers = tokenizers
         self.search = search
         self.device = device
@@ -84,23 +97,24 @@ class Translator:
         self.step: int | None = None
 
     @classmethod
-    def load(cls, run: str | Path, device: str = "auto", **search: Any) -> "Translator":
+    def load(cls, run: str | Path, device: str = "auto", precision: str = "fp32", **search: Any) -> "Translator":
         """Load a run or a checkpoint folder.
 
         Args:
             run: the folder.
             device: `auto`, `cpu` or `cuda`.
+            precision: arithmetic of the products: `fp32`, `bf16`, or on a CPU `int8`.
             **search: keys of `SearchConfig` that replace those the model was trained with; None keeps them.
 
         Raises:
-            UserError: there is no checkpoint, or a search setting is out of range.
+            UserError: there is no checkpoint, a search setting is out of range, or the device has no such precision.
         """
         where = resolve_device(device)
         checkpoint = load_checkpoint(run, where)
         given = {name: value for name, value in search.items() if value is not None}
         settings = dataclasses.replace(checkpoint.config.search, **given)
         check(settings)
-        translator = cls(checkpoint.model, checkpoint.tokenizers, settings, where)
+        translator = cls(checkpoint.model, checkpoint.tokenizers, settings, where, precision)
         translator.checkpoint, translator.step = checkpoint.folder, checkpoint.step
         return translator
 
@@ -134,7 +148,8 @@ class Translator:
         for rows in self._groups([len(source) for source in source_ids]):
             arrays = [[np.asarray(side[row], dtype=np.int32) for row in rows] for side in (source_ids, target_ids)]
             batch = collate(arrays[0], arrays[1], np.asarray(rows)).to(self.device)
-            weights = self.model(batch).weights.float().cpu().numpy()
+            with self._arithmetic():
+                weights = self.model(batch).weights.float().cpu().numpy()
             for row, matrix in zip(rows, weights, strict=True):
                 results[row] = self._alignment(source_ids[row], target_ids[row], matrix)
         return results
@@ -148,17 +163,21 @@ class Translator:
     def _search(self, ids: list[list[int]], n: int) -> list[list[Hypothesis]]:
         source, source_mask, source_lengths = pad_source([np.asarray(row, dtype=np.int32) for row in ids])
         limits = source_lengths * self.search.max_length_ratio + self.search.max_length_offset
-        return beam_search(
-            self.model,
-            source.to(self.device),
-            source_mask.to(self.device),
-            source_lengths,
-            beam_size=max(self.search.beam_size, n),
-            length_penalty=self.search.length_penalty,
-            coverage_penalty=self.search.coverage_penalty,
-            n_best=n,
-            max_lengths=limits.long().to(self.device),
-        )
+        with self._arithmetic():
+            return beam_search(
+                self.model,
+                source.to(self.device),
+                source_mask.to(self.device),
+                source_lengths,
+                beam_size=max(self.search.beam_size, n),
+                length_penalty=self.search.length_penalty,
+                coverage_penalty=self.search.coverage_penalty,
+                n_best=n,
+                max_lengths=limits.long().to(self.device),
+            )
+
+    def _arithmetic(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
 
     def _translation(self, sentence: str, ids: list[int], hypothesis: Hypothesis) -> Translation:
         alignment = self._alignment(ids, hypothesis.tokens, hypothesis.weights)

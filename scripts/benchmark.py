@@ -58,6 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--checkpoint", metavar="RUN", help="run or checkpoint: its keys, and overrides of them (no groups)"
     )
+    group.add_argument("--precision", choices=("fp32", "bf16", "int8"), default="fp32", help="as in nmt.translate")
     group = parser.add_argument_group("scaling")
     group.add_argument("--lengths", type=positive, nargs="+", default=[25, 50, 100, 200], metavar="N")
     group.add_argument("--batches", type=positive, nargs="+", default=[16, 32, 64, 128, 256], metavar="N")
@@ -100,7 +101,7 @@ def translate(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any
 
     corpus = load_split(config.data, "test")
     sources, references = list(corpus["source"]), list(corpus["target"])
-    translator = start_translating(config, options.checkpoint)
+    translator = start_translating(config, options.checkpoint, options.precision)
     figures = measure_translation(translator, sources, references, repeats=options.repeats)
     show(figures)
     if options.checkpoint is None:

@@ -62,6 +62,16 @@ def test_the_validation_split_against_a_baseline(evaluate: Callable[..., dict[st
     assert metrics["aer"] is not None
 
 
+def test_eight_bits_have_scores_but_no_gradients(
+    evaluate: Callable[..., dict[str, Any]], call: Callable[..., Any]
+) -> None:
+    whole, rounded = evaluate(), evaluate("precision=int8")
+    assert rounded["bleu"] == pytest.approx(whole["bleu"], abs=5)
+    done = call("evaluate", "checkpoint=run", "precision=int8", "saliency=true", "threads=1")
+    assert done.returncode == 2
+    assert "saliency=true needs gradients, and precision=int8 has none: choose one of the two" in done.stderr
+
+
 def test_files_of_ones_own(evaluate: Callable[..., dict[str, Any]], run: Path) -> None:
     for name, lines in (("in", SOURCES), ("out", TARGETS), ("gold", ["0-0 1-1", "0-0 1-1 2-2 3-3"])):
         (run.parent / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

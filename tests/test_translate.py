@@ -143,6 +143,13 @@ def test_the_search_can_be_set(translate: Callable[..., Any], tiny_run: Path) ->
     assert found["score"] == pytest.approx(each.log_prob, abs=1e-5)
 
 
+def test_eight_bits_are_as_many_lines(translate: Callable[..., Any]) -> None:
+    done = translate("--precision", "int8", stdin="\n".join(MIXED).encode())
+    assert done.returncode == 0, done.stderr
+    assert [bool(line) for line in done.stdout.split("\n")[:-1]] == [bool(line) for line in MIXED]
+    assert done.stderr == ""
+
+
 def test_input_that_is_not_utf8(translate: Callable[..., Any]) -> None:
     done = translate(stdin=b"He sleeps.\nCaf\xe9.\n")
     assert (done.returncode, done.stdout) == (2, "")

@@ -174,3 +174,22 @@ def test_search_settings_are_checked(tiny_run: Path, search: dict[str, float], m
 def test_settings_that_are_none_are_those_of_the_run(tiny_run: Path) -> None:
     translator = Translator.load(tiny_run, device="cpu", beam_size=None, batch_size=7)
     assert (translator.search.beam_size, translator.search.batch_size, translator.step) == (2, 7, 100)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_other_precisions_find_nearly_the_same(translator: Translator, tiny_run: Path, precision: str) -> None:
+    """Scores of the same targets: searches may part where two words are nearly as likely."""
+    other = Translator.load(tiny_run, device="cpu", precision=precision)
+    for one, two in zip(translator.translate(SENTENCES), other.translate(SENTENCES), strict=True):
+        assert one.score != two.score
+        assert one.score == pytest.approx(two.score, abs=0.1)
+        if one.text == two.text:
+            np.testing.assert_allclose(one.weights, two.weights, atol=0.1)
+    targets = ["Il dort."] * len(SENTENCES)
+    for one, two in zip(translator.align(SENTENCES, targets), other.align(SENTENCES, targets), strict=True):
+        np.testing.assert_allclose(one.weights, two.weights, atol=0.1)
+
+
+def test_a_precision_that_does_not_exist(tiny_run: Path) -> None:
+    with pytest.raises(UserError, match="unknown precision 'int4'"):
+        Translator.load(tiny_run, device="cpu", precision="int4")

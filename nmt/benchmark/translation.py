@@ -49,6 +49,7 @@ def measure_translation(
         "mean_output_length": pieces / len(sources),
         "seconds": median,
         "sentences": len(sources),
+        "precision": translator.precision,
         "search": asdict(translator.search),
         "checkpoint": None if translator.checkpoint is None else str(translator.checkpoint),
         "step": translator.step,

@@ -59,12 +59,13 @@ def start_training(config: TrainConfig, prepared: Prepared) -> Trainer:
     return build_trainer(config, model, prepared, device, Reporter(Path(config.run_dir), config=config))
 
 
-def start_translating(config: TrainConfig, checkpoint: str | None) -> Translator:
+def start_translating(config: TrainConfig, checkpoint: str | None, precision: str = "fp32") -> Translator:
     """Return a translator with the weights of a checkpoint, else with random ones.
 
     Args:
         config: of the checkpoint, search and options of the model perhaps changed; or of a run that is to be.
         checkpoint: a run or checkpoint folder.
+        precision: as `Translator.load`.
 
     Raises:
         UserError: there is no checkpoint, its weights do not fit the configuration, or there is nothing to train on.
@@ -72,7 +73,7 @@ def start_translating(config: TrainConfig, checkpoint: str | None) -> Translator
     if checkpoint is None:
         prepared = prepare_training(config)
         trainer = start_training(config, prepared)
-        return Translator(trainer.model, prepared.tokenizers, config.search, trainer.device)
+        return Translator(trainer.model, prepared.tokenizers, config.search, trainer.device, precision)
     device = resolve_device(config.trainer.device)
     loaded = load_checkpoint(checkpoint, device)
     sides = loaded.tokenizers
@@ -82,6 +83,6 @@ def start_translating(config: TrainConfig, checkpoint: str | None) -> Translator
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise UserError(f"the weights of {loaded.folder} do not fit the overrides of model: {reason}") from error
-    translator = Translator(model, sides, config.search, device)
+    translator = Translator(model, sides, config.search, device, precision)
     translator.checkpoint, translator.step = loaded.folder, loaded.step
     return translator

@@ -88,6 +88,7 @@ def test_evaluations_lie_in_what_was_given() -> None:
         ("search.beam_size=0", "search.beam_size=0 is out of range"),
         ("alignment.method=argmin", "unknown alignment.method 'argmin': choose one of argmax, threshold; did you mean"),
         ("alignment.threshold=0", "alignment.threshold=0.0 is out of range: it must be above 0"),
+        ("precision=int4", "unknown precision 'int4': choose one of bf16, fp32, int8"),
         ("saliency=maybe", "saliency='maybe' has the wrong type: it must be bool"),
     ],
 )
