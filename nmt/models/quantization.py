@@ -23,22 +23,15 @@ def quantize(model: Seq2Seq) -> Seq2Seq:
     device = next(model.parameters()).device
     if device.type != "cpu":
         raise UserError(f"int8 translates on a CPU, not on {device.type}: add device=cpu, or choose bf16")
-    model.decoder.fast = False  # it reads weights; the steps of search and `unroll` only call the maps
-    for part in (model.decoder, output := nn.ModuleDict({"output": model.output})):
-        quantize_maps(part)
-    model.output = output["output"]
-    return model
-
-
-def quantize_maps(module: nn.Module) -> None:
-    """Replace the linear maps inside a module."""
     from torch.ao.quantization import per_channel_dynamic_qconfig, quantize_dynamic
 
+    model.decoder.fast = False  # it reads weights; the steps of search and `unroll` only call the maps
     chosen = {
         name: per_channel_dynamic_qconfig
-        for name, each in module.named_modules()
-        if type(each) is nn.Linear and min(each.weight.shape) > 1
+        for name, module in model.named_modules()
+        if type(module) is nn.Linear and min(module.weight.shape) > 1 and not name.startswith("encoder.")
     }
     with warnings.catch_warnings():  # of another package that shall replace it one day
         warnings.simplefilter("ignore")
-        quantize_dynamic(module, chosen, dtype=torch.qint8, inplace=True)
+        quantize_dynamic(model, chosen, dtype=torch.qint8, inplace=True)
+    return model
