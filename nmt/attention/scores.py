@@ -90,14 +90,19 @@ class ScaledDot(Score):
 
 @final
 class General(Score):
-    """q . W k  (Luong et al., 2015), W applied to the states once a sentence."""
+    """q . W k  (Luong et al., 2015), W applied to the states once a sentence.
+
+    W = M / sqrt(d), and M is what is learned: Adam moves all weights alike, and would sharpen a sum of d^2 products
+    within a hundred updates, before there is anything to look for.
+    """
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.key = nn.Linear(settings.state_size, settings.query_size, bias=False)
+        self.scale = 1.0 / math.sqrt(settings.query_size)
 
     def project(self, states: States, source_mask: Mask) -> Keys:
-        return self.key(states)
+        return self.scale * self.key(states)
 
     def forward(self, query: Query, keys: Keys) -> Scores:
         return query @ keys.transpose(1, 2)

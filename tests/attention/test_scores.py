@@ -64,7 +64,7 @@ ORACLES = {
     Additive: additive,
     Dot: lambda score, q, k, s, length: q @ k,
     ScaledDot: lambda score, q, k, s, length: q @ k / np.sqrt(len(k)),
-    General: lambda score, q, k, s, length: q @ array(score.key.weight) @ k,
+    General: lambda score, q, k, s, length: q @ array(score.key.weight) / np.sqrt(len(q)) @ k,
     Linear: linear,
     Cosine: cosine,
     Gaussian: gaussian,
