@@ -23,7 +23,7 @@ from nmt.vocabulary import PAD as PAD
 from nmt.vocabulary import SPECIALS as SPECIALS
 from nmt.vocabulary import UNK as UNK
 from nmt.vocabulary import WORD_MARK as WORD_MARK
-from nmt.vocabulary import Vocabulary
+from nmt.vocabulary import Vocabulary, read_model
 
 # Results depend on the number of threads (the order of sums), so it is fixed and not that of the machine.
 LEARNING_THREADS = 4
@@ -131,12 +131,7 @@ class Tokenizer:
         Raises:
             UserError: when it cannot be read or is not a sentencepiece model.
         """
-        try:
-            return cls(Path(path).expanduser().read_bytes())
-        except OSError as error:
-            raise UserError(f"cannot read the sentencepiece model {path}: {error.strerror}") from None
-        except UserError as error:
-            raise UserError(f"{path}: {error}") from None
+        return read_model(cls, path, "sentencepiece model")
 
     @classmethod
     def train(cls, lines: Iterable[str], config: TokenizerConfig, vocab_size: int) -> "Tokenizer":

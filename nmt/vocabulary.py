@@ -2,8 +2,9 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from nmt.errors import UserError
 
@@ -15,7 +16,23 @@ CONTINUATION = "@@"
 # Sentencepiece's vocabularies mark a good part of their pieces; a stray mark among plain words is no reason to join.
 MARKED_SHARE = 0.01
 
+Model = TypeVar("Model")
+
 logger = logging.getLogger(__name__)
+
+
+def read_model(make: Callable[[bytes], Model], path: str | Path, kind: str) -> Model:
+    """Make something of the bytes of a file.
+
+    Raises:
+        UserError: naming the file, when it cannot be read or nothing can be made of it.
+    """
+    try:
+        return make(Path(path).expanduser().read_bytes())
+    except OSError as error:
+        raise UserError(f"cannot read the {kind} {path}: {error.strerror}") from None
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
 
 
 class Vocabulary:
@@ -123,12 +140,7 @@ class Vocabulary:
         Raises:
             UserError: when it cannot be read or is not a vocabulary.
         """
-        try:
-            return cls(Path(path).expanduser().read_bytes())
-        except OSError as error:
-            raise UserError(f"cannot read the vocabulary {path}: {error.strerror}") from None
-        except UserError as error:
-            raise UserError(f"{path}: {error}") from None
+        return read_model(cls, path, "vocabulary")
 
     @classmethod
     def train(cls, lines: Iterable[str], vocab_size: int) -> "Vocabulary":

@@ -9,17 +9,17 @@ from torch import Tensor, nn
 
 from nmt.models.dropout import Dropout
 
+Hidden = Float[Tensor, "batch target hidden"]
+Context = Float[Tensor, "batch target context"]
+Embedded = Float[Tensor, "batch target embedding"]
+Features = Float[Tensor, "batch target feature"]
+
 
 class Readout(nn.Module, ABC):
     """Makes the features that the output layer scores the vocabulary with, for any number of steps at once."""
 
     @abstractmethod
-    def forward(
-        self,
-        hidden: Float[Tensor, "batch target hidden"],
-        context: Float[Tensor, "batch target context"],
-        embedded: Float[Tensor, "batch target embedding"],
-    ) -> Float[Tensor, "batch target feature"]:
+    def forward(self, hidden: Hidden, context: Context, embedded: Embedded) -> Features:
         """Return the features."""
 
 
@@ -48,12 +48,7 @@ class Maxout(Readout):
         self.mixed = Mixed(hidden_size, context_size, embedding_size, 2 * size)
         self.dropout = Dropout(dropout)
 
-    def forward(
-        self,
-        hidden: Float[Tensor, "batch target hidden"],
-        context: Float[Tensor, "batch target context"],
-        embedded: Float[Tensor, "batch target embedding"],
-    ) -> Float[Tensor, "batch target feature"]:
+    def forward(self, hidden: Hidden, context: Context, embedded: Embedded) -> Features:
         first, second = self.mixed(hidden, context, embedded).chunk(2, dim=-1)
         return self.dropout(torch.maximum(first, second))
 
@@ -67,12 +62,7 @@ class Linear(Readout):
         self.mixed = Mixed(hidden_size, context_size, embedding_size, size)
         self.dropout = Dropout(dropout)
 
-    def forward(
-        self,
-        hidden: Float[Tensor, "batch target hidden"],
-        context: Float[Tensor, "batch target context"],
-        embedded: Float[Tensor, "batch target embedding"],
-    ) -> Float[Tensor, "batch target feature"]:
+    def forward(self, hidden: Hidden, context: Context, embedded: Embedded) -> Features:
         return self.dropout(self.mixed(hidden, context, embedded).tanh())
 
 
@@ -88,12 +78,7 @@ class Attentional(Readout):
         self.resize = nn.Identity() if hidden_size == size else nn.Linear(hidden_size, size, bias=False)
         self.dropout = Dropout(dropout)
 
-    def forward(
-        self,
-        hidden: Float[Tensor, "batch target hidden"],
-        context: Float[Tensor, "batch target context"],
-        embedded: Float[Tensor, "batch target embedding"],
-    ) -> Float[Tensor, "batch target feature"]:
+    def forward(self, hidden: Hidden, context: Context, embedded: Embedded) -> Features:
         features: Tensor = self.resize(self.dropout(hidden))
         return features
 
