@@ -133,6 +133,7 @@ class AttentionConfig:
     basis: str = key("canonical", "`location`: a score for each position, or radial functions of the relative position", choices=("canonical", "radial"))
     num_basis: int = key(64, "`location`: basis functions; canonical: further positions share the last", at_least=1)
     temperature: float = key(1.0, "scores are divided by it: weights get sharper below 1, flatter above", above=0)
+    soft_share: float = key(0.5, "`hard`, while training: share of target words whose context is the expectation under softmax instead of a draw", at_least=0, below=1)
     radius: int = key(10, "`local_m`, `local_p`: tokens seen on either side of the center", at_least=1)
     num_heads: int = key(1, "attentions side by side, each on its share of the sizes", at_least=1)
     coverage: str = key("none", "additive and concat: what a score is told of the attention each word has had: nothing, its sum, or its sum as a share of the word's learned fertility", choices=("none", "accumulated", "fertility"))

@@ -127,25 +127,42 @@ class Entmax15(Regularized):
 class Hard(Normalizer):
     """A vertex of the simplex: Omega = 0, weights(s) = the one-hot vector of argmax_j s_j.
 
-    While training it is drawn from softmax(s / T) instead, and no gradient passes through the weights: the scores
-    learn from `chance`, the log-probability of what was drawn, by REINFORCE  (Xu et al., 2015).
+    While training it is drawn from p = softmax(s / T) instead, and no gradient passes through the weights: the scores
+    learn from `chance`, the log-probability of what was drawn, by REINFORCE  (Xu et al., 2015). A share of the rows
+    gets the expectation of the draw instead, which is p itself, and its gradient: without these, section 4.1 of the
+    paper, chance alone would have to find the first words that are worth looking at.
     """
 
     draws: ClassVar[bool] = True
 
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.soft_share = settings.soft_share
+
     def forward(self, scores: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
-        scores = precise(scores.detach())
-        if self.training:  # the argmax of Gumbel noise and log p_j has the distribution p
-            scores = scores / self.temperature - torch.empty_like(scores).exponential_().log()
-        return torch.zeros_like(scores).scatter(-1, scores.argmax(dim=-1, keepdim=True), 1.0)
+        scores = precise(scores)
+        if not self.training:
+            return vertex(scores)
+        scores = scores / self.temperature
+        # The argmax of Gumbel noise and log p_j has the distribution p.
+        drawn = vertex(scores.detach() - torch.empty_like(scores).exponential_().log())
+        if not self.soft_share:
+            return drawn
+        return torch.where(torch.rand_like(scores[..., :1]) < self.soft_share, scores.softmax(dim=-1), drawn)
 
     def chance(self, scores: Float[Tensor, "*batch source"], weights: Float[Tensor, "*batch source"]) -> Chance:
         if not self.training:
             return Chance()
         log_probs = (precise(scores) / self.temperature).log_softmax(dim=-1)
         # By gather, as weights * log_probs would be 0 x -inf = NaN; in the entropy 0 log 0 is 0.
-        log_prob = log_probs.gather(-1, weights.argmax(dim=-1, keepdim=True))[..., 0]
+        largest, position = weights.detach().max(dim=-1, keepdim=True)
+        log_prob = log_probs.gather(-1, position).where(largest == 1.0, 0.0)[..., 0]  # what was not drawn is certain
         return Chance(log_prob, -(log_probs.exp() * log_probs.nan_to_num(neginf=0.0)).sum(dim=-1))
+
+
+def vertex(scores: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
+    """Return the one-hot vectors of the greatest scores."""
+    return torch.zeros_like(scores).scatter(-1, scores.argmax(dim=-1, keepdim=True), 1.0)
 
 
 class Solution(torch.autograd.Function):

@@ -17,6 +17,7 @@ class Settings:
         size: inner size of additive and concat scores, of local_p's predictor, and of learned projections.
         basis, num_basis: `location`'s basis functions of the position.
         temperature: T of the normalizers, > 0: p = argmax <p, s> - T Omega(p).
+        soft_share: share of the weights that `hard`, while training, does not draw but takes as softmax makes them.
         radius: D of the local windows, in tokens, >= 1.
         num_heads: how many attentions share the sizes out.
         coverage: what an additive score is told of the attention so far: `none`, `accumulated` or `fertility`.
@@ -29,6 +30,7 @@ class Settings:
     basis: str = "canonical"
     num_basis: int = 64
     temperature: float = 1.0
+    soft_share: float = 0.0
     radius: int = 10
     num_heads: int = 1
     coverage: str = "none"

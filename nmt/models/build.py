@@ -158,6 +158,7 @@ def settings_of(config: ModelConfig, plan: Plan) -> Settings:
         basis=options.basis,
         num_basis=options.num_basis,
         temperature=options.temperature,
+        soft_share=options.soft_share,
         radius=options.radius,
         num_heads=options.num_heads,
         coverage=options.coverage,

@@ -152,8 +152,8 @@ def test_every_normalizer_is_covered():
 # --- hard ----------------------------------------------------------------------------------------------------
 
 
-def hard(temperature: float = 1.0) -> Hard:
-    return Hard(small(temperature=temperature)).train()
+def hard(temperature: float = 1.0, soft_share: float = 0.0) -> Hard:
+    return Hard(small(temperature=temperature, soft_share=soft_share)).train()
 
 
 def test_hard_takes_the_best_when_not_training():
@@ -211,3 +211,28 @@ def test_the_score_function_estimates_the_gradient_without_bias():
         estimate += float(log_prob.exp()) * rewards[position] * gradient
     (exact,) = torch.autograd.grad((scores.softmax(-1) @ rewards).sum(), scores)
     torch.testing.assert_close(estimate, exact)
+
+
+def test_a_share_of_the_rows_is_not_drawn():
+    scores = torch.tensor([0.5, -INFINITY, 1.5, -0.5]).expand(20_000, 4).clone().requires_grad_()
+    normalizer = hard(0.8, soft_share=0.3)
+    weights = normalizer(scores)
+    soft = (weights != 1.0).all(dim=-1)
+    assert float(soft.float().mean()) == pytest.approx(0.3, abs=0.02)
+    torch.testing.assert_close(weights[soft], (scores / 0.8).softmax(-1)[soft])
+    log_prob, _ = normalizer.chance(scores, weights)
+    assert torch.equal(log_prob == 0, soft)
+    assert torch.equal(normalizer.eval()(scores).argmax(-1), torch.full((20_000,), 2))
+
+
+def test_draws_and_expectations_together_estimate_the_gradient():
+    """f(w) = <rewards, w>, by 40,000 rows: the gradient through those that were not drawn, the score function else."""
+    scores = torch.tensor([0.4, -0.2, 1.0], dtype=torch.float64, requires_grad=True)
+    rewards, normalizer = torch.tensor([3.0, -1.0, 0.5], dtype=torch.float64), hard(soft_share=0.5)
+    rows = scores.expand(40_000, 3)
+    weights = normalizer(rows)
+    found = weights @ rewards
+    log_prob, _ = normalizer.chance(rows, weights)
+    (estimate,) = torch.autograd.grad((found + found.detach() * log_prob).mean(), scores)
+    (exact,) = torch.autograd.grad(scores.softmax(-1) @ rewards, scores)
+    torch.testing.assert_close(estimate, exact, rtol=0, atol=0.03)
