@@ -132,7 +132,7 @@ class AttentionConfig:
     size: int | None = key(None, "inner size of additive and concat scores, of local_p, and of learned projections (default: `model.hidden_size`)", at_least=1)
     basis: str = key("canonical", "`location`: a score for each position, or radial functions of the relative position", choices=("canonical", "radial"))
     num_basis: int = key(64, "`location`: basis functions; canonical: further positions share the last", at_least=1)
-    temperature: float = key(1.0, "scores are divided by it: weights get sharper below 1, flatter above", above=0)
+    temperature: float | None = key(None, "scores are divided by it: the lower, the sharper the weights (default: softmax and hard 1, entmax15 4, sparsemax 16)", above=0)
     soft_share: float = key(0.5, "`hard`, while training: share of target words whose context is the expectation under softmax instead of a draw", at_least=0, below=1)
     radius: int = key(10, "`local_m`, `local_p`: tokens seen on either side of the center", at_least=1)
     num_heads: int = key(1, "attentions side by side, each on its share of the sizes", at_least=1)

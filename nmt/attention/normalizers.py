@@ -37,13 +37,16 @@ class Normalizer(nn.Module, ABC):
     """A map onto the simplex that is exactly 0 where a score is -inf. It sees neither queries nor masks.
 
     `draws` says that in training the weights are drawn at random, so that `chance` has something to say.
+    `usual_temperature` makes training begin alike: at uniform weights over N words a change of one score moves its
+    weight by 1 / NT in softmax, 1 / sqrt(N) T in entmax15 and 1 / T in sparsemax, so T is 1, sqrt(N) and N for N = 16.
     """
 
     draws: ClassVar[bool] = False
+    usual_temperature: ClassVar[float] = 1.0
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
-        self.temperature = settings.temperature
+        self.temperature = self.usual_temperature if settings.temperature is None else settings.temperature
 
     @abstractmethod
     def forward(self, scores: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
@@ -89,6 +92,8 @@ class Softmax(Regularized):
 class Sparsemax(Regularized):
     """p_j = [s_j / T - tau]_+: Omega(p) = |p|^2 / 2, the Euclidean projection of s / T  (Martins & Astudillo, 2016)."""
 
+    usual_temperature: ClassVar[float] = 16.0
+
     def forward(self, scores: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
         weights: Tensor = Solution.apply(precise(scores), self)  # type: ignore[no-untyped-call]
         return weights
@@ -106,6 +111,8 @@ class Sparsemax(Regularized):
 @final
 class Entmax15(Regularized):
     """p_j = [s_j / 2T - tau]_+^2: Omega(p) = (4/3) (sum_j p_j^(3/2) - 1), sparse and smooth  (Peters et al., 2019)."""
+
+    usual_temperature: ClassVar[float] = 4.0
 
     def forward(self, scores: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
         weights: Tensor = Solution.apply(precise(scores), self)  # type: ignore[no-untyped-call]

@@ -16,7 +16,7 @@ class Settings:
         query_size, state_size: sizes of a query, and of an encoder state.
         size: inner size of additive and concat scores, of local_p's predictor, and of learned projections.
         basis, num_basis: `location`'s basis functions of the position.
-        temperature: T of the normalizers, > 0: p = argmax <p, s> - T Omega(p).
+        temperature: T of the normalizers, > 0: p = argmax <p, s> - T Omega(p); None for the normalizer's usual one.
         soft_share: share of the weights that `hard`, while training, does not draw but takes as softmax makes them.
         radius: D of the local windows, in tokens, >= 1.
         num_heads: how many attentions share the sizes out.
@@ -29,7 +29,7 @@ class Settings:
     size: int
     basis: str = "canonical"
     num_basis: int = 64
-    temperature: float = 1.0
+    temperature: float | None = 1.0
     soft_share: float = 0.0
     radius: int = 10
     num_heads: int = 1

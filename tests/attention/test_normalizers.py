@@ -236,3 +236,12 @@ def test_draws_and_expectations_together_estimate_the_gradient():
     (estimate,) = torch.autograd.grad((found + found.detach() * log_prob).mean(), scores)
     (exact,) = torch.autograd.grad(scores.softmax(-1) @ rewards, scores)
     torch.testing.assert_close(estimate, exact, rtol=0, atol=0.03)
+
+
+@pytest.mark.parametrize("name", ["softmax", "entmax15", "sparsemax"])
+def test_usual_temperatures_make_training_begin_alike(name: str):
+    """A score's own weight at uniform weights over 16 words: slope (1/16) (1 - 1/16) in all of them."""
+    normalizer = NORMALIZERS[name](small(temperature=None))
+    scores = torch.zeros(16, dtype=torch.float64, requires_grad=True)
+    (slopes,) = torch.autograd.grad(normalizer(scores[None])[0, 3], scores)
+    assert float(slopes[3]) == pytest.approx(15 / 256)
