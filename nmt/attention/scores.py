@@ -54,7 +54,9 @@ class Additive(Score):
     def compare(self, query: Query, keys: Float[Tensor, "batch #target source key"]) -> Scores:
         """As `forward`, with keys that may be other ones for each query."""
         combined = self.query(query)[:, :, None] + keys  # [batch, target, source, size]
-        return torch.tanh(combined) @ self.energy.weight[0]
+        energy = self.energy.weight[0]
+        # tanh x = 2 sigma(2x) - 1, and torch's sigmoid on a CPU is several times as quick as its tanh.
+        return 2.0 * (combined.mul_(2.0).sigmoid_() @ energy) - energy.sum()
 
 
 @final
