@@ -72,7 +72,7 @@ class ProjectedCrossEntropy(torch.autograd.Function):
             log_normalizers[chunk], golds[chunk], residual = score(logits, labels[chunk], 1.0 - label_smoothing)
             if differentiate:
                 by_features[chunk] = residual @ matrix
-                add_product_(by_weight, residual.T, rows)
+                by_weight += residual.T @ rows
                 by_bias += residual.sum(dim=0)
         arena.give_back()
         share, row, total = label_smoothing / len(bias), weight.mean(dim=0), features.sum(dim=0)
@@ -112,14 +112,6 @@ def score(logits: Float[Tensor, "tokens vocab"], labels: Int[Tensor, " tokens"],
     log_normalizer = largest - probabilities.amax(dim=1).to(exact).log()
     probabilities[rows, labels] -= confidence
     return Scored(log_normalizer, gold, probabilities)
-
-
-def add_product_(total: Float[Tensor, "m n"], left: Float[Tensor, "m k"], right: Float[Tensor, "k n"]) -> None:
-    """Add a product to a sum, without a pass over memory of its own where all are of one type."""
-    if total.dtype == left.dtype:
-        total.addmm_(left, right)
-    else:
-        total += left @ right
 
 
 def autocast(tensor: Tensor) -> Tensor:

@@ -262,6 +262,16 @@ def test_the_end_is_validated_once(make: Make) -> None:
     assert trainer.progress.epochs == 1.0
 
 
+@pytest.fixture
+def usual_signals() -> Iterator[None]:
+    """What signals do in a foreground process: a shell has its background jobs ignore Ctrl-C."""
+    before = {number: signal.signal(number, usual) for number, usual in USUAL.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("usual_signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("moment", ["update", "validation"])
 def test_an_interrupt_waits_for_the_end_of_the_update(make: Make, moment: str, number: signal.Signals) -> None:
@@ -298,6 +308,7 @@ def at_step(trainer: Trainer, step: int, number: signal.Signals) -> None:
         signal.raise_signal(number)
 
 
+@pytest.mark.usefixtures("usual_signals")
 def test_a_second_interrupt_does_not_wait(make: Make) -> None:
     trainer, saved = make([], max_steps=8)
     trainer.model.decoder.register_forward_hook(lambda *_: (signal.raise_signal(signal.SIGINT), None)[1])
