@@ -12,6 +12,8 @@ from typing import Any, get_args
 
 from nmt.errors import UserError, nearest, unknown
 
+PRECISIONS = ("fp32", "bf16", "int8")  # of translation
+
 
 def key(
     default: Any,
@@ -302,7 +304,7 @@ class EvaluateConfig:
     lowercase: bool = key(False, "ignore case in BLEU, chrF and TER")
     num_heatmaps: int = key(12, "sentences whose heatmap is drawn", at_least=0)
     device: str = key("auto", "where to translate", choices=("auto", "cpu", "cuda"))
-    precision: str = key("fp32", "arithmetic of the products; `int8` is for a CPU", choices=("fp32", "bf16", "int8"))
+    precision: str = key("fp32", "arithmetic of the products; `int8` is for a CPU", choices=PRECISIONS)
     threads: int | None = key(None, "CPU threads of torch (default: its own choice)", at_least=1)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TextIO
 
 from nmt.cli import user_errors
+from nmt.config import PRECISIONS
 from nmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
     add("--n-best", type=at_least(int, 1), default=1, metavar="N", help="translations a line, separated by tabs")
     add("--batch-size", type=at_least(int, 1), metavar="N", help="sentences searched together (default: the run's)")
     add("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where to translate (%(default)s)")
-    add("--precision", default="fp32", choices=("fp32", "bf16", "int8"), help="int8: quicker on a CPU (%(default)s)")
+    add("--precision", default="fp32", choices=PRECISIONS, help="of the products; int8 is for a CPU (%(default)s)")
     add(
         "--alignments",
         choices=[name for name in FORMATS if name],

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from nmt.config import SearchConfig, check
+from nmt.config import PRECISIONS, SearchConfig, check
 from nmt.data.batch import collate, pad_source
 from nmt.errors import unknown
 from nmt.models.checkpoint import load_checkpoint, resolve_device
@@ -21,7 +21,6 @@ from nmt.search.hypothesis import Hypothesis
 from nmt.tokenizer import Tokenizers
 
 Array = np.ndarray
-PRECISIONS = ("fp32", "bf16", "int8")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Any
 from _options import configured, positive
 
 from nmt.cli import user_errors
-from nmt.config import TrainConfig
+from nmt.config import PRECISIONS, TrainConfig
 from nmt.errors import UserError
 
 
@@ -58,7 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--checkpoint", metavar="RUN", help="run or checkpoint: its keys, and overrides of them (no groups)"
     )
-    group.add_argument("--precision", choices=("fp32", "bf16", "int8"), default="fp32", help="as in nmt.translate")
+    group.add_argument("--precision", choices=PRECISIONS, default="fp32", help="as in nmt.translate")
     group = parser.add_argument_group("scaling")
     group.add_argument("--lengths", type=positive, nargs="+", default=[25, 50, 100, 200], metavar="N")
     group.add_argument("--batches", type=positive, nargs="+", default=[16, 32, 64, 128, 256], metavar="N")

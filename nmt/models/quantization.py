@@ -1,4 +1,4 @@
-"""Linear maps in 8-bit integers: less work and less memory for translating on a CPU."""
+"""Linear maps in 8-bit integers, for translating on a CPU."""
 
 import warnings
 
@@ -20,11 +20,11 @@ def quantize(model: Seq2Seq) -> Seq2Seq:
     Raises:
         UserError: the model is not on a CPU.
     """
+    from torch.ao.quantization import per_channel_dynamic_qconfig, quantize_dynamic
+
     device = next(model.parameters()).device
     if device.type != "cpu":
         raise UserError(f"int8 translates on a CPU, not on {device.type}: add device=cpu, or choose bf16")
-    from torch.ao.quantization import per_channel_dynamic_qconfig, quantize_dynamic
-
     model.decoder.fast = False  # it reads weights; the steps of search and `unroll` only call the maps
     chosen = {
         name: per_channel_dynamic_qconfig
