@@ -6,6 +6,8 @@ A run is configured and trained as `python -m nmt.train` does it, and leaves the
 import argparse
 import csv
 import json
+import math
+import os
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +22,8 @@ from rich.table import Table
 from nmt.config import TrainConfig
 
 QUICK_MINUTES = 3.0
-OVERHEAD = 0.25  # minutes that a run takes beside training: corpus, subwords, the test split
+START = 0.3  # minutes before the first update: PyTorch's import, the corpus
+OVERHEAD = 0.2  # minutes that a run takes beside training: subwords, the test split
 WIDTH = 170  # columns of a table that no terminal shows
 TABLE, PICTURE = "table.csv", "figure.png"
 
@@ -51,7 +54,21 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="default: outputs/study_NAME, with --quick outputs/study_NAME_quick"
     )
-    parser.add_argument("--threads", type=positive, metavar="N", help="CPU threads of torch (default: its own choice)")
+    parser.add_argument(
+        "--threads", type=positive, metavar="N", help="CPU threads of a run (default: torch's own choice)"
+    )
+
+
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    """Add the option of studies whose runs are many."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    parser.add_argument(
+        "--workers",
+        type=positive,
+        default=cores,
+        metavar="N",
+        help="runs trained side by side, each on one thread unless --threads is given (default: one a core)",
+    )
 
 
 def output_folder(options: argparse.Namespace, name: str) -> Path:
@@ -70,13 +87,16 @@ class Study:
     steps: int | None
     common: Sequence[str]
     overrides: Sequence[str]
+    workers: int = 1
 
     @classmethod
     def of(cls, options: argparse.Namespace, name: str) -> "Study":
         """Read the options of `build_parser`."""
         # Greedy, as the grammar leaves a beam little to find; no pictures, as the study draws its own.
         common = ["search.beam_size=1", "trainer.evaluate=false", "trainer.num_samples=0", f"seed={options.seed}"]
-        common += [] if options.threads is None else [f"threads={options.threads}"]
+        workers: int = getattr(options, "workers", 1)
+        threads = options.threads or (None if workers == 1 else 1)
+        common += [] if threads is None else [f"threads={threads}"]
         return cls(
             output=output_folder(options, name),
             quick=options.quick,
@@ -84,6 +104,7 @@ class Study:
             steps=options.steps,
             common=common,
             overrides=options.overrides,
+            workers=workers,
         )
 
     def configure(self, *own: str) -> TrainConfig:
@@ -94,16 +115,16 @@ class Study:
         """
         return configured([*self.common, *own, *self.overrides], None)
 
-    def limits(self, runs: int) -> list[str]:
-        """Return the overrides that end each of so many runs."""
+    def limits(self, runs: int, *, overhead: float = OVERHEAD) -> list[str]:
+        """Return the overrides that end each of so many runs, which take `overhead` minutes beside training."""
         if self.steps is not None:
             return [f"trainer.max_steps={self.steps}", "trainer.max_minutes=null"]
-        return [f"trainer.max_minutes={self.training_minutes(runs):.4g}"]
+        return [f"trainer.max_minutes={self.training_minutes(runs, overhead=overhead):.4g}"]
 
-    def training_minutes(self, runs: int) -> float:
-        """Return the minutes of training in an equal share of the study's time."""
-        share = self.minutes / runs
-        return max(share - OVERHEAD, share / 2)
+    def training_minutes(self, runs: int, *, overhead: float = OVERHEAD) -> float:
+        """Return the minutes of training in an equal share of the study's time, and of the workers'."""
+        share = max(self.minutes - START, self.minutes / 2) / math.ceil(runs / self.workers)
+        return max(share - overhead, share / 2)
 
     def run_dir(self, name: str) -> Path:
         """Return the folder of a run."""

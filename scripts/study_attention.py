@@ -5,13 +5,16 @@ more scores, and with the normalizers beside them. Columns: BLEU (greedy) and al
 entropy of attention in nats a word, share of weights on real tokens that are exactly 0, target tokens/s of training,
 parameters, updates and minutes of training.
 
-`concat` is `additive` under another name, so it is left out unless named. Local windows reach 5 tokens to either side.
+So that all of them fit into 20 minutes, sentences have up to 7 words, local windows reach 2 tokens to either side, and
+the model is small: on a core it learns in some 20 s enough to tell them apart. `--standard` trains the model of README's
+command on sentences of up to 60 words, with windows that reach 5 tokens; give it about 5 minutes a run and core.
+`concat` is `additive` under another name, so it is left out unless named.
 
-A run that is finished is not trained again, and one that was interrupted goes on. So the whole table can be made in
-pieces, each with its share of time; the table holds all finished runs of the output folder. For 4 minutes a run:
+A run that is finished is not trained again, and one that was interrupted goes on. So the table can be made in pieces,
+each with its share of time; it holds all finished runs of the output folder. For 5 minutes a run on two cores:
 
-    python scripts/study_attention.py --normalizers softmax --windows global --minutes 32
-    python scripts/study_attention.py --minutes 384
+    python scripts/study_attention.py --standard --normalizers softmax --windows global --minutes 20
+    python scripts/study_attention.py --standard --minutes 240
 """
 
 import argparse
@@ -22,10 +25,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from _side_by_side import side_by_side
 from _study import (
+    OVERHEAD,
     PICTURE,
     TABLE,
     Study,
+    add_workers,
     build_parser,
     effort_of,
     print_table,
@@ -41,14 +47,15 @@ from nmt.config import TrainConfig
 from nmt.errors import UserError, unknown
 
 FIGURES = "figures.json"  # in the folder of a run that is finished
-LEAST_MINUTES = 1.0  # of training, below which nothing is learned
-RADIUS = "model.attention.radius=5"
-# Shorter sentences and a smaller model learn something in seconds.
-SMALL = (
-    *("data.grammar.max_length=12", "data.grammar.long_length=11"),
-    *("data.grammar.validation_size=200", "data.grammar.test_size=300"),
-    *("model.hidden_size=128", "batch.size=600"),
+LEAST_MINUTES = 0.25  # of training, below which nothing is learned
+STANDARD = ("model.attention.radius=5",)
+SHORT = (
+    *("data.grammar.max_length=7", "data.grammar.long_length=6", "model.attention.radius=2"),
+    *("data.grammar.validation_size=200", "data.grammar.test_size=500", "batch.size=350"),
+    *("model.embedding_size=48", "model.hidden_size=96", "model.dropout=0.0"),
+    *("optimizer.learning_rate=8e-3", "schedule.warmup_steps=50", "trainer.max_epochs=null"),
 )
+SHORT_OVERHEAD = 0.05  # minutes that such a run takes beside training
 
 Part = TypeVar("Part")
 
@@ -61,30 +68,39 @@ class Composition(NamedTuple):
     window: str
 
 
-QUICK = (
-    Composition("additive", "softmax", "global"),
-    Composition("general", "softmax", "local_p"),
-    Composition("scaled_dot", "entmax15", "global"),
-    Composition("additive", "sparsemax", "global"),
-)
+class Job(NamedTuple):
+    """A run of the study."""
+
+    composition: Composition
+    config: TrainConfig
+
+    @property
+    def file(self) -> Path:
+        """Where its figures are once it is finished."""
+        return Path(self.config.run_dir) / FIGURES
 
 
 def main() -> None:
     """Train what the command line asks for, and write the table of all that is finished."""
     parser = build_parser(__doc__ or "", minutes=20.0)
+    add_workers(parser)
+    parser.add_argument("--standard", action="store_true", help="README's model and sentences; 5 minutes a run")
     for part in ("scores", "normalizers", "windows"):
         parser.add_argument(f"--{part}", nargs="+", metavar="NAME", help="only these (give key=value before)")
     options = parser.parse_intermixed_args()
     with user_errors():
-        study = Study.of(options, "attention")
-        setting = (RADIUS, *(SMALL if study.quick else ()))
+        study = Study.of(options, "attention_standard" if options.standard else "attention")
+        setting, overhead = (STANDARD, OVERHEAD) if options.standard else (SHORT, SHORT_OVERHEAD)
         compositions = trainable(study.configure(*setting), chosen(options))
-        base = study.configure(*setting, *study.limits(len(compositions)))
-        warn(study, len(compositions))
+        limits = study.limits(len(compositions), overhead=overhead)
+        base = study.configure(*setting, *limits)
+        warn(base, len(compositions))
+        jobs = [job_of(study, base, each) for each in compositions]
+        left = [job for job in jobs if not job.file.is_file()]
+        tell(f"{len(jobs) - len(left)} of {len(jobs)} runs are finished, {len(left)} to do")
         try:
-            for number, composition in enumerate(compositions, start=1):
-                tell(f"{number} of {len(compositions)}: {' x '.join(composition)}")
-                figures(study, base, composition)
+            for number, (job, row) in enumerate(side_by_side(figures, left, study.workers), start=1):
+                tell(f"{number} of {len(left)}: {' x '.join(job.composition)}, BLEU {row['bleu']:.1f}")
         finally:
             report(study)
 
@@ -101,7 +117,7 @@ def chosen(options: argparse.Namespace) -> list[Composition]:
 
     named = (options.scores, options.normalizers, options.windows)
     if options.quick and not any(named):
-        return list(QUICK)
+        return quick()
     parts: list[list[str]] = []
     registries: tuple[Mapping[str, Any], ...] = (SCORES, NORMALIZERS, WINDOWS)
     for part, names, registry in zip(Composition._fields, named, registries, strict=True):
@@ -110,6 +126,20 @@ def chosen(options: argparse.Namespace) -> list[Composition]:
                 raise unknown(part, name, registry)
         parts.append(list(dict.fromkeys(names)) if names else without_aliases(registry))
     return [Composition(*names) for names in itertools.product(*parts)]
+
+
+def quick() -> list[Composition]:
+    """Return every score with the commonest normalizer and window, and every other of these with additive."""
+    from nmt.attention.normalizers import NORMALIZERS
+    from nmt.attention.scores import SCORES
+    from nmt.attention.windows import WINDOWS
+
+    usual = Composition("additive", "softmax", "global")
+    return [
+        *(usual._replace(score=name) for name in without_aliases(SCORES)),
+        *(usual._replace(normalizer=name) for name in NORMALIZERS if name != usual.normalizer),
+        *(usual._replace(window=name) for name in WINDOWS if name != usual.window),
+    ]
 
 
 def without_aliases(registry: Mapping[str, Part]) -> list[str]:
@@ -140,37 +170,41 @@ def trainable(base: TrainConfig, compositions: Sequence[Composition]) -> list[Co
     return found
 
 
+def job_of(study: Study, base: TrainConfig, composition: Composition) -> Job:
+    """Return the run of a composition."""
+    return Job(composition, replace(composed(base, composition), run_dir=str(study.run_dir("-".join(composition)))))
+
+
 def composed(base: TrainConfig, composition: Composition) -> TrainConfig:
     """Return the configuration with another attention."""
     attention = replace(base.model.attention, **composition._asdict())
     return replace(base, model=replace(base.model, attention=attention))
 
 
-def warn(study: Study, runs: int) -> None:
+def warn(config: TrainConfig, runs: int) -> None:
     """Say so where the time is too short for the table to mean anything."""
-    minutes = study.training_minutes(runs)
-    if study.steps is None and not study.quick and minutes < LEAST_MINUTES:
+    minutes = config.trainer.max_minutes
+    if minutes is not None and minutes < LEAST_MINUTES:
         tell(
-            f"warning: {study.minutes:g} minutes for {runs} runs are {minutes:.2f} minutes of training each, too few "
-            "to learn: choose fewer with --scores, --normalizers, --windows, or give more --minutes"
+            f"warning: {runs} runs have {minutes:.2f} minutes of training each, too few to learn: choose fewer with "
+            "--scores, --normalizers, --windows, or give more --minutes"
         )
 
 
-def figures(study: Study, base: TrainConfig, composition: Composition) -> dict[str, Any]:
-    """Return the table's row of a composition, trained unless it is already."""
-    run = study.run_dir("-".join(composition))
+def figures(job: Job) -> dict[str, Any]:
+    """Return the table's row of a composition, after training it."""
 
     def measure() -> dict[str, Any]:
-        train_and_evaluate(replace(composed(base, composition), run_dir=str(run)))
+        run = train_and_evaluate(job.config)
         scores = scores_of(run)
         return {
-            **composition._asdict(),
+            **job.composition._asdict(),
             **{name: scores[name] for name in ("bleu", "aer", "attention_entropy")},
             "exact_zeros": share_of_zeros(run),
             **effort_of(run),
         }
 
-    row: dict[str, Any] = remembered(run / FIGURES, measure)
+    row: dict[str, Any] = remembered(job.file, measure)
     return row
 
 
