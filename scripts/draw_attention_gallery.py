@@ -1,6 +1,6 @@
 """Draw the attention of every member to one sentence into the documentation, from the runs of a study.
 
-    python scripts/draw_attention_gallery.py [--runs outputs/study_attention/runs] [--run NAME=RUN ...]
+    python scripts/draw_attention_gallery.py [--runs outputs/study_attention_standard/runs] [--run NAME=RUN ...]
 
 Each score is shown with softmax and the global window, and each normalizer and window with the additive score. --run
 adds any other run of the same languages, such as one with guided alignment. The sentence is of the validation split and
@@ -43,14 +43,16 @@ def main() -> None:
             if member not in found:
                 print(f"no run of {member.name} at {member.run}", file=sys.stderr)
         if not found:
-            raise UserError(f"no runs in {options.runs}: make some with scripts/study_attention.py, or give --runs DIR")
+            raise UserError(
+                f"no runs in {options.runs}: make some with scripts/study_attention.py --standard, or give --runs DIR"
+            )
         write_gallery(found, options.page)
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=Path, default=Path("outputs/study_attention/runs"), metavar="DIR")
+    parser.add_argument("--runs", type=Path, default=Path("outputs/study_attention_standard/runs"), metavar="DIR")
     parser.add_argument("--run", action="append", default=[], metavar="NAME=RUN", help="one more picture")
     parser.add_argument("--page", type=Path, default=PAGE, metavar="F", help="where the section is (docs/attention.md)")
     return parser

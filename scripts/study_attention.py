@@ -6,8 +6,8 @@ entropy of attention in nats a word, share of weights on real tokens that are ex
 parameters, updates and minutes of training.
 
 So that all of them fit into 20 minutes, sentences have up to 7 words, local windows reach 2 tokens to either side, and
-the model is small: on a core it learns in some 20 s enough to tell them apart. `--standard` trains the model of README's
-command on sentences of up to 60 words, with windows that reach 5 tokens; give it about 5 minutes a run and core.
+the model is small: on a core it learns in some 20 s enough to tell them apart. `--standard` trains the model of
+README's command on sentences of up to 60 words, with windows that reach 5 tokens; give it 5 minutes a run and core.
 `concat` is `additive` under another name, so it is left out unless named.
 
 A run that is finished is not trained again, and one that was interrupted goes on. So the table can be made in pieces,

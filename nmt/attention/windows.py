@@ -1,5 +1,6 @@
 """Windows: which source positions a query may see, and how they are tapered."""
 
+import math
 from abc import ABC, abstractmethod
 from typing import final
 
@@ -58,6 +59,9 @@ class LocalPredictive(Window):
 
     local-p of Luong et al. (2015): exp(-(s - p_t)^2 / 2 (D/2)^2) tapers the weights after they are normalized, so
     they sum to less than 1, and p_t learns. As p_t <= S and D >= 1, the window always holds a token.
+
+    v = u / sqrt(d), and u is what is learned, as in the score `general`: or the sigmoid would be at one of its ends,
+    where it no longer learns, before there is anything to look for.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -65,9 +69,10 @@ class LocalPredictive(Window):
         self.radius = settings.radius
         self.query = nn.Linear(settings.query_size, settings.size, bias=False)
         self.position = nn.Linear(settings.size, 1, bias=False)
+        self.scale = 1.0 / math.sqrt(settings.size)
 
     def forward(self, query: Query, source_mask: Mask, step: Step) -> tuple[Support, Taper | None]:
-        share = precise(self.position(self.query(query).tanh())).sigmoid()
+        share = precise(self.scale * self.position(self.query(query).tanh())).sigmoid()
         centers = source_mask.sum(dim=1)[:, None, None] * share
         distances = positions(source_mask) - centers
         support = (distances.abs() <= self.radius) & source_mask[:, None]

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple, final
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -62,5 +63,14 @@ class Seq2Seq(nn.Module):
     def step(self, tokens: Int[Tensor, "batch beam"], state: SearchState) -> Step[SearchState]:
         """Extend every hypothesis by a token: log-probabilities of the next, and the attention that made them."""
         decoded, decoder = self.decoder.step(tokens, state.memory, state.decoder)
-        log_probs = self.project(decoded.features).log_softmax(dim=-1)
+        log_probs = log_softmax(self.project(decoded.features))
         return Step(log_probs, decoded.weights, SearchState(decoder, state.memory))
+
+
+def log_softmax(logits: Float[Tensor, "*batch vocab"]) -> Float[Tensor, "*batch vocab"]:
+    """Return log p = logits - log sum exp(logits), in the logits' own place unless somebody may want them still.
+
+    A beam's logits are tens of megabytes, and the system has to clear fresh memory.
+    """
+    is_ours = not torch.is_grad_enabled() and logits.dtype == torch.promote_types(logits.dtype, torch.float32)
+    return torch.log_softmax(logits, dim=-1, out=logits if is_ours else None)

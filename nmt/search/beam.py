@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from nmt.search.continuations import best_continuations
 from nmt.search.history import Candidates
 from nmt.search.hypothesis import BOS, EOS, PAD, UNK, Hypothesis, S, StepModel
 from nmt.search.loop import Frontier, run_search
@@ -88,8 +89,7 @@ class _Rules(NamedTuple):
     ) -> tuple[Frontier, Candidates]:
         """Choose among all continuations which end and which go on."""
         # At most `beam_size` of them are eos, one for each hypothesis, so enough are left to go on.
-        best, flat = log_probs.flatten(1).topk(2 * self.beam_size)
-        beams, tokens = flat // log_probs.shape[2], flat % log_probs.shape[2]
+        best, beams, tokens = best_continuations(frontier.log_probs, log_probs, 2 * self.beam_size)
         is_eos = tokens == self.eos
         is_longest = (frontier.max_lengths == step + 1)[:, None]
         minus_inf = torch.full_like(best, float("-inf"))

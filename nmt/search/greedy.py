@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from nmt.search.continuations import best_continuations
 from nmt.search.history import Candidates
 from nmt.search.hypothesis import BOS, EOS, PAD, UNK, Hypothesis, S, StepModel
 from nmt.search.loop import Frontier, run_search
@@ -41,7 +42,7 @@ def greedy_search(
     def advance(
         frontier: Frontier, log_probs: Float[Tensor, "batch 1 vocab"], step: int
     ) -> tuple[Frontier, Candidates]:
-        best, tokens = log_probs.max(2)
+        best, _, tokens = best_continuations(frontier.log_probs, log_probs, 1)
         ended = (tokens == eos) | (frontier.max_lengths == step + 1)[:, None]
         minus_inf = torch.full_like(best, float("-inf"))
         ends = frontier.ends.add(torch.where(ended, best / (step + 1) ** length_penalty, minus_inf), step)

@@ -47,7 +47,10 @@ class State(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Step(Generic[S]):
-    """One step of a model: log-probabilities of the next token, and the attention that they come from."""
+    """One step of a model: log-probabilities of the next token, and the attention that they come from.
+
+    The search overwrites `log_probs`.
+    """
 
     log_probs: Float[Tensor, "batch beam vocab"]
     weights: Float[Tensor, "batch beam source"]

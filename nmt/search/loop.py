@@ -48,7 +48,7 @@ class Frontier(NamedTuple):
 
 @runtime_checkable
 class Advance(Protocol):
-    """How a search goes on: the frontier, the log-probabilities of all continuations, the number of the step.
+    """How a search goes on: the frontier, the log-probabilities of the next token, the number of the step.
 
     The frontier's `attended` counts the step's attention; what is returned is for the hypotheses that go on.
     """
@@ -86,7 +86,7 @@ def run_search(
     state = model.start(source, source_mask, source_lengths).select(torch.zeros_like(frontier.tokens))
     for step in range(int(max_lengths.max())):
         output = model.step(frontier.tokens, state)
-        log_probs = (frontier.log_probs[:, :, None] + output.log_probs).index_fill_(2, never, float("-inf"))
+        log_probs = output.log_probs.index_fill_(2, never, float("-inf"))
         frontier, candidates = advance(frontier.attend(output.weights), log_probs, step)
         history.append(candidates, output.weights)
         state = output.state

@@ -18,7 +18,7 @@ def center_of(window: Window, query: torch.Tensor, length: int, step: int) -> fl
         return min(step, length - 1)
     assert isinstance(window, LocalPredictive)
     energy = (window.position.weight[0] @ torch.tanh(window.query.weight @ query)).item()
-    return length / (1 + math.exp(-energy))
+    return length / (1 + math.exp(-energy / math.sqrt(window.position.in_features)))
 
 
 def seen(window: Window, query: torch.Tensor, lengths: list[int], step: torch.Tensor) -> torch.Tensor:
@@ -81,7 +81,7 @@ def test_the_taper_is_a_gaussian_of_half_the_radius(radius: int):
         for t in range(3):
             for s in range(length):
                 away = s - center_of(window, query[b, t], length, 0)
-                assert float(taper[b, t, s]) == pytest.approx(math.exp(-(away**2) / (2 * (radius / 2) ** 2)), rel=1e-9)
+                assert taper[b, t, s].item() == pytest.approx(math.exp(-(away**2) / (2 * (radius / 2) ** 2)), rel=1e-9)
 
 
 @pytest.mark.parametrize("energy", [-1e4, 0.0, 1e4])

@@ -72,7 +72,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: Any) -> Callab
 def attention_study(tmp_path_factory: pytest.TempPathFactory, tiny_options: list[str]) -> Path:
     """A folder in which two runs of the study are finished."""
     folder = tmp_path_factory.mktemp("attention")
-    chosen = ("--scores", "additive", "dot", "--normalizers", "sparsemax", "--windows", "global")
+    chosen = ("--scores", "additive", "dot", "--normalizers", "sparsemax", "--windows", "global", "--workers", "2")
     done = study("study_attention", *tiny_options, *SENTENCES, *STEPS, *chosen, cwd=folder)
     assert "sparsemax" in done.stdout
     return folder
@@ -102,7 +102,7 @@ def test_attention_goes_on_where_it_stopped(
     output = attention_study / "outputs/study_attention"
     weights = output / "runs/additive-sparsemax-global/checkpoints/best/model.safetensors"
     before, stamp = table(output), weights.stat().st_mtime_ns
-    chosen = ("--scores", "additive", "linear", "--normalizers", "sparsemax", "--windows", "global")
+    chosen = ("--scores", "additive", "linear", "--normalizers", "sparsemax", "--windows", "global", "--workers", "1")
     assert call("study_attention", *tiny_options, *SENTENCES, *STEPS, *chosen, cwd=attention_study) == 0
     assert weights.stat().st_mtime_ns == stamp
     after = table(output)
@@ -140,7 +140,12 @@ def test_all_compositions_are_chosen_once(script: Callable[[str], Any]) -> None:
     compositions = module.chosen(choices())
     assert len(set(compositions)) == len(compositions) == 8 * 4 * 3
     assert {each.score for each in module.chosen(choices(scores=["concat"]))} == {"concat"}
-    assert set(module.chosen(choices(quick=True))) < set(compositions)
+    quick = module.chosen(choices(quick=True))
+    assert set(quick) < set(compositions)
+    assert len(quick) == 8 + 3 + 2
+    assert [{each[part] for each in quick} for part in range(3)] == [
+        {each[part] for each in compositions} for part in range(3)
+    ]
 
 
 def test_compositions_that_cannot_be_are_left_out(
@@ -155,11 +160,24 @@ def test_compositions_that_cannot_be_are_left_out(
         module.trainable(base, module.chosen(choices(scores=["dot"])))
 
 
-@pytest.mark.parametrize(("minutes", "runs"), [(20.0, 96), (3.0, 4), (20.0, 3), (384.0, 96)])
-def test_runs_share_the_time(script: Callable[[str], Any], minutes: float, runs: int) -> None:
+@pytest.mark.parametrize("workers", [1, 2, 64])
+@pytest.mark.parametrize(("minutes", "runs"), [(20.0, 96), (3.0, 13), (20.0, 3), (384.0, 96)])
+def test_runs_share_the_time(script: Callable[[str], Any], minutes: float, runs: int, workers: int) -> None:
     settings = {"output": Path("o"), "quick": False, "steps": None, "common": [], "overrides": []}
-    each = script("_study").Study(minutes=minutes, **settings).training_minutes(runs)
-    assert 0.5 * minutes <= runs * each < minutes
+    study = script("_study").Study(minutes=minutes, workers=workers, **settings)
+    rounds = -(-runs // workers)
+    assert 0.25 * minutes <= rounds * study.training_minutes(runs) < minutes
+    assert study.training_minutes(runs, overhead=0.01) >= study.training_minutes(runs)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_runs_side_by_side_have_a_thread_each(script: Callable[[str], Any], workers: int) -> None:
+    module = script("_study")
+    parser = module.build_parser("", minutes=1.0)
+    module.add_workers(parser)
+    study = module.Study.of(parser.parse_args(["--workers", str(workers)]), "x")
+    assert study.configure().threads == (None if workers == 1 else 1)
+    assert module.Study.of(parser.parse_args(["--threads", "3", "--workers", "2"]), "x").configure().threads == 3
 
 
 # --- study_length ---------------------------------------------------------------------------------------------
