@@ -44,7 +44,7 @@ class ProjectedCrossEntropy(torch.autograd.Function):
 
     objective = -sum_i [(1 - eps) log p(y_i) + eps / V sum_v log p(v)]  (Szegedy et al., 2016), whose gradient by
     the logits is p - (1 - eps) onehot(y) - eps / V. Logits live one chunk of rows at a time and are passed over as
-    seldom as can be: what the smoothing adds is linear in the features, so it is formed outside the chunks, from
+    seldom as can be: what the smoothing adds is linear in the features, so the gradients begin with it, formed from
     the mean row of the weights.
     """
 
@@ -62,7 +62,15 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         differentiate = differentiate and any(ctx.needs_input_grad)
         inputs, matrix, offset = autocast(features), autocast(weight), autocast(bias)
         log_normalizers, golds = bias.new_empty(2, len(labels))
-        by_features, by_weight, by_bias = (torch.zeros_like(each) for each in (features, weight, bias))
+        share, row, total = label_smoothing / len(bias), weight.mean(dim=0), features.sum(dim=0)
+        by_features, by_weight, by_bias = (
+            start.expand_as(each).clone(memory_format=torch.contiguous_format)
+            for start, each in (
+                (-label_smoothing * row, features),
+                (-share * total, weight),
+                (-share * len(labels) * bias.new_ones(1), bias),
+            )
+        )
         arena = Arena.borrow(features.device)
         memory = arena.take(min(CHUNK, len(labels)), len(bias), dtype=matrix.dtype)
         for start in range(0, len(labels), CHUNK):
@@ -71,17 +79,12 @@ class ProjectedCrossEntropy(torch.autograd.Function):
             logits = torch.addmm(offset, rows, matrix.t(), out=memory[: len(rows)])
             log_normalizers[chunk], golds[chunk], residual = score(logits, labels[chunk], 1.0 - label_smoothing)
             if differentiate:
-                by_features[chunk] = residual @ matrix
-                by_weight += residual.T @ rows
+                add_product(by_features[chunk], residual, matrix)
+                add_product(by_weight, residual.T, rows)
                 by_bias += residual.sum(dim=0)
         arena.give_back()
-        share, row, total = label_smoothing / len(bias), weight.mean(dim=0), features.sum(dim=0)
         means = total @ row + len(labels) * bias.mean()
-        ctx.save_for_backward(
-            by_features.sub_(label_smoothing * row),
-            by_weight.sub_(share * total),
-            by_bias.sub_(share * len(labels)),
-        )
+        ctx.save_for_backward(by_features, by_weight, by_bias)
         cross_entropies = log_normalizers - golds
         ctx.mark_non_differentiable(cross_entropies)
         objective = (log_normalizers - (1.0 - label_smoothing) * golds).sum() - label_smoothing * means
@@ -92,6 +95,16 @@ class ProjectedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, by_objective: Float[Tensor, ""], _: Tensor | None) -> tuple[Tensor | None, ...]:
         """Scale the gradients that were formed on the way forward."""
         return *(by_objective * gradient for gradient in ctx.saved_tensors), None, None, None
+
+
+def add_product(
+    total: Float[Tensor, "row column"], left: Float[Tensor, "row inner"], right: Float[Tensor, "inner column"]
+) -> None:
+    """Add left @ right to the total; where they are of one type, within the product."""
+    if left.dtype == total.dtype:
+        torch.addmm(total, left, right, out=total)
+    else:
+        total += left @ right
 
 
 class Scored(NamedTuple):
