@@ -14,6 +14,7 @@ from nmt.config import PRECISIONS, SearchConfig, check
 from nmt.data.batch import collate, pad_source
 from nmt.errors import unknown
 from nmt.models.checkpoint import load_checkpoint, resolve_device
+from nmt.models.fast.linear import pack
 from nmt.models.quantization import quantize
 from nmt.models.seq2seq import Seq2Seq
 from nmt.search.beam import beam_search
@@ -115,7 +116,13 @@ class Translator:
         check(settings)
         translator = cls(checkpoint.model, checkpoint.tokenizers, settings, where, precision)
         translator.checkpoint, translator.step = checkpoint.folder, checkpoint.step
-        return translator
+        return translator.freeze()
+
+    def freeze(self) -> "Translator":
+        """Lay the weights out for translating quickly: the model must not be trained any more."""
+        if self.precision == "fp32":
+            pack(self.model)
+        return self
 
     def translate(self, sentences: Sequence[str]) -> list[Translation]:
         """Return the best translation of each sentence, in order; an empty sentence gives an empty one."""

@@ -73,7 +73,7 @@ def start_translating(config: TrainConfig, checkpoint: str | None, precision: st
     if checkpoint is None:
         prepared = prepare_training(config)
         trainer = start_training(config, prepared)
-        return Translator(trainer.model, prepared.tokenizers, config.search, trainer.device, precision)
+        return Translator(trainer.model, prepared.tokenizers, config.search, trainer.device, precision).freeze()
     device = resolve_device(config.trainer.device)
     loaded = load_checkpoint(checkpoint, device)
     sides = loaded.tokenizers
@@ -85,4 +85,4 @@ def start_translating(config: TrainConfig, checkpoint: str | None, precision: st
         raise UserError(f"the weights of {loaded.folder} do not fit the overrides of model: {reason}") from error
     translator = Translator(model, sides, config.search, device, precision)
     translator.checkpoint, translator.step = loaded.folder, loaded.step
-    return translator
+    return translator.freeze()

@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 from nmt.data.batch import Batch
 from nmt.models.decoder import Decoded
 from nmt.models.fast.arena import Arena
+from nmt.models.fast.linear import affine
 from nmt.models.seq2seq import Seq2Seq
 
 CHUNK = 512  # rows of logits alive at a time: small enough to stay in a CPU's cache, large enough for its products
@@ -76,10 +77,10 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         for start in range(0, len(labels), CHUNK):
             chunk = slice(start, start + CHUNK)
             rows = inputs[chunk]
-            logits = torch.addmm(offset, rows, matrix.t(), out=memory[: len(rows)])
+            logits = affine(rows, matrix, offset, out=memory[: len(rows)])
             log_normalizers[chunk], golds[chunk], residual = score(logits, labels[chunk], 1.0 - label_smoothing)
             if differentiate:
-                add_product(by_features[chunk], residual, matrix)
+                by_features[chunk] += affine(residual, matrix.t())
                 add_product(by_weight, residual.T, rows)
                 by_bias += residual.sum(dim=0)
         arena.give_back()

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nmt.models.fast.arena import Arena
+from nmt.models.fast.linear import affine
 
 
 @final
@@ -26,7 +27,7 @@ class Readers:
         self.sizes = [len(weight) for weight in weights]
         total = sum(self.sizes)
         self.dtype = vectors.dtype
-        self.weight = torch.cat([weight.to(kind) for weight in weights]) if len(weights) > 1 else weights[0].to(kind)
+        self.weight = torch.cat([weight.to(kind) for weight in weights])
         self.vectors = vectors
         self.same = kind == vectors.dtype
         self.inputs = vectors if self.same else arena.take(steps, rows, size, dtype=kind)
@@ -40,10 +41,9 @@ class Readers:
         """Read the vector of a step; the results live until the next call."""
         if not self.same:
             self.inputs[step].copy_(self.vectors[step])
-        torch.mm(self.inputs[step], self.weight.t(), out=self.outputs)
-        if not self.same:
-            self.results.copy_(self.outputs)
-        return self.results.split(self.sizes, dim=1)
+        outputs = affine(self.inputs[step], self.weight, out=self.outputs)
+        results = outputs if self.same else self.results.copy_(outputs)
+        return results.split(self.sizes, dim=1)
 
     def slots(self, step: int) -> tuple[Tensor, ...]:
         """Return where to write the gradients of a step's results, before `backward`."""
@@ -54,7 +54,7 @@ class Readers:
         """Return the gradient of the vector of a step, which lives until the next call."""
         if self.by_results is not None:
             self.by_outputs[step].copy_(self.by_results)
-        return torch.mm(self.by_outputs[step], self.weight, out=self.by_inputs)
+        return affine(self.by_outputs[step], self.weight.t(), out=self.by_inputs)
 
     def gradients(self) -> tuple[Tensor, ...]:
         """Return the gradients of the weights, when every step has been through `backward`."""
