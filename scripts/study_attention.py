@@ -262,16 +262,16 @@ def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(2, len(windows), squeeze=False, sharex=True, sharey=True)
     values = {tuple(row[part] for part in Composition._fields): row for row in rows}
-    for line, (metric, label, colors, top) in enumerate(
-        (("bleu", "BLEU", "Blues", 100.0), ("aer", "AER", "Blues_r", 1.0))
-    ):
+    for line, (metric, label, colors) in enumerate((("bleu", "BLEU", "Blues"), ("aer", "AER", "Blues_r"))):
+        known = [value for row in rows if not math.isnan(value := number(row, metric))]
+        lowest, highest = min(known, default=0.0), max(known, default=1.0)
         for axes, window in zip(panels[line], windows, strict=True):
             axes.set_title(f"{label}, {window}", fontsize=9)
             axes.set_xticks(range(len(normalizers)), normalizers, fontsize=8)
             axes.set_yticks(range(len(scores)), scores, fontsize=8)
             cells = [[number(values.get((s, n, window)), metric) for n in normalizers] for s in scores]
-            axes.imshow(cells, cmap=colors, vmin=0.0, vmax=top, aspect="auto")
-            annotate(axes, cells, middle=top / 2, dark_above=metric == "bleu")
+            axes.imshow(cells, cmap=colors, vmin=lowest, vmax=highest, aspect="auto")
+            annotate(axes, cells, middle=(lowest + highest) / 2, dark_above=metric == "bleu")
     figure.savefig(path, dpi=120)
 
 
@@ -286,7 +286,7 @@ def annotate(axes: Any, cells: Sequence[Sequence[float]], *, middle: float, dark
         for x, value in enumerate(line):
             if not math.isnan(value):
                 dark = (value > middle) == dark_above
-                text = f"{value:.1f}" if middle > 1 else f"{value:.2f}"
+                text = f"{value:.1f}" if dark_above else f"{value:.2f}"
                 axes.text(x, y, text, ha="center", va="center", fontsize=8, color="white" if dark else "black")
 
 

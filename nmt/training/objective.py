@@ -85,7 +85,7 @@ class ProjectedCrossEntropy(torch.autograd.Function):
                 by_bias += residual.sum(dim=0)
         arena.give_back()
         means = total @ row + len(labels) * bias.mean()
-        ctx.save_for_backward(by_features, by_weight, by_bias)
+        ctx.gradients = by_features, by_weight, by_bias
         cross_entropies = log_normalizers - golds
         ctx.mark_non_differentiable(cross_entropies)
         objective = (log_normalizers - (1.0 - label_smoothing) * golds).sum() - label_smoothing * means
@@ -94,8 +94,11 @@ class ProjectedCrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by_objective: Float[Tensor, ""], _: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Scale the gradients that were formed on the way forward."""
-        return *(by_objective * gradient for gradient in ctx.saved_tensors), None, None, None
+        """Scale the gradients that were formed on the way forward, where they are."""
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:
+            raise RuntimeError("the loss can be differentiated once")
+        return *(gradient.mul_(by_objective) for gradient in gradients), None, None, None
 
 
 def add_product(
