@@ -45,7 +45,7 @@ def has_quicker_kernels(x: Tensor) -> bool:
 
 def onednn(x: Float[Tensor, "*row input"], weight: Tensor, bias: Tensor | None) -> Float[Tensor, "*row output"]:
     """Multiply by oneDNN; `weight` may be as oneDNN has laid it out."""
-    result: Tensor = ONEDNN._linear_pointwise(x, weight, bias, "none", [], "")
+    result: Tensor = ONEDNN._linear_pointwise.default(x, weight, bias, "none", [], "")
     return result
 
 
@@ -57,7 +57,7 @@ class Packed(nn.Linear):
         size = linear.in_features, linear.out_features
         super().__init__(*size, bias=linear.bias is not None, device="meta")
         self.weight, self.bias = linear.weight, linear.bias
-        self.packed = ONEDNN._reorder_linear_weight(linear.weight.detach())
+        self.packed = ONEDNN._reorder_linear_weight.default(linear.weight.detach())
 
     def forward(self, x: Float[Tensor, "*row input"]) -> Float[Tensor, "*row output"]:
         """Return W x + b; as any linear map where a gradient is wanted, or another precision."""
