@@ -14,7 +14,7 @@ from nmt.models.seq2seq import Seq2Seq
 from nmt.training.guidance import guidance_loss, guidance_weight
 from nmt.training.interrupts import deferred_interrupts
 from nmt.training.objective import token_loss
-from nmt.training.optimizer import Schedule, build_average
+from nmt.training.optimizer import Schedule, build_average, clipped_step
 from nmt.training.precision import autocast_dtype
 from nmt.training.progress import Progress, out_of_patience, share_done, validation_due
 from nmt.training.reinforce import Reinforce
@@ -110,8 +110,7 @@ class Trainer:
         num_tokens = sum(batch.num_target_tokens for batch in batches)
         for batch in batches:
             self.meter.loss += self.backward(batch.to(self.device, non_blocking=True), num_tokens)
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
-        self.optimizer.step()
+        norm = clipped_step(self.optimizer, self.clip_norm)
         self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None:
             self.average.update_parameters(self.model)

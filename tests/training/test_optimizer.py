@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from nmt.config import OptimizerConfig, ScheduleConfig
-from nmt.training.optimizer import Schedule, build_average, build_optimizer
+from nmt.training.optimizer import Schedule, build_average, build_optimizer, clipped_step
 
 
 def rates(config: ScheduleConfig, steps: int, peak: float = 2.0) -> list[float]:
@@ -73,3 +73,25 @@ def test_average_ramps_up():
         expected = value if expected is None else keep * expected + (1 - keep) * value
         assert average.module.weight.item() == pytest.approx(expected)
     assert not math.isclose(expected, 7.0)
+
+
+@pytest.mark.parametrize("clip_norm", [1e-2, 1.0, 1e3, math.inf])
+@pytest.mark.parametrize("kind", ["fused", "plain", "double"])
+def test_a_clipped_step_is_clipping_and_a_step(kind: str, clip_norm: float):
+    models = [nn.Linear(3, 2, dtype=torch.float64 if kind == "double" else None) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    config = OptimizerConfig(learning_rate=0.1, weight_decay=0.1)
+    optimizers = [build_optimizer(model, config) for model in models]
+    if kind == "plain":
+        optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+    for step in range(5):
+        x = torch.full((4, 3), 1.0 + step, dtype=models[0].weight.dtype)
+        for optimizer, model in zip(optimizers, models, strict=True):
+            optimizer.zero_grad()
+            model(x).square().sum().backward()
+        found = clipped_step(optimizers[0], clip_norm)
+        expected = torch.nn.utils.clip_grad_norm_(models[1].parameters(), clip_norm)
+        optimizers[1].step()
+        assert found.item() == pytest.approx(expected.item(), rel=1e-6)
+        for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
