@@ -115,7 +115,7 @@ def test_gallery(attention_study: Path, call: Callable[..., int], capfd: pytest.
     text = (ROOT / "docs/attention.md").read_text(encoding="utf-8")
     page.write_text(text, encoding="utf-8")
     runs = attention_study / "outputs/study_attention/runs"
-    arguments = ("--page", str(page), "--run", f"dots={runs / 'dot-sparsemax-global'}")
+    arguments = ("--page", str(page), "--runs", str(runs), "--run", f"dots={runs / 'dot-sparsemax-global'}")
     assert call("draw_attention_gallery", *arguments, cwd=attention_study) == 0
     assert "no run of additive-softmax-global" in capfd.readouterr().err
     pictures = {file.name: file.stat().st_size for file in (attention_study / "attention").iterdir()}
