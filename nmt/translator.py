@@ -14,7 +14,7 @@ from nmt.config import PRECISIONS, SearchConfig, check
 from nmt.data.batch import collate, pad_source
 from nmt.errors import unknown
 from nmt.models.checkpoint import load_checkpoint, resolve_device
-from nmt.models.fast.linear import pack
+from nmt.models.packing import pack
 from nmt.models.quantization import quantize
 from nmt.models.seq2seq import Seq2Seq
 from nmt.search.beam import beam_search

@@ -47,15 +47,27 @@ from nmt.config import TrainConfig
 from nmt.errors import UserError, unknown
 
 FIGURES = "figures.json"  # in the folder of a run that is finished
-LEAST_MINUTES = 0.25  # of training, below which nothing is learned
-STANDARD = ("model.attention.radius=5",)
-SHORT = (
-    *("data.grammar.max_length=7", "data.grammar.long_length=6", "model.attention.radius=2"),
-    *("data.grammar.validation_size=200", "data.grammar.test_size=500", "batch.size=350"),
-    *("model.embedding_size=48", "model.hidden_size=96", "model.dropout=0.0"),
-    *("optimizer.learning_rate=8e-3", "schedule.warmup_steps=50", "trainer.max_epochs=null"),
+
+
+class Setting(NamedTuple):
+    """What is trained, and the minutes that a run takes beside training and needs of it at least to learn."""
+
+    overrides: Sequence[str]
+    overhead: float
+    least: float
+
+
+STANDARD = Setting(("model.attention.radius=5",), OVERHEAD, least=1.0)
+SHORT = Setting(
+    (
+        *("data.grammar.max_length=7", "data.grammar.long_length=6", "model.attention.radius=2"),
+        *("data.grammar.validation_size=200", "data.grammar.test_size=500", "batch.size=350"),
+        *("model.embedding_size=48", "model.hidden_size=96", "model.dropout=0.0"),
+        *("optimizer.learning_rate=8e-3", "schedule.warmup_steps=50", "trainer.max_epochs=null"),
+    ),
+    overhead=0.05,
+    least=0.25,
 )
-SHORT_OVERHEAD = 0.05  # minutes that such a run takes beside training
 
 Part = TypeVar("Part")
 
@@ -90,11 +102,11 @@ def main() -> None:
     options = parser.parse_intermixed_args()
     with user_errors():
         study = Study.of(options, "attention_standard" if options.standard else "attention")
-        setting, overhead = (STANDARD, OVERHEAD) if options.standard else (SHORT, SHORT_OVERHEAD)
-        compositions = trainable(study.configure(*setting), chosen(options))
-        limits = study.limits(len(compositions), overhead=overhead)
-        base = study.configure(*setting, *limits)
-        warn(base, len(compositions))
+        setting = STANDARD if options.standard else SHORT
+        compositions = trainable(study.configure(*setting.overrides), chosen(options))
+        limits = study.limits(len(compositions), overhead=setting.overhead)
+        base = study.configure(*setting.overrides, *limits)
+        warn(base, len(compositions), setting.least)
         jobs = [job_of(study, base, each) for each in compositions]
         left = [job for job in jobs if not job.file.is_file()]
         tell(f"{len(jobs) - len(left)} of {len(jobs)} runs are finished, {len(left)} to do")
@@ -181,10 +193,10 @@ def composed(base: TrainConfig, composition: Composition) -> TrainConfig:
     return replace(base, model=replace(base.model, attention=attention))
 
 
-def warn(config: TrainConfig, runs: int) -> None:
+def warn(config: TrainConfig, runs: int, least: float) -> None:
     """Say so where the time is too short for the table to mean anything."""
     minutes = config.trainer.max_minutes
-    if minutes is not None and minutes < LEAST_MINUTES:
+    if minutes is not None and minutes < least:
         tell(
             f"warning: {runs} runs have {minutes:.2f} minutes of training each, too few to learn: choose fewer with "
             "--scores, --normalizers, --windows, or give more --minutes"
@@ -262,7 +274,9 @@ def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(2, len(windows), squeeze=False, sharex=True, sharey=True)
     values = {tuple(row[part] for part in Composition._fields): row for row in rows}
-    for line, (metric, label, colors) in enumerate((("bleu", "BLEU", "Blues"), ("aer", "AER", "Blues_r"))):
+    for line, (metric, label, colors, form) in enumerate(
+        (("bleu", "BLEU", "Blues", ".1f"), ("aer", "AER", "Blues_r", ".2f"))
+    ):
         known = [value for row in rows if not math.isnan(value := number(row, metric))]
         lowest, highest = min(known, default=0.0), max(known, default=1.0)
         for axes, window in zip(panels[line], windows, strict=True):
@@ -271,7 +285,7 @@ def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             axes.set_yticks(range(len(scores)), scores, fontsize=8)
             cells = [[number(values.get((s, n, window)), metric) for n in normalizers] for s in scores]
             axes.imshow(cells, cmap=colors, vmin=lowest, vmax=highest, aspect="auto")
-            annotate(axes, cells, middle=(lowest + highest) / 2, dark_above=metric == "bleu")
+            annotate(axes, cells, form, middle=(lowest + highest) / 2, dark_above=metric == "bleu")
     figure.savefig(path, dpi=120)
 
 
@@ -280,14 +294,15 @@ def number(row: Mapping[str, Any] | None, metric: str) -> float:
     return math.nan if row is None or row[metric] is None else float(row[metric])
 
 
-def annotate(axes: Any, cells: Sequence[Sequence[float]], *, middle: float, dark_above: bool) -> None:
+def annotate(axes: Any, cells: Sequence[Sequence[float]], form: str, *, middle: float, dark_above: bool) -> None:
     """Write each figure into its cell, in white where the cell is dark."""
     for y, line in enumerate(cells):
         for x, value in enumerate(line):
             if not math.isnan(value):
                 dark = (value > middle) == dark_above
-                text = f"{value:.1f}" if dark_above else f"{value:.2f}"
-                axes.text(x, y, text, ha="center", va="center", fontsize=8, color="white" if dark else "black")
+                axes.text(
+                    x, y, f"{value:{form}}", ha="center", va="center", fontsize=8, color="white" if dark else "black"
+                )
 
 
 if __name__ == "__main__":
