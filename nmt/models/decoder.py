@@ -147,7 +147,7 @@ class Feeding(Decoder):
 
     def fast_path(self, embedded: Embedded, memory: Memory, state: DecoderState) -> Emission:
         parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        return Emission(*decode(self.chain, parameters, self.input_gates(embedded), memory, state.layers))
+        return Emission(*decode(self, parameters, self.input_gates(embedded), memory, state.layers))
 
 
 @final

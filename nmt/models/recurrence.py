@@ -6,7 +6,7 @@ and forms each weight's gradient in one product over all steps. The values and g
 `Decoder.unroll`, sums in another order.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, final
 
 import torch
@@ -15,12 +15,13 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from nmt.attention.attention import Memory
-from nmt.models.fast.arena import Arena
-from nmt.models.fast.chains import Chain, Emitted, Task
+from nmt.models.fast.chains import Emitted, Given
+from nmt.models.fast.execution import Eager, Maker
+from nmt.models.fast.recording import execution
 
 
 def decode(
-    make: Callable[[Task], Chain],
+    maker: Maker,
     parameters: Sequence[nn.Parameter],
     gates: Float[Tensor, "step batch gates"],
     memory: Memory,
@@ -28,11 +29,11 @@ def decode(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return (hidden vectors, contexts, attention weights) of all steps, steps first.
 
-    `parameters` are those that the chain may yield gradients of.
+    `parameters` are those that the maker's chain may yield gradients of.
     """
     states = [state[:, 0] for state in initial]
     arguments = (
-        make,
+        maker,
         memory.mask,
         len(states),
         torch.is_grad_enabled(),
@@ -52,7 +53,7 @@ class Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, make: Callable[[Task], Chain], mask: Tensor, layers: int, keep: bool, *inputs: Tensor
+        ctx: Any, maker: Maker, mask: Tensor, layers: int, keep: bool, *inputs: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         gates, keys, values = inputs[:3]
@@ -60,26 +61,26 @@ class Recurrence(torch.autograd.Function):
         device, dtype = gates.device.type, states[0].dtype
         kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else dtype
         ctx.dtypes = gates.dtype, keys.dtype, values.dtype
-        arena = Arena.borrow(gates.device)
         with torch.autocast(device, enabled=False):
-            memory = Memory(keys.to(dtype), values.to(dtype), mask)
-            ctx.chain = make(Task(arena, gates.to(dtype), memory, states, kind))
-            emitted: tuple[Tensor, Tensor, Tensor] = ctx.chain.run()
-        if not keep:
-            arena.give_back()
+            given = Given(gates.to(dtype), Memory(keys.to(dtype), values.to(dtype), mask), states, kind)
+            addresses = tuple(each.data_ptr() for each in ctx.parameters)
+            chosen = execution(maker, given, addresses) if keep else Eager(maker, given)
+            emitted = chosen.run()
+        if keep:
+            ctx.execution = chosen
+        else:
+            chosen.close()
         return emitted
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *by_emitted: Tensor | None) -> tuple[Tensor | None, ...]:
         """Run the chain back, once: its memory is used again after that."""
-        chain, ctx.chain = ctx.chain, None
-        if chain is None:
+        chosen, ctx.execution = ctx.execution, None
+        if chosen is None:
             raise RuntimeError("the fast path can be differentiated once: for more, set model.fast=off")
-        by_states = chain.run_back(Emitted(*by_emitted))
-        by_keys, by_values = chain.attention.memory_gradients()
-        found = {id(parameter): gradient for parameter, gradient in chain.gradients()}
-        by_inputs = (chain.by_gates, by_keys, by_values)
-        by_memory = tuple(gradient.to(dtype, copy=True) for gradient, dtype in zip(by_inputs, ctx.dtypes, strict=True))
-        chain.arena.give_back()
-        return None, None, None, None, *by_memory, *by_states, *(found.get(id(each)) for each in ctx.parameters)
+        found = chosen.run_back(Emitted(*by_emitted))
+        by_inputs = tuple(gradient.to(dtype, copy=True) for gradient, dtype in zip(found[:3], ctx.dtypes, strict=True))
+        chosen.close()
+        by_parameters = (found.parameters.get(id(each)) for each in ctx.parameters)
+        return None, None, None, None, *by_inputs, *found.states, *by_parameters

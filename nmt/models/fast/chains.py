@@ -20,14 +20,20 @@ from nmt.models.fast.stack import StackSteps, state_buffer
 from nmt.models.stack import Stack
 
 
-class Task(NamedTuple):
-    """What a chain is to be run on, and with: steps first, and the type in which matrices are multiplied."""
+class Given(NamedTuple):
+    """What a chain is to be run on, steps first, and the type in which it is to multiply matrices."""
 
-    arena: Arena
     gates: Float[Tensor, "step row gates"]
     memory: Memory
     initial: Sequence[Float[Tensor, "row state"]]
     kind: torch.dtype
+
+
+class Task(NamedTuple):
+    """What a chain is to be run on, and the memory to write into."""
+
+    arena: Arena
+    given: Given
 
 
 class Emitted(NamedTuple):
@@ -46,7 +52,7 @@ class Chain(ABC):
     """A decoder's recurrence over all target positions, once forwards and once backwards."""
 
     def __init__(self, task: Task, attention: Attending) -> None:
-        self.arena, self.gates, memory, initial, self.kind = task
+        self.arena, (self.gates, memory, initial, self.kind) = task
         self.steps, self.rows, _ = self.gates.shape
         self.dtype = initial[0].dtype
         self.last = len(initial) - 1
@@ -55,10 +61,10 @@ class Chain(ABC):
         self.queried = [] if self.attention.weight is None else [self.attention.weight]
 
     def run(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Run forwards; return hidden vectors, contexts and weights, steps first, the caller's own."""
+        """Run forwards; return hidden vectors, contexts and weights, steps first, in the chain's own memory."""
         for step in range(self.steps):
             self.forward(step)
-        return self.hidden.clone(), self.attention.contexts.clone(), self.attention.weights.clone()
+        return self.hidden, self.attention.contexts, self.attention.weights
 
     def run_back(self, by_emitted: Emitted) -> tuple[Tensor, ...]:
         """Run backwards; return the gradients of the states before the first step."""

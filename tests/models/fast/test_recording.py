@@ -1,0 +1,189 @@
+"""Recorded chains, on the CPU by a tape with the rules of a CUDA graph; tests/test_gpu.py has them on a GPU."""
+
+import copy
+import logging
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.config import AttentionConfig
+from nmt.data.batch import Batch
+from nmt.models.decoder import Feeding
+from nmt.models.fast import recording
+from nmt.models.fast.recording import Shape, round_up
+from nmt.models.seq2seq import Seq2Seq
+from nmt.training.objective import token_loss
+from tests.models.conftest import random_batch, small_model
+from tests.models.fast import tape
+from tests.models.test_recurrence import assert_same, run
+
+LENGTHS = [(5, 4), (1, 7), (9, 1)]
+SAME_BUCKET = [(8, 6), (2, 3), (7, 5), (1, 1)]  # other lengths, and another number of rows
+
+
+@pytest.fixture(autouse=True)
+def taped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(recording.RECORDERS, "cpu", lambda device: tape.record)
+    recording.OF_DECODERS.clear()
+    yield
+    recording.OF_DECODERS.clear()
+
+
+def recordings(model: Seq2Seq) -> list[recording.Recording]:
+    return [each for each in recording.OF_DECODERS[model.decoder].recordings.values() if each is not None]
+
+
+def records(model: Seq2Seq) -> bool:
+    feeding = isinstance(model.decoder, Feeding) and not model.decoder.attention.stepwise
+    return feeding and getattr(model.decoder, "feedback", True) is not None
+
+
+def change(model: Seq2Seq) -> None:
+    """As an optimizer does: in place."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+
+
+def test_a_recording_equals_the_readable_path(model: Seq2Seq):
+    """When it is made, on other sentences of the same bucket, and with other weights."""
+    for lengths in (LENGTHS, LENGTHS, SAME_BUCKET, LENGTHS):
+        assert_same(model, random_batch(lengths, seed=len(lengths)))
+        change(model)
+    if records(model):
+        assert len(recordings(model)) == 1
+
+
+@pytest.mark.parametrize("window", ["local_m", "local_p"])
+@pytest.mark.parametrize("normalizer", ["softmax", "sparsemax", "entmax15"])
+def test_it_does_with_windows(normalizer: str, window: str):
+    model = small_model(attention=AttentionConfig(normalizer=normalizer, window=window, radius=2))
+    for lengths in (LENGTHS, LENGTHS, SAME_BUCKET):
+        assert_same(model, random_batch(lengths, seed=len(lengths)))
+    assert len(recordings(model)) == 1
+
+
+def test_the_recording_is_what_runs(monkeypatch: pytest.MonkeyPatch):
+    model = small_model()
+    for _ in range(2):
+        run(model, random_batch(LENGTHS), fast=True)
+
+    def chain(decoder: Feeding, task: object) -> None:
+        raise AssertionError("a chain is prepared again")
+
+    monkeypatch.setattr(type(model.decoder), "chain", chain)
+    assert run(model, random_batch(SAME_BUCKET), fast=True)["loss"].isfinite()
+
+
+@pytest.mark.parametrize("window", ["global", "local_m"])
+@pytest.mark.parametrize("score", ["additive", "general", "cosine"])
+def test_casts_of_weights_are_recorded(score: str, window: str):
+    """Under autocast a weight is cast once and kept: a recording must cast it again, as it has changed."""
+    attention = AttentionConfig(score=score, window=window)
+    model = small_model(decoder="conditional", hidden_size=16, attention=attention).float()
+    batch = random_batch(LENGTHS)
+
+    def update() -> dict[str, torch.Tensor]:
+        with torch.autocast("cpu", torch.bfloat16):
+            for weight in (p for p in model.decoder.attention.parameters() if p.dim() == 2):
+                torch.nn.functional.linear(torch.zeros(1, weight.shape[1]), weight)  # casts it
+            return run(model, batch, fast=True)
+
+    for _ in range(2):
+        update()
+        change(model)
+    recorded = update()
+    assert len(recordings(model)) == 1
+    recording.RECORDERS.pop("cpu")
+    expected = update()
+    for name, value in expected.items():
+        torch.testing.assert_close(recorded[name], value, rtol=0.02, atol=0.02, msg=name)
+
+
+def loss_of(model: Seq2Seq, batch: Batch) -> torch.Tensor:
+    return token_loss(model, model(batch), batch, label_smoothing=0.1).objective
+
+
+def test_a_second_batch_under_way_runs_on_memory_of_its_own():
+    model = small_model(decoder="luong")
+    batches = [random_batch(LENGTHS, seed=seed) for seed in (0, 1)]
+    expected = [torch.autograd.grad(loss_of(model, batch), model.output.weight)[0] for batch in batches]
+    losses = [loss_of(model, batch) for batch in batches]
+    assert len(recordings(model)) == 1
+    found = torch.autograd.grad(losses[0] + losses[1], model.output.weight)[0]
+    torch.testing.assert_close(found, expected[0] + expected[1])
+
+
+def test_a_batch_that_is_never_run_back_does_not_stand_in_the_way():
+    model = small_model()
+    for _ in range(3):
+        loss_of(model, random_batch(LENGTHS))
+    assert recording.OF_DECODERS[model.decoder].under_way() is None
+    assert_same(model, random_batch(LENGTHS))
+
+
+def test_weights_that_moved_are_recorded_anew():
+    model = small_model()
+    for _ in range(2):
+        assert_same(model, random_batch(LENGTHS))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.data = parameter.data.clone() * 1.5
+    for _ in range(2):
+        assert_same(model, random_batch(LENGTHS))
+    assert len(recordings(model)) == 2
+
+
+def test_a_model_with_recordings_can_be_copied():
+    """Averaged weights are a copy."""
+    model = small_model()
+    for _ in range(2):
+        assert_same(model, random_batch(LENGTHS))
+    twin = copy.deepcopy(model)
+    change(twin)
+    assert_same(twin, random_batch(LENGTHS))
+    assert_same(model, random_batch(LENGTHS))
+
+
+def test_without_a_gradient_nothing_is_recorded():
+    model = small_model()
+    with torch.no_grad():
+        for _ in range(3):
+            model(random_batch(LENGTHS))
+    assert model.decoder not in recording.OF_DECODERS
+
+
+def test_shapes_beyond_the_limit_run_unrecorded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(recording, "LIMIT", 1)
+    model = small_model()
+    for lengths in (LENGTHS, LENGTHS, [(40, 40)], [(40, 40)]):
+        assert_same(model, random_batch(lengths))
+    assert len(recordings(model)) == 1
+
+
+def test_where_recording_fails_training_goes_on(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    def fail(work: object) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setitem(recording.RECORDERS, "cpu", lambda device: fail)
+    model = small_model()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(4):
+            assert_same(model, random_batch(LENGTHS))
+    assert caplog.text.count("without recordings") == 1
+
+
+@given(st.integers(1, 5_000), st.sampled_from([2, 8]))
+def test_rounding_adds_a_quarter_at_most(number: int, least: int):
+    rounded = round_up(number, least)
+    assert number <= rounded < number + max(least, number / 4)
+    assert rounded % least == 0
+    assert round_up(rounded, least) == rounded
+
+
+def test_there_are_few_shapes():
+    shapes = {Shape(steps, rows, length).rounded() for steps in range(1, 65) for rows in (60, 64) for length in (9, 10)}
+    assert len(shapes) == 16
