@@ -107,14 +107,53 @@ def loss_of(model: Seq2Seq, batch: Batch) -> torch.Tensor:
     return token_loss(model, model(batch), batch, label_smoothing=0.1).objective
 
 
+def gradients(model: Seq2Seq, loss: torch.Tensor) -> list[torch.Tensor]:
+    return list(torch.autograd.grad(loss, list(model.parameters()), materialize_grads=True))
+
+
 def test_a_second_batch_under_way_runs_on_memory_of_its_own():
     model = small_model(decoder="luong")
     batches = [random_batch(LENGTHS, seed=seed) for seed in (0, 1)]
-    expected = [torch.autograd.grad(loss_of(model, batch), model.output.weight)[0] for batch in batches]
+    expected = [gradients(model, loss_of(model, batch)) for batch in batches]
     losses = [loss_of(model, batch) for batch in batches]
     assert len(recordings(model)) == 1
-    found = torch.autograd.grad(losses[0] + losses[1], model.output.weight)[0]
-    torch.testing.assert_close(found, expected[0] + expected[1])
+    found = [gradients(model, loss) for loss in losses]
+    torch.testing.assert_close(found, expected)
+
+
+def test_what_a_recording_returns_is_not_overwritten_by_the_next():
+    model = small_model(decoder="luong", readout="linear")
+    for _ in range(2):
+        run(model, random_batch(LENGTHS), fast=True)
+    batches = [random_batch(LENGTHS, seed=seed) for seed in (0, 1)]
+    outputs, found = [], []
+    for batch in batches:
+        decoded = model(batch)
+        hidden, context, weights = decode_of(model, batch)
+        outputs.append([decoded.features, decoded.weights, hidden, context, weights])
+        found.append(gradients(model, loss_of(model, batch)))
+    recording.RECORDERS.pop("cpu")
+    for batch, kept, gradient in zip(batches, outputs, found, strict=True):
+        decoded = model(batch)
+        torch.testing.assert_close(kept, [decoded.features, decoded.weights, *decode_of(model, batch)])
+        torch.testing.assert_close(gradient, gradients(model, loss_of(model, batch)))
+
+
+def decode_of(model: Seq2Seq, batch: Batch) -> list[torch.Tensor]:
+    """Return what the decoder's recurrence emits, before the readout."""
+    state = model.start(batch.source, batch.source_mask, batch.source_lengths)
+    emission = model.decoder.fast_path(model.decoder.embedding(batch.target_in.t()), state.memory, state.decoder)
+    return [emission.hidden, emission.context, emission.weights]
+
+
+def test_a_loss_that_leaves_the_weights_out_may_follow_one_with_them():
+    model = small_model()
+    batch = random_batch(LENGTHS)
+    for _ in range(3):
+        run(model, batch, fast=True)  # the weights are in its loss
+    found = gradients(model, loss_of(model, batch))
+    recording.RECORDERS.pop("cpu")
+    torch.testing.assert_close(found, gradients(model, loss_of(model, batch)))
 
 
 def test_a_batch_that_is_never_run_back_does_not_stand_in_the_way():
