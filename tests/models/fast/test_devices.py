@@ -3,7 +3,6 @@
 The device is torch's `meta`, the only other one that every build has; tests/test_gpu.py runs on a real GPU.
 """
 
-from collections import defaultdict
 from contextlib import nullcontext
 
 import pytest
@@ -36,9 +35,8 @@ VARIANTS = [
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Autocast does not know the device; and what has no contents is not to be used again."""
-    monkeypatch.setattr(Arena, "_free", defaultdict(list))
+def no_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not know the device."""
     monkeypatch.setattr(torch, "autocast", lambda *arguments, **options: nullcontext())
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)
 
