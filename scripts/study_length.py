@@ -40,6 +40,7 @@ MODELS = {
 }
 # All of the time is used, however many epochs that makes.
 SETTING = ("trainer.max_epochs=null",)
+OVERHEAD = 0.5  # minutes a run beside training: the long sentences are many, and are translated too
 
 
 def main() -> None:
@@ -52,7 +53,7 @@ def main() -> None:
         for name in options.models:
             if name not in MODELS:
                 raise unknown("model", name, MODELS)
-        limits = study.limits(len(options.models))
+        limits = study.limits(len(options.models), overhead=OVERHEAD)
         configs = {name: study.configure(*MODELS[name], *SETTING, *limits) for name in options.models}
         found = {}
         for number, (name, config) in enumerate(configs.items(), start=1):
