@@ -9,7 +9,8 @@ The table has for each moment the updates and minutes of training, BLEU (greedy)
 attention on the validation split, and for the two crossing words the weight of attention on the right word.
 
 One run is trained, stopped at each moment and continued, at a constant learning rate. Moments that are written down
-already are not trained again: give another --output to start anew.
+already are not trained again: give another --output to start anew. With `--quick` a small model learns sentences of up
+to 10 words.
 """
 
 import itertools
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from _study import (
     PICTURE,
+    SMALL,
     TABLE,
     Study,
     build_parser,
@@ -39,7 +41,8 @@ from nmt.errors import UserError
 from nmt.evaluation.alignment import Link, Links, parse_pharaoh
 
 MOMENTS = (0.03, 0.1, 0.2, 0.45, 1.0)  # as shares of the training
-SETTING = ("trainer.max_epochs=null", "schedule.kind=constant", "optimizer.learning_rate=2e-3")
+FULL = ("trainer.max_epochs=null", "schedule.kind=constant", "optimizer.learning_rate=2e-3")
+QUICK = (*SMALL, *FULL, "data.grammar.max_length=10", "data.grammar.validation_size=500")
 WORDS = range(5, 11)  # of a sentence that is easily read
 
 
@@ -58,7 +61,7 @@ def main() -> None:
     options = parser.parse_intermixed_args()
     with user_errors():
         study = Study.of(options, "alignment")
-        config = study.configure(*SETTING, *study.limits(1))
+        config = study.configure(*(QUICK if options.quick else FULL), *study.limits(1))
         pair = crossing(config.data)
         found = []
         for number, part in enumerate(parts(replace(config, run_dir=str(study.run_dir("run")))), start=1):

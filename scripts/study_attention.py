@@ -29,6 +29,7 @@ from _side_by_side import side_by_side
 from _study import (
     OVERHEAD,
     PICTURE,
+    SMALL,
     TABLE,
     Study,
     add_workers,
@@ -60,10 +61,9 @@ class Setting(NamedTuple):
 STANDARD = Setting(("model.attention.radius=5",), OVERHEAD, least=1.0)
 SHORT = Setting(
     (
-        *("data.grammar.max_length=7", "data.grammar.long_length=6", "model.attention.radius=2"),
-        *("data.grammar.validation_size=200", "data.grammar.test_size=500", "batch.size=350"),
-        *("model.embedding_size=48", "model.hidden_size=96", "model.dropout=0.0"),
-        *("optimizer.learning_rate=8e-3", "schedule.warmup_steps=50", "trainer.max_epochs=null"),
+        *SMALL,
+        *("data.grammar.max_length=7", "data.grammar.long_length=6", "data.grammar.test_size=500"),
+        *("model.attention.radius=2", "trainer.max_epochs=null"),
     ),
     overhead=0.05,
     least=0.25,

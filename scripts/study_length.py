@@ -5,16 +5,18 @@ of the source by one vector alone (`fixed_context`), for additive attention over
 within the window of local-p (Luong et al., 2015). Each is trained for an equal share of the time on the built-in
 corpus, 3 to 60 words, and scored (greedy) on its test split and on the split of 40 to 60 words, both together.
 
-`kept` is the BLEU of sentences of 40 words or more over that of sentences of up to 20.
+`kept` is the BLEU of sentences of 40 words or more over that of sentences of up to 20. With `--quick` a small model
+learns sentences of up to 24 words, and those of 20 or more are compared with those of up to 10.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from _study import (
     PICTURE,
+    SMALL,
     TABLE,
     Study,
     build_parser,
@@ -32,15 +34,34 @@ from nmt.errors import unknown
 
 FIGURES = "figures.json"  # in the folder of a run that is finished
 SPLITS = ("test", "test_long")
-SHORT, LONG = 20, 40  # words
 MODELS = {
     "fixed_context": ("model=fixed_context",),
     "additive": ("model=bahdanau",),
     "local_p": ("model=bahdanau", "model.attention.window=local_p"),
 }
+
+
+class Setting(NamedTuple):
+    """What is trained, the minutes that a run takes beside training, and how many words are few and many."""
+
+    overrides: Sequence[str]
+    overhead: float
+    few: int
+    many: int
+
+
 # All of the time is used, however many epochs that makes.
-SETTING = ("trainer.max_epochs=null",)
-OVERHEAD = 0.5  # minutes a run beside training: the long sentences are many, and are translated too
+FULL = Setting(("trainer.max_epochs=null",), overhead=0.5, few=20, many=40)
+QUICK = Setting(
+    (
+        *SMALL,
+        *("data.grammar.max_length=24", "data.grammar.long_length=15"),
+        *("data.grammar.test_size=500", "data.grammar.long_size=200", "trainer.max_epochs=null"),
+    ),
+    overhead=0.2,
+    few=10,
+    many=20,
+)
 
 
 def main() -> None:
@@ -53,28 +74,29 @@ def main() -> None:
         for name in options.models:
             if name not in MODELS:
                 raise unknown("model", name, MODELS)
-        limits = study.limits(len(options.models), overhead=OVERHEAD)
-        configs = {name: study.configure(*MODELS[name], *SETTING, *limits) for name in options.models}
+        setting = QUICK if options.quick else FULL
+        limits = study.limits(len(options.models), overhead=setting.overhead)
+        configs = {name: study.configure(*MODELS[name], *setting.overrides, *limits) for name in options.models}
         found = {}
         for number, (name, config) in enumerate(configs.items(), start=1):
             tell(f"{number} of {len(configs)}: {name}")
-            found[name] = figures(study, name, config)
-        report(study, found)
+            found[name] = figures(study, name, config, setting)
+        report(study, found, setting)
 
 
-def figures(study: Study, name: str, config: TrainConfig) -> dict[str, Any]:
+def figures(study: Study, name: str, config: TrainConfig, setting: Setting) -> dict[str, Any]:
     """Return what a model reached at each length, trained unless it is already."""
     run = study.run_dir(name)
 
     def measure() -> dict[str, Any]:
         train_and_evaluate(replace(config, run_dir=str(run)), splits=SPLITS)
-        return {**by_length(run, config), **effort_of(run)}
+        return {**by_length(run, config, setting), **effort_of(run)}
 
     found: dict[str, Any] = remembered(run / FIGURES, measure)
     return found
 
 
-def by_length(run: Path, config: TrainConfig) -> dict[str, Any]:
+def by_length(run: Path, config: TrainConfig, setting: Setting) -> dict[str, Any]:
     """Return the BLEU of each length, and of short and long sentences, over both splits."""
     from nmt.data.corpus import load_split
     from nmt.evaluation.metrics import bleu_by_length, quick_scores
@@ -91,10 +113,11 @@ def by_length(run: Path, config: TrainConfig) -> dict[str, Any]:
 
     sources, translations, references = zip(*triples, strict=True)
     buckets = bleu_by_length(sources, translations, references)
-    return {"buckets": buckets, "short_bleu": bleu(1, SHORT), "long_bleu": bleu(LONG, float("inf"))}
+    short, long = bleu(1, setting.few), bleu(setting.many, float("inf"))
+    return {"buckets": buckets, "short_bleu": short, "long_bleu": long}
 
 
-def report(study: Study, found: Mapping[str, Mapping[str, Any]]) -> None:
+def report(study: Study, found: Mapping[str, Mapping[str, Any]], setting: Setting) -> None:
     """Write a row a model and length, draw them, and print a line a model."""
     effort = ("parameters", "updates", "minutes")
     rows = [
@@ -104,18 +127,18 @@ def report(study: Study, found: Mapping[str, Mapping[str, Any]]) -> None:
     ]
     write_table(rows, study.output / TABLE)
     draw(found, study.output / PICTURE)
-    print_table([summary(name, each) for name, each in found.items()], "BLEU by words of the source sentence")
+    print_table([summary(name, each, setting) for name, each in found.items()], "BLEU by words of the source sentence")
     print(f"table: {study.output / TABLE}   picture: {study.output / PICTURE}")
 
 
-def summary(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
+def summary(name: str, found: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
     """Return the printed line of a model."""
     short, long = found["short_bleu"], found["long_bleu"]
     return {
         "model": name,
         **{span(bucket): bucket["bleu"] for bucket in found["buckets"]},
-        f"to {SHORT}": short,
-        f"from {LONG}": long,
+        f"to {setting.few}": short,
+        f"from {setting.many}": long,
         "kept": long / short if short and long is not None else None,
         "minutes": found["minutes"],
     }
