@@ -111,6 +111,19 @@ def gradients(model: Seq2Seq, loss: torch.Tensor) -> list[torch.Tensor]:
     return list(torch.autograd.grad(loss, list(model.parameters()), materialize_grads=True))
 
 
+def test_dropout_is_drawn_anew_whenever_a_recording_runs():
+    model = small_model(num_layers=3, dropout=0.5)
+    model.encoder.rnn.dropout = model.encoder.state_dropout.p = 0.0
+    batch = random_batch(LENGTHS)
+    hidden = []
+    for _ in range(4):
+        state = model.start(batch.source, batch.source_mask, batch.source_lengths)
+        embedded = torch.ones(8, 3, model.decoder.embedding.embedding_dim, dtype=torch.float64)
+        hidden.append(model.decoder.fast_path(embedded, state.memory, state.decoder).hidden.detach())
+    assert len(recordings(model)) == 1
+    assert not torch.equal(hidden[2], hidden[3])
+
+
 def test_a_second_batch_under_way_runs_on_memory_of_its_own():
     model = small_model(decoder="luong")
     batches = [random_batch(LENGTHS, seed=seed) for seed in (0, 1)]
