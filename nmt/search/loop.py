@@ -9,8 +9,9 @@ from torch import Tensor
 from nmt.search.history import Candidates, Ends, History
 from nmt.search.hypothesis import Hypothesis, S, StepModel
 
-# Asking which sentences are finished makes the host wait for the device, so it is not asked at every step.
-CHECK_EVERY = 4
+# Steps from one question which sentences are finished to the next: a GPU would have to be waited for.
+CHECK_EVERY = {"cpu": 1}
+CHECK_EVERY_ELSEWHERE = 4
 
 
 class Frontier(NamedTuple):
@@ -83,16 +84,19 @@ def run_search(
         frontier = frontier._replace(attended=(~source_mask).double()[:, None].repeat(1, beam_size, 1))
     never = torch.tensor(forbidden, device=device)
     history = History(len(source), device)
-    state = model.start(source, source_mask, source_lengths).select(torch.zeros_like(frontier.tokens))
+    check_every = CHECK_EVERY.get(device.type, CHECK_EVERY_ELSEWHERE)
+    state = model.start(source, source_mask, source_lengths)
     for step in range(int(max_lengths.max())):
-        output = model.step(frontier.tokens, state)
-        log_probs = output.log_probs.index_fill_(2, never, float("-inf"))
-        frontier, candidates = advance(frontier.attend(output.weights), log_probs, step)
-        history.append(candidates, output.weights)
+        output = model.step(frontier.tokens if step else frontier.tokens[:, :1], state)
+        log_probs = output.log_probs.index_fill_(2, never, float("-inf")).expand(-1, beam_size, -1)
+        weights = output.weights.expand(-1, beam_size, -1)
+        frontier, candidates = advance(frontier.attend(weights), log_probs, step)
+        history.append(candidates, weights)
         state = output.state
         if beam_size > 1:
-            state = state.select(candidates.beams.gather(1, candidates.chosen))
-        if (step + 1) % CHECK_EVERY == 0:
+            beams = candidates.beams.gather(1, candidates.chosen)
+            state = state.select(beams if step else torch.zeros_like(beams))  # all go on from the empty hypothesis
+        if (step + 1) % check_every == 0:
             running = (frontier.log_probs > float("-inf")).any(1).nonzero()[:, 0]
             if len(running) == 0:
                 break
