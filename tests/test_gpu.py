@@ -35,7 +35,7 @@ def test_the_fast_path_equals_the_readable_one(decoder: str, cell: str):
         torch.testing.assert_close(found[1][name], gradient, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("attention", [{}, {"score": "general"}, {"score": "cosine", "normalizer": "entmax15"}])
+@pytest.mark.parametrize("attention", [{}, {"score": "general"}, {"normalizer": "entmax15"}])
 @pytest.mark.parametrize("decoder", ["bahdanau", "luong", "conditional"])
 def test_recorded_chains_equal_the_readable_path(decoder: str, attention: dict):
     """As tests/models/fast/test_recording.py, with CUDA graphs in the place of its tape."""
@@ -53,8 +53,8 @@ def test_recorded_chains_equal_the_readable_path(decoder: str, attention: dict):
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(torch.randn_like(parameter), alpha=0.1)
-    made = [each for each in OF_DECODERS[model.decoder].recordings.values() if each is not None]
-    assert len(made) == 1
+    (of_device,) = OF_DECODERS[model.decoder].values()
+    assert len([each for each in of_device.recordings.values() if each is not None]) == 1
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -69,6 +69,7 @@ def test_training_on_a_gpu_learns(tmp_path: Path, decoder: str, precision: str):
     subprocess.run(command, check=True)
     from nmt.translator import Translator
 
+    torch.backends.cudnn.allow_tf32 = False  # so that the two may be compared
     on_gpu, on_cpu = (Translator.load(tmp_path / "run", device=device) for device in ("cuda", "cpu"))
     lines = ["The small cat sleeps.", "They never saw the old garden."]
     assert [each.text for each in on_gpu.translate(lines)] == [each.text for each in on_cpu.translate(lines)]

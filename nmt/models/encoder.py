@@ -72,9 +72,10 @@ class Encoder(nn.Module):
     def packed(
         self, source: Int[Tensor, "batch source"], source_lengths: Int[Tensor, " batch"]
     ) -> tuple[Float[Tensor, "batch source state"], Float[Tensor, "batch layers final"]]:
-        """Run torch's layers: what the fast path must equal on real tokens."""
+        """Run torch's layers: what the fast path must equal on real tokens. As for precision, see `parallel.fused`."""
         packed = pack_padded_sequence(self.embedding(source), source_lengths, batch_first=True, enforce_sorted=False)
-        packed_states, last = self.rnn(packed)
+        with torch.autocast(source.device.type, enabled=False):
+            packed_states, last = self.rnn(packed)
         states, _ = pad_packed_sequence(packed_states, batch_first=True, total_length=source.shape[1])
         last = torch.cat(last, dim=-1) if isinstance(last, tuple) else last  # [layers * directions, batch, final]
         backward = last.view(self.num_layers, 2, source.shape[0], self.final_size)[:, 1]

@@ -26,7 +26,18 @@ def sequence(
 def fused(
     cell: Cell, inputs: Float[Tensor, "step row input"], initial: Float[Tensor, "row state"]
 ) -> Float[Tensor, "step row hidden"]:
-    """As `sequence`, by torch's own layer: cuDNN on a GPU. Its gates have another order, and it has two biases."""
+    """As `sequence`, by torch's own layer: cuDNN on a GPU. Its gates have another order, and it has two biases.
+
+    Always in the precision of the parameters: where autocast is to bf16, torch has long had cuDNN compute in fp16,
+    in which small gradients vanish.
+    """
+    with torch.autocast(inputs.device.type, enabled=False):
+        return _fused(cell, inputs.to(cell.inputs.weight.dtype), initial)
+
+
+def _fused(
+    cell: Cell, inputs: Float[Tensor, "step row input"], initial: Float[Tensor, "row state"]
+) -> Float[Tensor, "step row hidden"]:
     weights = (cell.inputs.weight, cell.recurrent.weight, cell.inputs.bias)
     options = (True, 1, 0.0, cell.training, False, False)  # biases, layers, dropout, training, both ways, batch first
     if isinstance(cell, LSTM):

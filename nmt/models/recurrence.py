@@ -63,8 +63,7 @@ class Recurrence(torch.autograd.Function):
         ctx.dtypes = gates.dtype, keys.dtype, values.dtype
         with torch.autocast(device, enabled=False):
             given = Given(gates.to(dtype), Memory(keys.to(dtype), values.to(dtype), mask), states, kind)
-            addresses = tuple(each.data_ptr() for each in ctx.parameters)
-            chosen = execution(maker, given, addresses) if keep else Eager(maker, given)
+            chosen = execution(maker, given) if keep else Eager(maker, given)
             emitted = chosen.run()
         if keep:
             ctx.execution = chosen

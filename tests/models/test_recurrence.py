@@ -12,7 +12,7 @@ from nmt.data.batch import Batch
 from nmt.models import dropout
 from nmt.models.fast import stack as fast_stack
 from nmt.models.fast.arena import Arena
-from nmt.models.fast.attention import AnySteps, attention_steps
+from nmt.models.fast.attention import AnySteps, attention_steps, has_closed_form
 from nmt.models.seq2seq import Seq2Seq
 from nmt.training.objective import token_loss
 from tests.models.conftest import random_batch, small_model
@@ -141,6 +141,24 @@ def test_frozen_parameters_get_no_gradient():
     token_loss(model, model(batch), batch, label_smoothing=0.0).objective.backward()
     assert model.decoder.context.weight.grad is None
     assert model.decoder.stack.first.recurrent.weight.grad is not None
+
+
+def test_frozen_parameters_of_an_attention_get_none_either():
+    model = small_model(attention=AttentionConfig(score="location"))
+    model.decoder.attention.requires_grad_(False)
+    assert_same(model, random_batch(LENGTHS))
+
+
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("window", ["global", "local_m"])
+def test_what_has_a_closed_form_is_known_beforehand(score: str, normalizer: str, window: str):
+    model = small_model(attention=AttentionConfig(score=score, normalizer=normalizer, window=window))
+    batch, attention = random_batch(LENGTHS), model.decoder.attention
+    with torch.no_grad():
+        memory = model.start(batch.source, batch.source_mask, batch.source_lengths).memory
+    steps = attention_steps(Arena(torch.device("cpu")), attention, memory, 3, torch.float64)
+    assert has_closed_form(attention) is not isinstance(steps, AnySteps)
 
 
 @pytest.mark.parametrize("score", SCORES)

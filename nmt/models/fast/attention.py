@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import final
+from typing import TypeGuard, final
 
 import torch
 from jaxtyping import Float
@@ -167,7 +167,7 @@ class AnySteps(AttentionSteps):
         super().__init__(arena, memory, steps)
         self.attention = attention
         self.kind = kind
-        self.parameters = list(attention.parameters())
+        self.parameters = [parameter for parameter in attention.parameters() if parameter.requires_grad]
         self.leaves = Memory(
             memory.keys.detach().requires_grad_(), memory.values.detach().requires_grad_(), memory.mask
         )
@@ -215,7 +215,7 @@ def attention_steps(
     arena: Arena, attention: Attending, memory: Memory, steps: int, kind: torch.dtype
 ) -> AttentionSteps:
     """Choose how to run an attention step by step."""
-    if type(attention) is Attention and isinstance(attention.window, Global):
+    if is_plain(attention):
         match attention.normalizer, attention.score:
             case Regularized() as normalizer, Additive() as score:
                 return AdditiveSteps(arena, memory, steps, normalizer, score)
@@ -224,3 +224,14 @@ def attention_steps(
             case Regularized() as normalizer, Dot() | General():
                 return DotSteps(arena, memory, steps, normalizer, 1.0)
     return AnySteps(arena, memory, steps, attention, kind)
+
+
+def is_plain(attention: Attending) -> TypeGuard[Attention]:
+    """Tell whether an attention has neither heads nor a window nor a past."""
+    return type(attention) is Attention and isinstance(attention.window, Global)
+
+
+def has_closed_form(attention: Attending) -> bool:
+    """Tell whether an attention's derivative is written out, so that nothing of it is left to autograd."""
+    known = Additive | Dot | ScaledDot | General
+    return is_plain(attention) and isinstance(attention.normalizer, Regularized) and isinstance(attention.score, known)

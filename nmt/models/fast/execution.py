@@ -1,10 +1,12 @@
 """Running a chain forwards and later back, on memory of its own."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol, final, runtime_checkable
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from nmt.attention.build import Attending
 from nmt.models.fast.arena import Arena
 from nmt.models.fast.chains import Chain, Emitted, Given, Task
 
@@ -14,8 +16,11 @@ class Maker(Protocol):
     """What prepares a chain: a decoder."""
 
     training: bool
+    attention: Attending
 
     def chain(self, task: Task) -> Chain: ...
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
 
 
 class Gradients(NamedTuple):

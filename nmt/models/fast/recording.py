@@ -5,7 +5,6 @@ the next. A recording asks for those of all steps at once. It runs on memory tha
 given is copied there, padded to one of a few shapes.
 """
 
-import logging
 import weakref
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeVar, final, runtime_checkable
@@ -15,14 +14,13 @@ from torch import Tensor
 
 from nmt.attention.attention import Memory
 from nmt.models.fast.arena import Arena
+from nmt.models.fast.attention import has_closed_form
 from nmt.models.fast.chains import Chain, Emitted, Given, Task
 from nmt.models.fast.execution import Eager, Execution, Gradients, Maker, gradients_of
 from nmt.models.fast.graphs import GraphRecorder
 
 T = TypeVar("T")
 LIMIT = 64  # recordings of a decoder: batches of Multi30k, by sentences or by tokens, come in about 60 shapes
-
-logger = logging.getLogger(__name__)
 
 
 @runtime_checkable
@@ -77,8 +75,6 @@ class Recording:
             [state.new_zeros(rows, state.shape[1]) for state in like.initial],
             like.kind,
         )
-        # A weight that autocast has cast already would not be cast anew when the recording runs.
-        torch.clear_autocast_cache()
         chains: list[Chain] = []
 
         def forwards() -> tuple[Tensor, Tensor, Tensor]:
@@ -88,7 +84,6 @@ class Recording:
         self.emitted, self.run = record(forwards)
         self.by_emitted = Emitted(*(torch.zeros_like(each) for each in self.emitted))
         self.gradients, self.run_back = record(lambda: gradients_of(chains[-1], self.by_emitted))
-        torch.clear_autocast_cache()
 
     def fill(self, given: Given) -> None:
         """Copy in what is given. Rows of padding may look anywhere: their weights must be numbers, if unread."""
@@ -152,50 +147,55 @@ class Replay(Execution):
 
 @final
 class Recordings:
-    """The recordings of a decoder; one at a time may be under way, as they share memory."""
+    """The recordings of a decoder on a device; one at a time may be under way, as they share memory."""
 
     def __init__(self, recorder: Recorder) -> None:
-        self.recorder: Recorder | None = recorder
+        self.recorder = recorder
         self.recordings: dict[object, Recording | None] = {}  # None: of a shape that has come once
         self.under_way: Callable[[], Replay | None] = lambda: None
 
-    def choose(self, maker: Maker, given: Given, addresses: tuple[int, ...]) -> Execution:
-        """Choose how to run a chain: by a recording if there is one or it is time to make one.
-
-        `addresses` are those of the parameters, which a recording reads where they were.
-        """
-        recording = None if self.under_way() is not None else self._find(maker, given, addresses)
+    def choose(self, maker: Maker, given: Given) -> Execution:
+        """Choose how to run a chain: by a recording if there is one or it is time to make one."""
+        recording = None if self.under_way() is not None else self._find(maker, given)
         if recording is None:
             return Eager(maker, given)
         replay = Replay(recording, given)
         self.under_way = weakref.ref(replay)
         return replay
 
-    def _find(self, maker: Maker, given: Given, addresses: tuple[int, ...]) -> Recording | None:
+    def _find(self, maker: Maker, given: Given) -> Recording | None:
         shape = Shape.of(given).rounded()
         dtypes = (given.kind, *(state.dtype for state in given.initial))
-        key = (shape, dtypes, maker.training, addresses)
+        parameters = tuple((id(each), each.data_ptr()) for each in maker.parameters())  # read where they were
+        key = (shape, dtypes, maker.training, parameters)
         if key not in self.recordings:
             if len(self.recordings) < LIMIT:
                 self.recordings[key] = None
             return None
-        if self.recordings[key] is None and self.recorder is not None:
+        if self.recordings[key] is None:
             try:
                 self.recordings[key] = Recording(self.recorder, maker, given, shape)
             except RuntimeError as error:
-                logger.warning("going on without recordings, more slowly: %s", error)
-                self.recorder = None
+                # What is left of it would disturb whatever runs next.
+                raise RuntimeError(
+                    f"cannot record the decoder's recurrence (model.fast=off does without): {error}"
+                ) from error
         return self.recordings[key]
 
 
-OF_DECODERS: weakref.WeakKeyDictionary[Maker, Recordings] = weakref.WeakKeyDictionary()
+OF_DECODERS: weakref.WeakKeyDictionary[Maker, dict[torch.device, Recordings]] = weakref.WeakKeyDictionary()
 
 
-def execution(maker: Maker, given: Given, addresses: tuple[int, ...]) -> Execution:
-    """Choose how to run a chain: what is quickest on its device."""
+def execution(maker: Maker, given: Given) -> Execution:
+    """Choose how to run a chain: what is quickest on its device.
+
+    Autograd within a recording would wait for the stream that the parameters are known to be used on, which is not
+    the recording's: an attention that needs it is run without.
+    """
     device = given.gates.device
-    if device.type not in RECORDERS:
+    if device.type not in RECORDERS or not has_closed_form(maker.attention):
         return Eager(maker, given)
-    if maker not in OF_DECODERS:
-        OF_DECODERS[maker] = Recordings(RECORDERS[device.type](device))
-    return OF_DECODERS[maker].choose(maker, given, addresses)
+    of_devices = OF_DECODERS.setdefault(maker, {})
+    if device not in of_devices:
+        of_devices[device] = Recordings(RECORDERS[device.type](device))
+    return of_devices[device].choose(maker, given)
