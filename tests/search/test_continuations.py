@@ -6,14 +6,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.search.continuations import best_continuations, group_maxima
+from nmt.search.continuations import LANES, best_continuations, group_maxima, groups_for
 
 
 @settings(max_examples=200, deadline=None)
 @given(
     batch=st.integers(1, 4),
     beam=st.integers(1, 6),
-    vocab=st.integers(2, 400),
+    vocab=st.integers(2, 400) | st.integers(1_900, 4_500),
     seed=st.integers(0, 10_000),
     data=st.data(),
 )
@@ -34,6 +34,13 @@ def test_as_if_all_were_sorted(batch: int, beam: int, vocab: int, seed: int, dat
         assert len(set(found)) == len(found)
         assert [sums[b, i, v] for i, v in found] == best[b].numpy()[possible].tolist()
     assert ((beams >= 0) & (beams < beam) & (tokens >= 0) & (tokens < vocab)).all()
+
+
+@given(st.integers(2, 300_000))
+def test_there_are_groups_enough_and_none_is_empty(vocab: int) -> None:
+    groups = groups_for(vocab)
+    assert min(vocab, (2 * vocab) ** 0.5 - 1) <= groups <= vocab
+    assert groups < LANES or groups % LANES == 0
 
 
 def test_sums_have_the_wider_type() -> None:
