@@ -146,8 +146,7 @@ class Feeding(Decoder):
         """Prepare the recurrence and its derivative, written by hand."""
 
     def fast_path(self, embedded: Embedded, memory: Memory, state: DecoderState) -> Emission:
-        parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        return Emission(*decode(self, parameters, self.input_gates(embedded), memory, state.layers))
+        return Emission(*decode(self, self.input_gates(embedded), memory, state.layers))
 
 
 @final

@@ -11,7 +11,7 @@ from typing import Any, final
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nmt.attention.attention import Memory
@@ -22,16 +22,13 @@ from nmt.models.fast.recording import execution
 
 def decode(
     maker: Maker,
-    parameters: Sequence[nn.Parameter],
     gates: Float[Tensor, "step batch gates"],
     memory: Memory,
     initial: Sequence[Float[Tensor, "batch 1 state"]],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (hidden vectors, contexts, attention weights) of all steps, steps first.
-
-    `parameters` are those that the maker's chain may yield gradients of.
-    """
+    """Return (hidden vectors, contexts, attention weights) of all steps, steps first."""
     states = [state[:, 0] for state in initial]
+    parameters = [parameter for parameter in maker.parameters() if parameter.requires_grad]
     arguments = (
         maker,
         memory.mask,

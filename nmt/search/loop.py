@@ -86,8 +86,9 @@ def run_search(
     history = History(len(source), device)
     check_every = CHECK_EVERY.get(device.type, CHECK_EVERY_ELSEWHERE)
     state = model.start(source, source_mask, source_lengths)
+    width = 1  # hypotheses that there are: all begin as the empty one
     for step in range(int(max_lengths.max())):
-        output = model.step(frontier.tokens if step else frontier.tokens[:, :1], state)
+        output = model.step(frontier.tokens[:, :width], state)
         log_probs = output.log_probs.index_fill_(2, never, float("-inf")).expand(-1, beam_size, -1)
         weights = output.weights.expand(-1, beam_size, -1)
         frontier, candidates = advance(frontier.attend(weights), log_probs, step)
@@ -95,7 +96,8 @@ def run_search(
         state = output.state
         if beam_size > 1:
             beams = candidates.beams.gather(1, candidates.chosen)
-            state = state.select(beams if step else torch.zeros_like(beams))  # all go on from the empty hypothesis
+            state = state.select(beams.clamp(max=width - 1))  # an empty place may name a hypothesis that is not there
+            width = beam_size
         if (step + 1) % check_every == 0:
             running = (frontier.log_probs > float("-inf")).any(1).nonzero()[:, 0]
             if len(running) == 0:

@@ -1,8 +1,9 @@
 """Attention step by step, with the derivatives of its commonest members; any other differentiates itself."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import TypeGuard, final
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import final
 
 import torch
 from jaxtyping import Float
@@ -215,23 +216,19 @@ def attention_steps(
     arena: Arena, attention: Attending, memory: Memory, steps: int, kind: torch.dtype
 ) -> AttentionSteps:
     """Choose how to run an attention step by step."""
-    if is_plain(attention):
-        match attention.normalizer, attention.score:
-            case Regularized() as normalizer, Additive() as score:
-                return AdditiveSteps(arena, memory, steps, normalizer, score)
-            case Regularized() as normalizer, ScaledDot() as score:
-                return DotSteps(arena, memory, steps, normalizer, score.scale)
-            case Regularized() as normalizer, Dot() | General():
-                return DotSteps(arena, memory, steps, normalizer, 1.0)
-    return AnySteps(arena, memory, steps, attention, kind)
+    make = closed_form(attention)
+    return AnySteps(arena, memory, steps, attention, kind) if make is None else make(arena, memory, steps)
 
 
-def is_plain(attention: Attending) -> TypeGuard[Attention]:
-    """Tell whether an attention has neither heads nor a window nor a past."""
-    return type(attention) is Attention and isinstance(attention.window, Global)
-
-
-def has_closed_form(attention: Attending) -> bool:
-    """Tell whether an attention's derivative is written out, so that nothing of it is left to autograd."""
-    known = Additive | Dot | ScaledDot | General
-    return is_plain(attention) and isinstance(attention.normalizer, Regularized) and isinstance(attention.score, known)
+def closed_form(attention: Attending) -> Callable[[Arena, Memory, int], ClosedForm] | None:
+    """Return what makes the steps of an attention whose derivative is written out; None leaves it to autograd."""
+    if type(attention) is not Attention or not isinstance(attention.window, Global):
+        return None
+    match attention.normalizer, attention.score:
+        case Regularized() as normalizer, Additive() as score:
+            return partial(AdditiveSteps, normalizer=normalizer, score=score)
+        case Regularized() as normalizer, ScaledDot() as score:
+            return partial(DotSteps, normalizer=normalizer, scale=score.scale)
+        case Regularized() as normalizer, Dot() | General():
+            return partial(DotSteps, normalizer=normalizer, scale=1.0)
+    return None

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nmt.attention.attention import Memory
 from nmt.models.fast.arena import Arena
-from nmt.models.fast.attention import has_closed_form
+from nmt.models.fast.attention import closed_form
 from nmt.models.fast.chains import Chain, Emitted, Given, Task
 from nmt.models.fast.execution import Eager, Execution, Gradients, Maker, gradients_of
 from nmt.models.fast.graphs import GraphRecorder
@@ -193,7 +193,7 @@ def execution(maker: Maker, given: Given) -> Execution:
     the recording's: an attention that needs it is run without.
     """
     device = given.gates.device
-    if device.type not in RECORDERS or not has_closed_form(maker.attention):
+    if device.type not in RECORDERS or closed_form(maker.attention) is None:
         return Eager(maker, given)
     of_devices = OF_DECODERS.setdefault(maker, {})
     if device not in of_devices:

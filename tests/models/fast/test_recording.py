@@ -12,7 +12,7 @@ from nmt.config import AttentionConfig
 from nmt.data.batch import Batch
 from nmt.models.decoder import Feeding
 from nmt.models.fast import recording
-from nmt.models.fast.attention import has_closed_form
+from nmt.models.fast.attention import closed_form
 from nmt.models.fast.recording import Shape, round_up
 from nmt.models.parallel import needs_much_memory
 from nmt.models.seq2seq import Seq2Seq
@@ -41,7 +41,7 @@ def recordings(model: Seq2Seq) -> list[recording.Recording]:
 def records(model: Seq2Seq) -> bool:
     """Tell whether a model's chain can be recorded: if it has one, and nothing of it is left to autograd."""
     decoder = model.decoder
-    if not isinstance(decoder, Feeding) or not has_closed_form(decoder.attention):
+    if not isinstance(decoder, Feeding) or closed_form(decoder.attention) is None:
         return False
     return getattr(decoder, "feedback", True) is not None or needs_much_memory(decoder.attention)
 
