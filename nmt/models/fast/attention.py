@@ -16,6 +16,7 @@ from nmt.attention.scores import Additive, Dot, General, ScaledDot
 from nmt.attention.windows import Global
 from nmt.models.fast.arena import Arena
 from nmt.models.fast.cells import Gradient
+from nmt.models.fast.product import STEP
 
 
 class AttentionSteps(ABC):
@@ -26,8 +27,9 @@ class AttentionSteps(ABC):
     def __init__(self, arena: Arena, memory: Memory, steps: int) -> None:
         self.keys, self.values, self.mask = memory
         rows, length, size = self.values.shape
-        self.weights = arena.take(steps, rows, length, dtype=self.values.dtype)
-        self.contexts = arena.take(steps, rows, size, dtype=self.values.dtype)
+        self.all_weights = arena.take(steps, rows, length, dtype=self.values.dtype)
+        self.all_contexts = arena.take(steps, rows, size, dtype=self.values.dtype)
+        self.weights, self.contexts = self.all_weights.unbind(STEP), self.all_contexts.unbind(STEP)
 
     @abstractmethod
     def forward(self, step: int, query: Float[Tensor, "row query"]) -> Float[Tensor, "row value"]:
@@ -55,9 +57,11 @@ class ClosedForm(AttentionSteps):
         super().__init__(arena, memory, steps)
         self.normalizer = normalizer
         self.forbidden = ~self.mask
-        self.by_scores = arena.take(*self.weights.shape, dtype=self.values.dtype)
-        self.by_contexts = arena.take(*self.contexts.shape, dtype=self.values.dtype)
+        self.all_by_scores = arena.take(*self.all_weights.shape, dtype=self.values.dtype)
+        self.all_by_contexts = arena.take(*self.all_contexts.shape, dtype=self.values.dtype)
+        self.by_scores, self.by_contexts = self.all_by_scores.unbind(STEP), self.all_by_contexts.unbind(STEP)
         self.scores = arena.take(*self.values.shape[:2], dtype=self.values.dtype)
+        self.transposed = self.values.transpose(1, 2)
 
     @abstractmethod
     def score(self, step: int, query: Float[Tensor, "row query"], out: Float[Tensor, "row source"]) -> None:
@@ -82,14 +86,14 @@ class ClosedForm(AttentionSteps):
         self, step: int, by_context: Float[Tensor, "row value"], by_weights: Float[Tensor, "row source"] | None
     ) -> Float[Tensor, "row query"]:
         self.by_contexts[step].copy_(by_context)
-        found = torch.bmm(self.by_contexts[step][:, None], self.values.transpose(1, 2))[:, 0]
+        found = torch.bmm(self.by_contexts[step][:, None], self.transposed)[:, 0]
         if by_weights is not None:
             found += by_weights
         self.by_scores[step].copy_(self.normalizer.gradient(self.weights[step], found))
         return self.by_query(step, self.by_scores[step])
 
     def memory_gradients(self) -> tuple[Tensor, Tensor]:
-        by_values = torch.bmm(self.weights.permute(1, 2, 0), self.by_contexts.transpose(0, 1))
+        by_values = torch.bmm(self.all_weights.permute(1, 2, 0), self.all_by_contexts.transpose(0, 1))
         return self.by_keys(), by_values
 
 
@@ -107,7 +111,7 @@ class AdditiveSteps(ClosedForm):
         keys, dtype = self.keys, self.values.dtype
         rows, _, size = keys.shape
         self.doubled = torch.mul(keys, 2.0, out=arena.take(*keys.shape, dtype=dtype))
-        self.queries = arena.take(steps, rows, size, dtype=dtype)
+        self.queries = arena.take(steps, rows, size, dtype=dtype).unbind(STEP)
         self.gate = arena.take(*keys.shape, dtype=dtype)
         self.noted = arena.take(*keys.shape, dtype=dtype).zero_()
         self.by_energy = torch.zeros_like(self.energy[0])
@@ -144,7 +148,8 @@ class DotSteps(ClosedForm):
         super().__init__(arena, memory, steps, normalizer)
         self.scale = scale
         rows, _, size = self.keys.shape
-        self.queries = arena.take(steps, rows, size, dtype=self.values.dtype)
+        self.all_queries = arena.take(steps, rows, size, dtype=self.values.dtype)
+        self.queries = self.all_queries.unbind(STEP)
 
     def score(self, step: int, query: Float[Tensor, "row query"], out: Float[Tensor, "row source"]) -> None:
         torch.mul(query, self.scale, out=self.queries[step])
@@ -154,7 +159,7 @@ class DotSteps(ClosedForm):
         return torch.bmm(by_scores[:, None], self.keys)[:, 0].mul_(self.scale)
 
     def by_keys(self) -> Float[Tensor, "row source key"]:
-        return torch.bmm(self.by_scores.permute(1, 2, 0), self.queries.transpose(0, 1))
+        return torch.bmm(self.all_by_scores.permute(1, 2, 0), self.all_queries.transpose(0, 1))
 
     def gradients(self) -> Iterator[Gradient]:
         yield from ()

@@ -15,7 +15,7 @@ from nmt.models.fast.arena import Arena
 from nmt.models.fast.attention import AttentionSteps, attention_steps
 from nmt.models.fast.cells import STEPS, Gradient, Recurrent
 from nmt.models.fast.functions import by_tanh, tanh_
-from nmt.models.fast.product import Readers
+from nmt.models.fast.product import STEP, Readers
 from nmt.models.fast.stack import StackSteps, state_buffer
 from nmt.models.stack import Stack
 
@@ -43,20 +43,21 @@ class Emitted(NamedTuple):
     contexts: Float[Tensor, "step row context"] | None
     weights: Float[Tensor, "step row source"] | None
 
-    def at(self, step: int) -> "Emitted":
-        """Return one step's."""
-        return Emitted(*(None if part is None else part[step] for part in self))
+    def by_step(self, steps: int) -> list["Emitted"]:
+        """Return each step's."""
+        parts = ([None] * steps if part is None else part.unbind(STEP) for part in self)
+        return [Emitted(*each) for each in zip(*parts, strict=True)]
 
 
 class Chain(ABC):
     """A decoder's recurrence over all target positions, once forwards and once backwards."""
 
     def __init__(self, task: Task, attention: Attending) -> None:
-        self.arena, (self.gates, memory, initial, self.kind) = task
-        self.steps, self.rows, _ = self.gates.shape
-        self.dtype = initial[0].dtype
-        self.last = len(initial) - 1
-        self.states = [state_buffer(self.arena, state, self.steps) for state in initial]
+        self.arena, (self.all_gates, memory, self.initial, self.kind) = task
+        self.steps, self.rows, _ = self.all_gates.shape
+        self.gates = self.all_gates.unbind(STEP)
+        self.dtype = self.initial[0].dtype
+        self.states = [state_buffer(self.arena, state, self.steps) for state in self.initial]  # before and after
         self.attention: AttentionSteps = attention_steps(self.arena, attention, memory, self.steps, self.kind)
         self.queried = [] if self.attention.weight is None else [self.attention.weight]
 
@@ -64,13 +65,14 @@ class Chain(ABC):
         """Run forwards; return hidden vectors, contexts and weights, steps first, in the chain's own memory."""
         for step in range(self.steps):
             self.forward(step)
-        return self.hidden, self.attention.contexts, self.attention.weights
+        return self.hidden, self.attention.all_contexts, self.attention.all_weights
 
     def run_back(self, by_emitted: Emitted) -> tuple[Tensor, ...]:
         """Run backwards; return the gradients of the states before the first step."""
-        by_states = tuple(torch.zeros_like(states[0]) for states in self.states)
+        by_states = tuple(torch.zeros_like(state) for state in self.initial)
+        by_step = by_emitted.by_step(self.steps)
         for step in range(self.steps - 1, -1, -1):
-            self.backward(step, by_states, by_emitted.at(step))
+            self.backward(step, by_states, by_step[step])
         return by_states
 
     @property
@@ -121,11 +123,10 @@ class BahdanauChain(Chain):
 
     def __init__(self, task: Task, attention: Attending, stack: Stack, context: nn.Linear) -> None:
         super().__init__(task, attention)
-        self.stack = StackSteps(
-            self.arena, stack, [(s[:-1], s[1:]) for s in self.states], self.kind, {self.last: self.queried}
-        )
+        self.last = len(self.states) - 1
+        self.stack = StackSteps(self.arena, stack, self.states, self.kind, {self.last: self.queried})
         self.context = context
-        self.contexts = Readers(self.arena, self.attention.contexts, [context.weight], self.kind)
+        self.contexts = Readers(self.arena, self.attention.all_contexts, [context.weight], self.kind)
 
     @property
     def hidden(self) -> Float[Tensor, "step row hidden"]:
@@ -133,11 +134,11 @@ class BahdanauChain(Chain):
 
     @property
     def by_gates(self) -> Float[Tensor, "step row gates"]:
-        return self.contexts.by_outputs
+        return self.contexts.all_by_outputs
 
     def forward(self, step: int) -> None:
         query = self.stack.read(step)
-        self.attend(step, self.stack.top(self.states[-1][step]), query)
+        self.attend(step, self.stack.layers[-1].readers.vectors[step], query)
         (share,) = self.contexts.forward(step)
         self.stack.update(step, share.add_(self.gates[step]))
 
@@ -145,7 +146,7 @@ class BahdanauChain(Chain):
         by_top = self.stack.top(by_states[-1])
         if by.hidden is not None:
             by_top.add_(by.hidden)
-        self.stack.backward_update(step, by_states, self.contexts.slots(step)[0])
+        self.stack.backward_update(step, by_states, self.contexts.slots[step][0])
         by_query = self.attend_back(step, self.contexts.backward(step), by, by_top)
         self.stack.backward_read(step, by_states, {self.last: by_query})
 
@@ -162,14 +163,14 @@ class ConditionalChain(Chain):
 
     def __init__(self, task: Task, attention: Attending, stack: Stack, cell: Cell) -> None:
         super().__init__(task, attention)
-        arena, first = self.arena, self.states[0]
-        proposed = arena.take(self.steps, self.rows, first.shape[2], dtype=self.dtype)
-        self.proposal = STEPS[type(cell)](arena, Recurrent.of(cell), first[:-1], proposed, self.kind)
-        pairs = [(proposed, first[1:]), *((states[:-1], states[1:]) for states in self.states[1:])]
-        self.stack = StackSteps(arena, stack, pairs, self.kind, {0: self.queried})
+        arena, (before, after) = self.arena, self.states[0]
+        proposed = arena.take(*before.shape, dtype=self.dtype)
+        self.proposal = STEPS[type(cell)](arena, Recurrent.of(cell), before, proposed, self.kind)
+        self.stack = StackSteps(arena, stack, [(proposed, after), *self.states[1:]], self.kind, {0: self.queried})
         self.inputs = stack.first.inputs
-        self.contexts = Readers(arena, self.attention.contexts, [self.inputs.weight], self.kind)
-        self.by_input = arena.take(self.steps, self.rows, self.gates.shape[2], dtype=self.dtype)
+        self.contexts = Readers(arena, self.attention.all_contexts, [self.inputs.weight], self.kind)
+        self.all_by_gates = arena.take(*self.all_gates.shape, dtype=self.dtype)
+        self.by_input = self.all_by_gates.unbind(STEP)
 
     @property
     def hidden(self) -> Float[Tensor, "step row hidden"]:
@@ -177,20 +178,20 @@ class ConditionalChain(Chain):
 
     @property
     def by_gates(self) -> Float[Tensor, "step row gates"]:
-        return self.by_input
+        return self.all_by_gates
 
     def forward(self, step: int) -> None:
         self.proposal.read(step)
         self.proposal.update(step, self.gates[step])
         query = self.stack.read(step)
-        self.attend(step, self.proposal.after[step, :, : self.proposal.size], query)
+        self.attend(step, self.proposal.hidden[step], query)
         (share,) = self.contexts.forward(step)
         self.stack.update(step, share.add_(self.inputs.bias))
 
     def backward(self, step: int, by_states: Sequence[Tensor], by: Emitted) -> None:
         if by.hidden is not None:
             self.stack.top(by_states[-1]).add_(by.hidden)
-        self.stack.backward_update(step, by_states, self.contexts.slots(step)[0])
+        self.stack.backward_update(step, by_states, self.contexts.slots[step][0])
         by_query = self.attend_back(step, self.contexts.backward(step), by, by_states[0][:, : self.proposal.size])
         self.stack.backward_read(step, by_states, {0: by_query})
         self.proposal.backward_update(step, by_states[0], self.by_input[step])
@@ -200,7 +201,7 @@ class ConditionalChain(Chain):
         yield from self.stack.gradients()
         yield from self.proposal.gradients()
         yield self.inputs.weight, self.contexts.gradients()[0]
-        yield self.inputs.bias, self.contexts.by_outputs.sum(dim=(0, 1), dtype=self.dtype)
+        yield self.inputs.bias, self.contexts.all_by_outputs.sum(dim=(0, 1), dtype=self.dtype)
         yield from self.attention.gradients()
         yield from self.query_gradient(self.stack.layers[0].readers.gradients()[1:])
 
@@ -214,28 +215,32 @@ class LuongChain(Chain):
     ) -> None:
         super().__init__(task, attention)
         arena = self.arena
-        self.stack = StackSteps(arena, stack, [(s[:-1], s[1:]) for s in self.states], self.kind, {})
+        self.stack = StackSteps(arena, stack, self.states, self.kind, {})
+        self.top_hidden = self.stack.hidden.unbind(STEP)
         self.attentional, self.feedback = attentional, feedback
         size = attentional.out_features
-        by_context, by_hidden = self.attentional.weight.split((self.attention.contexts.shape[2], size), dim=1)
-        self.contexts = Readers(arena, self.attention.contexts, [by_context], self.kind)
+        by_context, by_hidden = self.attentional.weight.split((self.attention.all_contexts.shape[2], size), dim=1)
+        self.contexts = Readers(arena, self.attention.all_contexts, [by_context], self.kind)
         self.tops = Readers(arena, self.stack.hidden, [by_hidden, *self.queried], self.kind)
-        self.fed = state_buffer(arena, self.gates.new_zeros(self.rows, size, dtype=self.dtype), self.steps)
-        self.by_fed = torch.zeros_like(self.fed[0])
+        self.by_fed = self.all_gates.new_zeros(self.rows, size, dtype=self.dtype)
+        fed, self.all_attentional = state_buffer(arena, self.by_fed, self.steps)
+        self.attentionals = self.all_attentional.unbind(STEP)
         self.feedbacks: Readers | None = None
-        self.by_input = arena.take(0, dtype=self.dtype)
         if self.feedback is not None:
-            self.feedbacks = Readers(arena, self.fed[:-1], [self.feedback.weight], self.kind)
+            self.feedbacks = Readers(arena, fed, [self.feedback.weight], self.kind)
+            self.all_by_gates = self.feedbacks.all_by_outputs
+            self.by_input = [slots[0] for slots in self.feedbacks.slots]
         else:
-            self.by_input = arena.take(*self.gates.shape, dtype=self.dtype)
+            self.all_by_gates = arena.take(*self.all_gates.shape, dtype=self.dtype)
+            self.by_input = list(self.all_by_gates.unbind(STEP))
 
     @property
     def hidden(self) -> Float[Tensor, "step row hidden"]:
-        return self.fed[1:]
+        return self.all_attentional
 
     @property
     def by_gates(self) -> Float[Tensor, "step row gates"]:
-        return self.feedbacks.by_outputs if self.feedbacks is not None else self.by_input
+        return self.all_by_gates
 
     def forward(self, step: int) -> None:
         gates = self.gates[step]
@@ -244,24 +249,22 @@ class LuongChain(Chain):
         self.stack.read(step)
         self.stack.update(step, gates)
         share, *query = self.tops.forward(step)
-        self.attend(step, self.stack.hidden[step], query)
-        torch.add(share, self.contexts.forward(step)[0], out=self.fed[step + 1])
-        tanh_(self.fed[step + 1])
+        self.attend(step, self.top_hidden[step], query)
+        tanh_(torch.add(share, self.contexts.forward(step)[0], out=self.attentionals[step]))
 
     def backward(self, step: int, by_states: Sequence[Tensor], by: Emitted) -> None:
         by_top = self.stack.top(by_states[-1])
         if by.hidden is not None:
             self.by_fed.add_(by.hidden)
-        slot, *query_slot = self.tops.slots(step)
-        (context_slot,) = self.contexts.slots(step)
-        by_tanh(self.by_fed, self.fed[step + 1], out=context_slot)
+        slot, *query_slot = self.tops.slots[step]
+        (context_slot,) = self.contexts.slots[step]
+        by_tanh(self.by_fed, self.attentionals[step], out=context_slot)
         slot.copy_(context_slot)
         by_query = self.attend_back(step, self.contexts.backward(step), by, by_top)
         for place, gradient in zip(query_slot, by_query, strict=True):
             place.copy_(gradient)
         by_top.add_(self.tops.backward(step))
-        by_gates = self.by_input[step] if self.feedbacks is None else self.feedbacks.slots(step)[0]
-        self.stack.backward_update(step, by_states, by_gates)
+        self.stack.backward_update(step, by_states, self.by_input[step])
         self.stack.backward_read(step, by_states, {})
         if self.feedbacks is not None:
             self.by_fed.copy_(self.feedbacks.backward(step))

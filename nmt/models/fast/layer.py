@@ -1,6 +1,6 @@
 """A recurrent layer that reads a whole sequence, as one autograd node."""
 
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from jaxtyping import Float, Int
@@ -10,21 +10,29 @@ from torch.autograd.function import once_differentiable
 from nmt.models.cells import Cell
 from nmt.models.fast.arena import Arena
 from nmt.models.fast.cells import STEPS, Recurrent
+from nmt.models.fast.product import STEP
 from nmt.models.fast.stack import state_buffer
 
 
 def bidirectional(
     rnn: nn.GRU | nn.LSTM, layer: int, inputs: Float[Tensor, "step row input"], reversal: Int[Tensor, " step_row"]
 ) -> tuple[Float[Tensor, "step row hidden_2"], Float[Tensor, "row state"]]:
-    """Run both directions of a layer of torch's; return its outputs, and the backward direction's last states.
+    """Run both directions of a layer of torch's, side by side; return outputs, and the backward one's last states.
 
     `reversal` turns each sentence round where it stands (see `reversal_of`). The padding behind a sentence is
     read after all of it, in both directions, so it changes nothing but its own outputs.
     """
-    ahead = layer_states(rnn, f"l{layer}", inputs)
-    back = Permuted.apply(layer_states(rnn, f"l{layer}_reverse", Permuted.apply(inputs, reversal)), reversal)  # type: ignore[no-untyped-call]
+    ahead, back = weights_of(rnn, f"l{layer}"), weights_of(rnn, f"l{layer}_reverse")
+    both = nn.functional.linear(inputs, torch.cat((ahead.inputs, back.inputs)), torch.cat((ahead.bias, back.bias)))
+    gates, gates_back = both.chunk(2, dim=-1)
+    gates = torch.stack((gates, Permuted.apply(gates_back, reversal)))  # type: ignore[no-untyped-call]
+    recurrent = torch.stack((ahead.recurrent, back.recurrent))
+    inside = None if ahead.inside is None or back.inside is None else torch.stack((ahead.inside, back.inside))
+    initial = recurrent.new_zeros(2, inputs.shape[1], STEPS[type(rnn)].parts * rnn.hidden_size)
+    states, states_back = Layer.apply(type(rnn), gates, initial, recurrent, inside).unbind()  # type: ignore[no-untyped-call]
+    states_back = Permuted.apply(states_back, reversal)  # type: ignore[no-untyped-call]
     size = rnn.hidden_size
-    return torch.cat((ahead[..., :size], back[..., :size]), dim=-1), back[0]
+    return torch.cat((states[..., :size], states_back[..., :size]), dim=-1), states_back[0]
 
 
 def reversal_of(lengths: Int[Tensor, " row"], steps: int) -> Int[Tensor, " step_row"]:
@@ -34,20 +42,24 @@ def reversal_of(lengths: Int[Tensor, " row"], steps: int) -> Int[Tensor, " step_
     return (turned * len(lengths) + torch.arange(len(lengths), device=lengths.device)).flatten()
 
 
-def layer_states(
-    rnn: nn.GRU | nn.LSTM, suffix: str, inputs: Float[Tensor, "step row input"]
-) -> Float[Tensor, "step row state"]:
-    """Return the state after every step, h, or [h; c] of an LSTM, of one direction of a layer of torch's."""
-    weight, recurrent, bias, extra = (
+class Weights(NamedTuple):
+    """One direction of a layer of torch's, in the order of our cells."""
+
+    inputs: Float[Tensor, "gates input"]
+    bias: Float[Tensor, " gates"]
+    recurrent: Float[Tensor, "gates hidden"]
+    inside: Float[Tensor, " hidden"] | None
+
+
+def weights_of(rnn: nn.GRU | nn.LSTM, suffix: str) -> Weights:
+    """Return the weights of a direction, torch's two biases added up but for that inside a GRU's candidate."""
+    inputs, recurrent, bias, extra = (
         getattr(rnn, f"{name}_{suffix}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     )
-    bias, inside = merged(rnn, bias, extra)
     if isinstance(rnn, nn.LSTM):
-        weight, recurrent, bias = (candidate_last(each) for each in (weight, recurrent, bias))
-    gates = nn.functional.linear(inputs, weight, bias)
-    initial = recurrent.new_zeros(inputs.shape[1], STEPS[type(rnn)].parts * rnn.hidden_size)
-    states: Tensor = Layer.apply(type(rnn), gates, initial, recurrent, inside)  # type: ignore[no-untyped-call]
-    return states
+        return Weights(candidate_last(inputs), candidate_last(bias + extra), candidate_last(recurrent), None)
+    opening, inside = extra.split((2 * rnn.hidden_size, rnn.hidden_size))
+    return Weights(inputs, bias + nn.functional.pad(opening, (0, rnn.hidden_size)), recurrent, inside)
 
 
 def layer_of_cell(
@@ -56,14 +68,6 @@ def layer_of_cell(
     """Return the state after every step of one of our cells, from the inputs' share of its gates."""
     states: Tensor = Layer.apply(type(cell), gates, initial, *Recurrent.of(cell))  # type: ignore[no-untyped-call]
     return states
-
-
-def merged(rnn: nn.GRU | nn.LSTM, bias: Tensor, recurrent: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Add torch's two biases, but for that inside a GRU's candidate, which comes second."""
-    if isinstance(rnn, nn.LSTM):
-        return bias + recurrent, None
-    opening, inside = recurrent.split((2 * rnn.hidden_size, rnn.hidden_size))
-    return bias + nn.functional.pad(opening, (0, rnn.hidden_size)), inside
 
 
 def candidate_last(weight: Float[Tensor, "gates *size"]) -> Float[Tensor, "gates *size"]:
@@ -90,42 +94,45 @@ class Permuted(torch.autograd.Function):
 
 @final
 class Layer(torch.autograd.Function):
-    """states_t = cell(gates_t, states_{t-1}), as a function of gates, initial state and weights."""
+    """states_t = cell(gates_t, states_{t-1}), as a function of gates, initial state and weights.
+
+    Several directions, if any, are an axis before all others.
+    """
 
     @staticmethod
     def forward(
         ctx: Any,
         kind: type,
-        gates: Float[Tensor, "step row gates"],
-        initial: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-    ) -> Float[Tensor, "step row state"]:
+        gates: Float[Tensor, "*direction step row gates"],
+        initial: Float[Tensor, "*direction row state"],
+        weight: Float[Tensor, "*direction gates hidden"],
+        bias: Float[Tensor, "*direction hidden"] | None,
+    ) -> Float[Tensor, "*direction step row state"]:
         ctx.arena = arena = Arena.borrow(gates.device)
         ctx.dtype = gates.dtype
-        cell = STEPS[kind]
-        steps = len(gates)
+        steps = gates.shape[STEP]
         with torch.autocast(gates.device.type, enabled=False):
-            states = state_buffer(arena, initial, steps)
-            ctx.steps = cell(arena, Recurrent(weight, bias), states[:-1], states[1:], gates.dtype)
-            gates = gates.to(weight.dtype)
-            for step in range(steps):
-                ctx.steps.read(step)
-                ctx.steps.update(step, gates[step])
-            return states[1:].clone()
+            before, after = state_buffer(arena, initial, steps)
+            ctx.steps = chain = STEPS[kind](arena, Recurrent(weight, bias), before, after, gates.dtype)
+            for step, share in enumerate(gates.to(weight.dtype).unbind(STEP)):
+                chain.read(step)
+                chain.update(step, share)
+            return after.clone(memory_format=torch.contiguous_format)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by_states: Float[Tensor, "step row state"]) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, by_states: Float[Tensor, "*direction step row state"]) -> tuple[Tensor | None, ...]:
         """Run back, once."""
         chain, ctx.steps = ctx.steps, None
         if chain is None:
             raise RuntimeError("the fast path can be differentiated once: for more, set model.fast=off")
-        by_gates = torch.empty_like(chain.gates)
-        by_state = torch.zeros_like(by_states[0])
-        for step in range(len(by_states) - 1, -1, -1):
-            by_state.add_(by_states[step])
-            chain.backward_update(step, by_state, by_gates[step])
+        by_gates = torch.empty_like(chain.all_gates)
+        by_state = torch.zeros_like(by_states.select(STEP, 0), memory_format=torch.contiguous_format)
+        by_steps = list(zip(by_states.unbind(STEP), by_gates.unbind(STEP), strict=True))
+        for step in range(len(by_steps) - 1, -1, -1):
+            by_after, by_gate = by_steps[step]
+            by_state.add_(by_after)
+            chain.backward_update(step, by_state, by_gate)
             chain.backward_read(step, by_state)
         found = [gradient for _, gradient in chain.gradients()]
         ctx.arena.give_back()

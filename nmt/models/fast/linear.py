@@ -1,5 +1,7 @@
 """x W^T + b by the quickest kernels there are."""
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -22,9 +24,27 @@ def affine(
         bias: b, if any.
         out: memory that may be written to.
     """
-    if has_quicker_kernels(x) and (weight.is_contiguous() or weight.t().is_contiguous()):  # oneDNN crawls otherwise
+    if has_quicker_kernels(x) and is_whole(weight):
         return onednn(x.contiguous(), weight, bias)
     return torch.mm(x, weight.t(), out=out) if bias is None else torch.addmm(bias, x, weight.t(), out=out)
+
+
+def product(weight: Float[Tensor, "*direction output input"]) -> Callable[[Tensor, Tensor], Tensor]:
+    """Choose, once for many vectors, how to multiply with W; return f(x, memory that may be written to) = x W^T.
+
+    With an axis before those of the matrix, direction by direction.
+    """
+    transposed = weight.mT
+    if weight.dim() > 2:
+        return lambda x, out: torch.bmm(x, transposed, out=out)
+    if has_quicker_kernels(weight) and is_whole(weight):
+        return lambda x, out: onednn(x.contiguous(), weight, None)
+    return lambda x, out: torch.mm(x, transposed, out=out)
+
+
+def is_whole(weight: Tensor) -> bool:
+    """Tell whether a matrix, or its transpose, lies in memory without gaps: otherwise oneDNN crawls."""
+    return weight.is_contiguous() or weight.t().is_contiguous()
 
 
 def has_quicker_kernels(x: Tensor) -> bool:

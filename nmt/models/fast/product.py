@@ -8,7 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nmt.models.fast.arena import Arena
-from nmt.models.fast.linear import affine
+from nmt.models.fast.linear import product
+
+STEP = -3  # the axis of steps: those of rows and sizes follow, that of an encoder's directions may come first
 
 
 @final
@@ -17,46 +19,59 @@ class Readers:
 
     Each step only notes the gradient of its outputs; the gradient of the weights is one product over all steps and
     rows when the chain has been run through backwards. Under autocast the products, and what is noted for them, are
-    in its type; everything else stays in the precision of the parameters.
+    in its type; everything else stays in the precision of the parameters. Here as in all of this package the views of
+    single steps are made beforehand, all at once: made when they are needed they cost as much as a small product.
     """
 
     def __init__(
-        self, arena: Arena, vectors: Float[Tensor, "step row input"], weights: Sequence[Tensor], kind: torch.dtype
+        self,
+        arena: Arena,
+        vectors: Float[Tensor, "*direction step row input"],
+        weights: Sequence[Float[Tensor, "*direction _ input"]],
+        kind: torch.dtype,
     ) -> None:
-        steps, rows, size = vectors.shape
-        self.sizes = [len(weight) for weight in weights]
+        *outer, rows, size = vectors.shape
+        directions, steps = outer[:-1], outer[-1]
+        self.sizes = [weight.shape[-2] for weight in weights]
         total = sum(self.sizes)
         self.dtype = vectors.dtype
-        self.weight = torch.cat([weight.to(kind) for weight in weights])
-        self.vectors = vectors
-        self.same = kind == vectors.dtype
-        self.inputs = vectors if self.same else arena.take(steps, rows, size, dtype=kind)
-        self.outputs = arena.take(rows, total, dtype=kind)
-        self.results = self.outputs if self.same else arena.take(rows, total, dtype=self.dtype)
-        self.by_outputs = arena.take(steps, rows, total, dtype=kind)
-        self.by_results = None if self.same else arena.take(rows, total, dtype=self.dtype)
-        self.by_inputs = arena.take(rows, size, dtype=kind)
+        weight = torch.cat([weight.to(kind) for weight in weights], dim=-2)
+        self.multiply, self.multiply_back = product(weight), product(weight.mT)
+        self.vectors = vectors.unbind(STEP)
+        self.same = kind == self.dtype
+        self.all_inputs = vectors if self.same else arena.take(*vectors.shape, dtype=kind)
+        self.inputs = self.all_inputs.unbind(STEP)
+        self.outputs = arena.take(*directions, rows, total, dtype=kind)
+        self.results = self.outputs if self.same else arena.take(*directions, rows, total, dtype=self.dtype)
+        self.all_by_outputs = arena.take(*outer, rows, total, dtype=kind)
+        self.by_outputs = self.all_by_outputs.unbind(STEP)
+        self.by_inputs = arena.take(*directions, rows, size, dtype=kind)
+        self.by_results: Tensor | None = None
+        if self.same:
+            slots = (part.unbind(STEP) for part in self.all_by_outputs.split(self.sizes, dim=-1))
+            self.slots = list(zip(*slots, strict=True))
+        else:
+            self.by_results = arena.take(*directions, rows, total, dtype=self.dtype)
+            self.slots = [self.by_results.split(self.sizes, dim=-1)] * steps
 
     def forward(self, step: int) -> tuple[Tensor, ...]:
         """Read the vector of a step; the results live until the next call."""
         if not self.same:
             self.inputs[step].copy_(self.vectors[step])
-        outputs = affine(self.inputs[step], self.weight, out=self.outputs)
+        outputs = self.multiply(self.inputs[step], self.outputs)
         results = outputs if self.same else self.results.copy_(outputs)
-        return results.split(self.sizes, dim=1)
-
-    def slots(self, step: int) -> tuple[Tensor, ...]:
-        """Return where to write the gradients of a step's results, before `backward`."""
-        whole = self.by_outputs[step] if self.by_results is None else self.by_results
-        return whole.split(self.sizes, dim=1)
+        return results.split(self.sizes, dim=-1)
 
     def backward(self, step: int) -> Tensor:
-        """Return the gradient of the vector of a step, which lives until the next call."""
+        """Return the gradient of the vector of a step, which lives until the next call.
+
+        Those of the step's results, map by map, are to be written to `slots[step]` before.
+        """
         if self.by_results is not None:
             self.by_outputs[step].copy_(self.by_results)
-        return affine(self.by_outputs[step], self.weight.t(), out=self.by_inputs)
+        return self.multiply_back(self.by_outputs[step], self.by_inputs)
 
     def gradients(self) -> tuple[Tensor, ...]:
         """Return the gradients of the weights, when every step has been through `backward`."""
-        by_weight = self.by_outputs.flatten(0, 1).t() @ self.inputs.flatten(0, 1)
-        return by_weight.to(self.dtype).split(self.sizes)
+        by_weight = self.all_by_outputs.flatten(STEP, -2).mT @ self.all_inputs.flatten(STEP, -2)
+        return by_weight.to(self.dtype).split(self.sizes, dim=-2)

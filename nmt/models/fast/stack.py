@@ -11,15 +11,18 @@ from nmt.models.cells import Cell
 from nmt.models.dropout import keep_mask
 from nmt.models.fast.arena import Arena
 from nmt.models.fast.cells import STEPS, CellSteps, Gradient, Recurrent
-from nmt.models.fast.product import Readers
+from nmt.models.fast.product import STEP, Readers
 from nmt.models.stack import Stack
 
 
-def state_buffer(arena: Arena, initial: Float[Tensor, "row state"], steps: int) -> Float[Tensor, "step_1 row state"]:
-    """Return memory for the states before the first and after every step, the first filled in."""
-    states = arena.take(steps + 1, *initial.shape, dtype=initial.dtype)
-    states[0].copy_(initial)
-    return states
+def state_buffer(
+    arena: Arena, initial: Float[Tensor, "*direction row state"], steps: int
+) -> tuple[Float[Tensor, "*direction step row state"], Float[Tensor, "*direction step row state"]]:
+    """Return memory for the states before and after every step, which overlap; the first before is filled in."""
+    *directions, rows, size = initial.shape
+    states = arena.take(*directions, steps + 1, rows, size, dtype=initial.dtype)
+    states.select(STEP, 0).copy_(initial)
+    return states.narrow(STEP, 0, steps), states.narrow(STEP, 1, steps)
 
 
 @final
@@ -41,14 +44,13 @@ class StackSteps:
         for index, (cell, (before, after)) in enumerate(zip(stack.cells, pairs, strict=True)):
             if index:
                 lower = self.layers[-1]
-                self.below.append(Upward(arena, cell, lower.after[..., : lower.size], dropout, kind))
+                self.below.append(Upward(arena, cell, lower.all_hidden, dropout, kind))
             self.layers.append(STEPS[type(cell)](arena, Recurrent.of(cell), before, after, kind, others.get(index, ())))
 
     @property
     def hidden(self) -> Float[Tensor, "step row hidden"]:
         """The hidden vectors of the topmost layer after every step."""
-        top = self.layers[-1]
-        return top.after[..., : top.size]
+        return self.layers[-1].all_hidden
 
     def top(self, states: Float[Tensor, "row state"]) -> Float[Tensor, "row hidden"]:
         """Return the part of the topmost layer's state, or of its gradient, that others see."""
@@ -68,7 +70,7 @@ class StackSteps:
         """The backward of `update`, turning the gradients of the states after into those before, in place."""
         for index in range(len(self.layers) - 1, 0, -1):
             upward, lower = self.below[index - 1], self.layers[index - 1]
-            self.layers[index].backward_update(step, by_states[index], upward.readers.slots(step)[0])
+            self.layers[index].backward_update(step, by_states[index], upward.readers.slots[step][0])
             by_states[index - 1][:, : lower.size].add_(upward.backward(step))
         self.layers[0].backward_update(step, by_states[0], by_gates)
 
@@ -93,24 +95,24 @@ class Upward:
         self, arena: Arena, cell: Cell, hidden: Float[Tensor, "step row hidden"], dropout: float, kind: torch.dtype
     ) -> None:
         self.inputs = cell.inputs
-        self.hidden = hidden
-        self.mask: Tensor | None = None
+        self.hidden = hidden.unbind(STEP)
+        self.masks: Sequence[Tensor] = ()
         vectors = hidden
         if dropout:
-            self.mask = keep_mask(hidden, dropout)
+            self.masks = keep_mask(hidden, dropout).unbind(STEP)
             vectors = arena.take(*hidden.shape, dtype=hidden.dtype)
         self.readers = Readers(arena, vectors, [self.inputs.weight], kind)
 
     def forward(self, step: int) -> Tensor:
-        if self.mask is not None:
-            torch.mul(self.hidden[step], self.mask[step], out=self.readers.vectors[step])
+        if self.masks:
+            torch.mul(self.hidden[step], self.masks[step], out=self.readers.vectors[step])
         (gates,) = self.readers.forward(step)
         return gates.add_(self.inputs.bias)
 
     def backward(self, step: int) -> Tensor:
         by_vector = self.readers.backward(step)
-        return by_vector if self.mask is None else by_vector * self.mask[step]
+        return by_vector * self.masks[step] if self.masks else by_vector
 
     def gradients(self) -> Iterator[Gradient]:
         yield self.inputs.weight, self.readers.gradients()[0]
-        yield self.inputs.bias, self.readers.by_outputs.sum(dim=(0, 1), dtype=self.inputs.bias.dtype)
+        yield self.inputs.bias, self.readers.all_by_outputs.sum(dim=(0, 1), dtype=self.inputs.bias.dtype)
