@@ -87,6 +87,13 @@ class Softmax(Regularized):
     def slope(self, weights: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
         return weights
 
+    def gradient(
+        self, weights: Float[Tensor, "*batch source"], by_weights: Float[Tensor, "*batch source"]
+    ) -> Float[Tensor, "*batch source"]:
+        """As of any member of the family, by torch's own kernel: sum(u) is 1."""
+        found: Tensor = torch.ops.aten._softmax_backward_data.default(by_weights, weights, -1, weights.dtype)
+        return found if self.temperature == 1.0 else found / self.temperature
+
 
 @final
 class Sparsemax(Regularized):

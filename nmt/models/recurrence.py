@@ -55,10 +55,10 @@ class Recurrence(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         gates, keys, values = inputs[:3]
         states, ctx.parameters = inputs[3 : 3 + layers], inputs[3 + layers :]
-        device, dtype = gates.device.type, states[0].dtype
-        kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else dtype
+        ctx.device, dtype = gates.device.type, states[0].dtype
+        kind = torch.get_autocast_dtype(ctx.device) if torch.is_autocast_enabled(ctx.device) else dtype
         ctx.dtypes = gates.dtype, keys.dtype, values.dtype
-        with torch.autocast(device, enabled=False):
+        with torch.autocast(ctx.device, enabled=False):
             given = Given(gates.to(dtype), Memory(keys.to(dtype), values.to(dtype), mask), states, kind)
             chosen = execution(maker, given) if keep else Eager(maker, given)
             emitted = chosen.run()
@@ -75,7 +75,8 @@ class Recurrence(torch.autograd.Function):
         chosen, ctx.execution = ctx.execution, None
         if chosen is None:
             raise RuntimeError("the fast path can be differentiated once: for more, set model.fast=off")
-        found = chosen.run_back(Emitted(*by_emitted))
+        with torch.autocast(ctx.device, enabled=False):
+            found = chosen.run_back(Emitted(*by_emitted))
         by_inputs = tuple(gradient.to(dtype, copy=True) for gradient, dtype in zip(found[:3], ctx.dtypes, strict=True))
         chosen.close()
         by_parameters = (found.parameters.get(id(each)) for each in ctx.parameters)

@@ -62,14 +62,17 @@ class ClosedForm(AttentionSteps):
         self.by_scores, self.by_contexts = self.all_by_scores.unbind(STEP), self.all_by_contexts.unbind(STEP)
         self.scores = arena.take(*self.values.shape[:2], dtype=self.values.dtype)
         self.transposed = self.values.transpose(1, 2)
+        # Of a step, as matrices of one row a sentence: what batched products take.
+        self.weight_rows, self.context_rows = by_row(self.all_weights), by_row(self.all_contexts)
+        self.by_score_rows, self.by_context_rows = by_row(self.all_by_scores), by_row(self.all_by_contexts)
 
     @abstractmethod
     def score(self, step: int, query: Float[Tensor, "row query"], out: Float[Tensor, "row source"]) -> None:
         """Score the query against every key."""
 
     @abstractmethod
-    def by_query(self, step: int, by_scores: Float[Tensor, "row source"]) -> Float[Tensor, "row query"]:
-        """Return the gradient of the query, and take note of the keys'."""
+    def by_query(self, step: int) -> Float[Tensor, "row query"]:
+        """Return the gradient of the query from that of the step's scores, and take note of the keys'."""
 
     @abstractmethod
     def by_keys(self) -> Float[Tensor, "row source key"]:
@@ -79,27 +82,32 @@ class ClosedForm(AttentionSteps):
         self.score(step, query, self.scores)
         weights = self.normalizer(self.scores.masked_fill_(self.forbidden, float("-inf")))
         self.weights[step].copy_(weights)
-        torch.bmm(self.weights[step][:, None], self.values, out=self.contexts[step][:, None])
+        torch.bmm(self.weight_rows[step], self.values, out=self.context_rows[step])
         return self.contexts[step]
 
     def backward(
         self, step: int, by_context: Float[Tensor, "row value"], by_weights: Float[Tensor, "row source"] | None
     ) -> Float[Tensor, "row query"]:
         self.by_contexts[step].copy_(by_context)
-        found = torch.bmm(self.by_contexts[step][:, None], self.transposed)[:, 0]
+        found = torch.bmm(self.by_context_rows[step], self.transposed)[:, 0]
         if by_weights is not None:
             found += by_weights
         self.by_scores[step].copy_(self.normalizer.gradient(self.weights[step], found))
-        return self.by_query(step, self.by_scores[step])
+        return self.by_query(step)
 
     def memory_gradients(self) -> tuple[Tensor, Tensor]:
         by_values = torch.bmm(self.all_weights.permute(1, 2, 0), self.all_by_contexts.transpose(0, 1))
         return self.by_keys(), by_values
 
 
+def by_row(x: Float[Tensor, "step row size"]) -> tuple[Float[Tensor, "row 1 size"], ...]:
+    """Return each step's rows, each a matrix by itself."""
+    return x.unsqueeze(2).unbind()
+
+
 @final
 class AdditiveSteps(ClosedForm):
-    """v . tanh(q + k), as 2 v . sigma(2q + 2k) - sum v.
+    """v . tanh(q + k), as 2 v . sigma(2q + 2k) - sum v without the last term, to which no regularized argmax attends.
 
     What is as large as row x source x size lives for one step only, and is computed again on the way back.
     """
@@ -108,33 +116,36 @@ class AdditiveSteps(ClosedForm):
         super().__init__(arena, memory, steps, normalizer)
         self.weight = score.query.weight
         self.energy = score.energy.weight
+        self.doubled_energy, self.fourfold_energy = 2.0 * self.energy[0], 4.0 * self.energy[0]
         keys, dtype = self.keys, self.values.dtype
         rows, _, size = keys.shape
         self.doubled = torch.mul(keys, 2.0, out=arena.take(*keys.shape, dtype=dtype))
-        self.queries = arena.take(steps, rows, size, dtype=dtype).unbind(STEP)
+        queries = arena.take(steps, rows, size, dtype=dtype)
+        self.queries, self.query_rows = queries.unbind(STEP), by_row(queries)
         self.gate = arena.take(*keys.shape, dtype=dtype)
+        self.gate_by_pair = self.gate.flatten(0, 1)
         self.noted = arena.take(*keys.shape, dtype=dtype).zero_()
         self.by_energy = torch.zeros_like(self.energy[0])
 
-    def open(self, step: int) -> Float[Tensor, "row_source size"]:
-        """Compute sigma(2q + 2k) of a step, for every row and source position."""
-        torch.add(self.doubled, self.queries[step][:, None], out=self.gate).sigmoid_()
-        return self.gate.flatten(0, 1)
+    def open(self, step: int) -> None:
+        """Compute the gate sigma(2q + 2k) of a step, for every row and source position."""
+        torch.add(self.doubled, self.query_rows[step], out=self.gate).sigmoid_()
 
     def score(self, step: int, query: Float[Tensor, "row query"], out: Float[Tensor, "row source"]) -> None:
         torch.mul(query, 2.0, out=self.queries[step])
-        torch.mv(self.open(step), self.energy[0], out=out.view(-1))
-        out.mul_(2.0).sub_(self.energy.sum())
+        self.open(step)
+        torch.mv(self.gate_by_pair, self.doubled_energy, out=out.view(-1))
 
-    def by_query(self, step: int, by_scores: Float[Tensor, "row source"]) -> Float[Tensor, "row query"]:
-        gate = self.open(step)
-        self.by_energy.addmv_(gate.t(), by_scores.view(-1), alpha=2.0).sub_(by_scores.sum())
+    def by_query(self, step: int) -> Float[Tensor, "row query"]:
+        by_scores = self.by_scores[step]
+        self.open(step)
+        self.by_energy.addmv_(self.gate_by_pair.t(), by_scores.view(-1), alpha=2.0)
         slope = self.gate.addcmul_(self.gate, self.gate, value=-1.0)  # a quarter of tanh'
         self.noted.addcmul_(by_scores[:, :, None], slope)
-        return torch.bmm(by_scores[:, None], slope)[:, 0].mul_(self.energy[0]).mul_(4.0)
+        return torch.bmm(self.by_score_rows[step], slope)[:, 0].mul_(self.fourfold_energy)
 
     def by_keys(self) -> Float[Tensor, "row source key"]:
-        return self.noted * (4.0 * self.energy[0])
+        return self.noted * self.fourfold_energy
 
     def gradients(self) -> Iterator[Gradient]:
         yield self.energy, self.by_energy[None]
@@ -149,14 +160,15 @@ class DotSteps(ClosedForm):
         self.scale = scale
         rows, _, size = self.keys.shape
         self.all_queries = arena.take(steps, rows, size, dtype=self.values.dtype)
-        self.queries = self.all_queries.unbind(STEP)
+        self.queries, self.query_rows = self.all_queries.unbind(STEP), by_row(self.all_queries)
+        self.transposed_keys = self.keys.transpose(1, 2)
 
     def score(self, step: int, query: Float[Tensor, "row query"], out: Float[Tensor, "row source"]) -> None:
         torch.mul(query, self.scale, out=self.queries[step])
-        torch.bmm(self.queries[step][:, None], self.keys.transpose(1, 2), out=out[:, None])
+        torch.bmm(self.query_rows[step], self.transposed_keys, out=out[:, None])
 
-    def by_query(self, step: int, by_scores: Float[Tensor, "row source"]) -> Float[Tensor, "row query"]:
-        return torch.bmm(by_scores[:, None], self.keys)[:, 0].mul_(self.scale)
+    def by_query(self, step: int) -> Float[Tensor, "row query"]:
+        return torch.bmm(self.by_score_rows[step], self.keys)[:, 0].mul_(self.scale)
 
     def by_keys(self) -> Float[Tensor, "row source key"]:
         return torch.bmm(self.all_by_scores.permute(1, 2, 0), self.all_queries.transpose(0, 1))

@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from nmt.models.cells import Cell
 from nmt.models.fast.arena import Arena
-from nmt.models.fast.cells import STEPS, Recurrent
+from nmt.models.fast.cells import STEPS, CellSteps, Recurrent
 from nmt.models.fast.product import STEP
 from nmt.models.fast.stack import state_buffer
 
@@ -109,9 +109,9 @@ class Layer(torch.autograd.Function):
         bias: Float[Tensor, "*direction hidden"] | None,
     ) -> Float[Tensor, "*direction step row state"]:
         ctx.arena = arena = Arena.borrow(gates.device)
-        ctx.dtype = gates.dtype
+        ctx.dtype, ctx.device = gates.dtype, gates.device.type
         steps = gates.shape[STEP]
-        with torch.autocast(gates.device.type, enabled=False):
+        with torch.autocast(ctx.device, enabled=False):
             before, after = state_buffer(arena, initial, steps)
             ctx.steps = chain = STEPS[kind](arena, Recurrent(weight, bias), before, after, gates.dtype)
             for step, share in enumerate(gates.to(weight.dtype).unbind(STEP)):
@@ -126,14 +126,20 @@ class Layer(torch.autograd.Function):
         chain, ctx.steps = ctx.steps, None
         if chain is None:
             raise RuntimeError("the fast path can be differentiated once: for more, set model.fast=off")
-        by_gates = torch.empty_like(chain.all_gates)
-        by_state = torch.zeros_like(by_states.select(STEP, 0), memory_format=torch.contiguous_format)
-        by_steps = list(zip(by_states.unbind(STEP), by_gates.unbind(STEP), strict=True))
-        for step in range(len(by_steps) - 1, -1, -1):
-            by_after, by_gate = by_steps[step]
-            by_state.add_(by_after)
-            chain.backward_update(step, by_state, by_gate)
-            chain.backward_read(step, by_state)
-        found = [gradient for _, gradient in chain.gradients()]
+        with torch.autocast(ctx.device, enabled=False):
+            by_gates, by_state = run_back(chain, by_states)
+            found = [gradient for _, gradient in chain.gradients()]
         ctx.arena.give_back()
         return None, by_gates.to(ctx.dtype), by_state, *found, *[None] * (2 - len(found))
+
+
+def run_back(chain: CellSteps, by_states: Float[Tensor, "*direction step row state"]) -> tuple[Tensor, Tensor]:
+    """Return the gradients of the gates and of the state before the first step."""
+    all_by_gates = torch.empty_like(chain.all_gates)
+    by_after, by_gates = by_states.unbind(STEP), all_by_gates.unbind(STEP)
+    by_state = torch.zeros_like(by_after[0], memory_format=torch.contiguous_format)
+    for step in range(len(by_after) - 1, -1, -1):
+        by_state.add_(by_after[step])
+        chain.backward_update(step, by_state, by_gates[step])
+        chain.backward_read(step, by_state)
+    return all_by_gates, by_state
