@@ -99,8 +99,8 @@ class GRUSteps(CellSteps):
 
     def update(self, step: int, gates: Float[Tensor, "*direction row gates"]) -> None:
         opening, candidate = self.openings[step], self.candidates[step]
-        by_input, candidate_by_input = gates.split(self.sizes, dim=-1)
-        by_state, candidate_by_state = self.recurrent.split(self.sizes, dim=-1)
+        by_input, candidate_by_input = gates.split_with_sizes(self.sizes, dim=-1)
+        by_state, candidate_by_state = self.recurrent.split_with_sizes(self.sizes, dim=-1)
         torch.add(by_input, by_state, out=opening).sigmoid_()
         recurrent = torch.add(candidate_by_state, self.inside, out=self.recurrent_candidates[step])
         tanh_(torch.addcmul(candidate_by_input, self.resets[step], recurrent, out=candidate))
@@ -110,9 +110,9 @@ class GRUSteps(CellSteps):
         self, step: int, by_state: Float[Tensor, "*direction row state"], by_gates: Tensor, by_recurrent: Tensor
     ) -> None:
         reset, update, candidate = self.resets[step], self.updates[step], self.candidates[step]
-        by_opening, by_candidate = by_gates.split(self.sizes, dim=-1)
-        by_reset, by_update = by_opening.chunk(2, dim=-1)
-        recurrent_by_opening, recurrent_by_candidate = by_recurrent.split(self.sizes, dim=-1)
+        by_opening, by_candidate = by_gates.split_with_sizes(self.sizes, dim=-1)
+        by_reset, by_update = by_opening.split_with_sizes((self.size, self.size), dim=-1)
+        recurrent_by_opening, recurrent_by_candidate = by_recurrent.split_with_sizes(self.sizes, dim=-1)
         by_sigmoid(torch.sub(self.before[step], candidate, out=self.scratch).mul_(by_state), update, out=by_update)
         by_tanh(torch.addcmul(by_state, by_state, update, value=-1.0, out=self.scratch), candidate, out=by_candidate)
         by_sigmoid(torch.mul(by_candidate, self.recurrent_candidates[step], out=self.scratch), reset, out=by_reset)

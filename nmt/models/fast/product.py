@@ -60,7 +60,7 @@ class Readers:
             self.inputs[step].copy_(self.vectors[step])
         outputs = self.multiply(self.inputs[step], self.outputs)
         results = outputs if self.same else self.results.copy_(outputs)
-        return results.split(self.sizes, dim=-1)
+        return results.split_with_sizes(self.sizes, dim=-1)  # half the cost of `split`, which is in Python
 
     def backward(self, step: int) -> Tensor:
         """Return the gradient of the vector of a step, which lives until the next call.
