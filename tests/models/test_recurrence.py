@@ -10,6 +10,7 @@ from nmt.attention.scores import SCORES
 from nmt.config import AttentionConfig
 from nmt.data.batch import Batch
 from nmt.models import dropout
+from nmt.models.fast import attention as fast_attention
 from nmt.models.fast import stack as fast_stack
 from nmt.models.fast.arena import Arena
 from nmt.models.fast.attention import AnySteps, attention_steps, closed_form
@@ -107,6 +108,34 @@ def test_bf16_stays_near_fp32():
     for name, value in exact.items():
         assert rounded[name].dtype == torch.float32, name
         assert (rounded[name] - value).norm() <= 0.05 * value.norm() + 1e-3, name
+
+
+@pytest.mark.parametrize("cached", [1, 160, 10**9])
+def test_energies_of_some_rows_at_a_time_are_those_of_all(cached: int, monkeypatch: pytest.MonkeyPatch):
+    """Of each row by itself, of two rows and then one, and of all three."""
+    monkeypatch.setattr(fast_attention, "CACHED", cached)
+    model = small_model(attention=AttentionConfig(score="additive"))
+    batch = random_batch(LENGTHS)
+    keys = torch.empty(3, batch.source.shape[1], model.decoder.attention.score.energy.in_features)
+    assert fast_attention.rows_at_a_time(keys) == {1: 1, 160: 2, 10**9: 3}[cached], keys.shape
+    assert_same(model, batch)
+
+
+@pytest.mark.parametrize("score", ["additive", "general"])
+def test_it_runs_back_in_its_own_precision_whatever_autocast_says_then(score: str):
+    batch = random_batch(LENGTHS)
+    model = small_model(hidden_size=16, attention=AttentionConfig(score=score)).float()
+    memory = model.start(batch.source, batch.source_mask, batch.source_lengths).memory
+    embedded = model.decoder.embedding(batch.target_in.t()).detach()
+    state = model.start(batch.source, batch.source_mask, batch.source_lengths).decoder
+
+    def gradients(within: bool) -> tuple[torch.Tensor, ...]:
+        hidden = model.decoder.fast_path(embedded, memory, state).hidden
+        with torch.autocast("cpu", torch.bfloat16, enabled=within):
+            inputs = [memory.keys, model.decoder.stack.first.recurrent.weight]
+            return torch.autograd.grad(hidden.square().sum(), inputs, retain_graph=True)
+
+    assert all(map(torch.equal, gradients(within=True), gradients(within=False)))
 
 
 def test_two_batches_may_be_under_way_at_once():

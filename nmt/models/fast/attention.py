@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from jaxtyping import Float
@@ -100,16 +100,39 @@ class ClosedForm(AttentionSteps):
         return self.by_keys(), by_values
 
 
+CACHED = 2**21  # numbers, 8 MiB of fp32: with keys and sums beside them they stay in a CPU's last cache
+
+
+def rows_at_a_time(keys: Float[Tensor, "row source size"]) -> int:
+    """Return how many rows of keys to pass over again and again: on a CPU, as many as stay in its cache."""
+    rows, length, size = keys.shape
+    if keys.device.type != "cpu":
+        return rows
+    num_blocks = min(rows, -(-rows * length * size // CACHED))
+    return -(-rows // num_blocks)
+
+
 def by_row(x: Float[Tensor, "step row size"]) -> tuple[Float[Tensor, "row 1 size"], ...]:
     """Return each step's rows, each a matrix by itself."""
     return x.unsqueeze(2).unbind()
+
+
+class Block(NamedTuple):
+    """Some rows of additive attention: their keys, doubled; the gate of a step; and what the keys' gradient sums."""
+
+    rows: slice
+    doubled: Float[Tensor, "row source size"]
+    gate: Float[Tensor, "row source size"]
+    pairs: Float[Tensor, "row_source size"]
+    noted: Float[Tensor, "row source size"]
 
 
 @final
 class AdditiveSteps(ClosedForm):
     """v . tanh(q + k), as 2 v . sigma(2q + 2k) - sum v without the last term, to which no regularized argmax attends.
 
-    What is as large as row x source x size lives for one step only, and is computed again on the way back.
+    What is as large as row x source x size lives for one step only, for as many rows at a time as fit a CPU's cache,
+    and is computed again on the way back.
     """
 
     def __init__(self, arena: Arena, memory: Memory, steps: int, normalizer: Regularized, score: Additive) -> None:
@@ -119,30 +142,39 @@ class AdditiveSteps(ClosedForm):
         self.doubled_energy, self.fourfold_energy = 2.0 * self.energy[0], 4.0 * self.energy[0]
         keys, dtype = self.keys, self.values.dtype
         rows, _, size = keys.shape
-        self.doubled = torch.mul(keys, 2.0, out=arena.take(*keys.shape, dtype=dtype))
+        doubled = torch.mul(keys, 2.0, out=arena.take(*keys.shape, dtype=dtype))
         queries = arena.take(steps, rows, size, dtype=dtype)
         self.queries, self.query_rows = queries.unbind(STEP), by_row(queries)
-        self.gate = arena.take(*keys.shape, dtype=dtype)
-        self.gate_by_pair = self.gate.flatten(0, 1)
         self.noted = arena.take(*keys.shape, dtype=dtype).zero_()
         self.by_energy = torch.zeros_like(self.energy[0])
+        self.by_queries = arena.take(rows, 1, size, dtype=dtype)
+        at_a_time = rows_at_a_time(keys)
+        gate = arena.take(at_a_time, *keys.shape[1:], dtype=dtype)
+        self.blocks: list[Block] = []
+        for start in range(0, rows, at_a_time):
+            block = slice(start, start + at_a_time)
+            part = gate[: len(doubled[block])]
+            self.blocks.append(Block(block, doubled[block], part, part.flatten(0, 1), self.noted[block]))
 
-    def open(self, step: int) -> None:
-        """Compute the gate sigma(2q + 2k) of a step, for every row and source position."""
-        torch.add(self.doubled, self.query_rows[step], out=self.gate).sigmoid_()
+    def open(self, step: int, block: Block) -> None:
+        """Compute the gate sigma(2q + 2k) of a step, for every source position of some rows."""
+        torch.add(block.doubled, self.query_rows[step][block.rows], out=block.gate).sigmoid_()
 
     def score(self, step: int, query: Float[Tensor, "row query"], out: Float[Tensor, "row source"]) -> None:
         torch.mul(query, 2.0, out=self.queries[step])
-        self.open(step)
-        torch.mv(self.gate_by_pair, self.doubled_energy, out=out.view(-1))
+        for block in self.blocks:
+            self.open(step, block)
+            torch.mv(block.pairs, self.doubled_energy, out=out[block.rows].view(-1))
 
     def by_query(self, step: int) -> Float[Tensor, "row query"]:
-        by_scores = self.by_scores[step]
-        self.open(step)
-        self.by_energy.addmv_(self.gate_by_pair.t(), by_scores.view(-1), alpha=2.0)
-        slope = self.gate.addcmul_(self.gate, self.gate, value=-1.0)  # a quarter of tanh'
-        self.noted.addcmul_(by_scores[:, :, None], slope)
-        return torch.bmm(self.by_score_rows[step], slope)[:, 0].mul_(self.fourfold_energy)
+        for block in self.blocks:
+            self.open(step, block)
+            by_scores = self.by_score_rows[step][block.rows]
+            self.by_energy.addmv_(block.pairs.t(), by_scores.view(-1), alpha=2.0)
+            slope = block.gate.addcmul_(block.gate, block.gate, value=-1.0)  # a quarter of tanh'
+            block.noted.addcmul_(by_scores.mT, slope)
+            torch.bmm(by_scores, slope, out=self.by_queries[block.rows])
+        return self.by_queries[:, 0].mul_(self.fourfold_energy)
 
     def by_keys(self) -> Float[Tensor, "row source key"]:
         return self.noted * self.fourfold_energy

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nmt.models.fast import linear
-from nmt.models.fast.linear import affine
+from nmt.models.fast.linear import affine, product
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
 
@@ -31,3 +31,18 @@ def test_affine(quicker: bool, dtype: torch.dtype, has_bias: bool, layout: str) 
         for found in (affine(x, weight, bias), affine(x, weight, bias, out=memory)):
             assert found.dtype == dtype
             torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("directions", [(), (2,)], ids=["one", "two"])
+@pytest.mark.parametrize("layout", ["rows", "columns", "slice"])
+def test_product(quicker: bool, layout: str, directions: tuple[int, ...]) -> None:
+    """Chosen once, it multiplies any number of vectors."""
+    for rows, size, outputs in ((1, 1, 1), (3, 7, 5), (64, 48, 33)):
+        whole = torch.randn(*directions, outputs, 2 * size)
+        weight = {"rows": whole[..., :size].contiguous(), "columns": whole[..., :size].mT.contiguous().mT}.get(layout)
+        weight = whole[..., :size] if weight is None else weight
+        multiply = product(weight)
+        for _ in range(2):
+            x = torch.randn(*directions, rows, 2 * size)[..., size:]
+            found = multiply(x, torch.full((*directions, rows, outputs), torch.nan))
+            torch.testing.assert_close(found.double(), x.double() @ weight.double().mT, rtol=1e-5, atol=1e-4)
