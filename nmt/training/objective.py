@@ -83,6 +83,7 @@ class ProjectedCrossEntropy(torch.autograd.Function):
                 by_features[chunk] += affine(residual, matrix.t())
                 add_product(by_weight, residual.T, rows)
                 by_bias += residual.sum(dim=0)
+            del logits, residual  # before the next chunk's are made
         arena.give_back()
         means = total @ row + len(labels) * bias.mean()
         ctx.gradients = by_features, by_weight, by_bias

@@ -13,6 +13,11 @@ from nmt.models.fast.linear import product
 STEP = -3  # the axis of steps: those of rows and sizes follow, that of an encoder's directions may come first
 
 
+def joined(weights: Sequence[Tensor]) -> Tensor:
+    """Put matrices below each other; one by itself is copied only if it does not lie together."""
+    return weights[0].contiguous() if len(weights) == 1 else torch.cat(list(weights), dim=-2)
+
+
 @final
 class Readers:
     """y_t = [W_1; W_2; ...] x_t, several maps of one vector at once.
@@ -35,7 +40,7 @@ class Readers:
         self.sizes = [weight.shape[-2] for weight in weights]
         total = sum(self.sizes)
         self.dtype = vectors.dtype
-        weight = torch.cat([weight.to(kind) for weight in weights], dim=-2)
+        weight = joined([weight.to(kind) for weight in weights])
         self.multiply, self.multiply_back = product(weight), product(weight.mT)
         self.vectors = vectors.unbind(STEP)
         self.same = kind == self.dtype
