@@ -90,7 +90,7 @@ class Softmax(Regularized):
     def gradient(
         self, weights: Float[Tensor, "*batch source"], by_weights: Float[Tensor, "*batch source"]
     ) -> Float[Tensor, "*batch source"]:
-        """As of any member of the family, by torch's own kernel: sum(u) is 1."""
+        """Return p (g - <p, g>) / T, the family's formula where sum(u) is 1, by torch's own kernel."""
         found: Tensor = torch.ops.aten._softmax_backward_data.default(by_weights, weights, -1, weights.dtype)
         return found if self.temperature == 1.0 else found / self.temperature
 

@@ -54,7 +54,8 @@ class Recurrence(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         gates, keys, values = inputs[:3]
-        states, ctx.parameters = inputs[3 : 3 + layers], inputs[3 + layers :]
+        states, parameters = inputs[3 : 3 + layers], inputs[3 + layers :]
+        ctx.save_for_backward(*parameters)  # the chain reads them where they are: autograd notices if they change
         ctx.device, dtype = gates.device.type, states[0].dtype
         kind = torch.get_autocast_dtype(ctx.device) if torch.is_autocast_enabled(ctx.device) else dtype
         ctx.dtypes = gates.dtype, keys.dtype, values.dtype
@@ -75,9 +76,10 @@ class Recurrence(torch.autograd.Function):
         chosen, ctx.execution = ctx.execution, None
         if chosen is None:
             raise RuntimeError("the fast path can be differentiated once: for more, set model.fast=off")
+        parameters = ctx.saved_tensors
         with torch.autocast(ctx.device, enabled=False):
             found = chosen.run_back(Emitted(*by_emitted))
         by_inputs = tuple(gradient.to(dtype, copy=True) for gradient, dtype in zip(found[:3], ctx.dtypes, strict=True))
         chosen.close()
-        by_parameters = (found.parameters.get(id(each)) for each in ctx.parameters)
+        by_parameters = (found.parameters.get(id(each)) for each in parameters)
         return None, None, None, None, *by_inputs, *found.states, *by_parameters

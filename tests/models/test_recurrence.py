@@ -11,6 +11,7 @@ from nmt.config import AttentionConfig
 from nmt.data.batch import Batch
 from nmt.models import dropout
 from nmt.models.fast import attention as fast_attention
+from nmt.models.fast import linear
 from nmt.models.fast import stack as fast_stack
 from nmt.models.fast.arena import Arena
 from nmt.models.fast.attention import AnySteps, attention_steps, closed_form
@@ -136,6 +137,32 @@ def test_it_runs_back_in_its_own_precision_whatever_autocast_says_then(score: st
             return torch.autograd.grad(hidden.square().sum(), inputs, retain_graph=True)
 
     assert all(map(torch.equal, gradients(within=True), gradients(within=False)))
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("decoder", ["bahdanau", "luong", "conditional"])
+def test_products_by_onednn_give_the_same(decoder: str, cell: str, monkeypatch: pytest.MonkeyPatch):
+    """In fp32, whatever the processor: the other tests are in double precision, which it does not have."""
+    monkeypatch.setattr(linear, "has_quicker_kernels", lambda x: x.dtype == torch.float32)
+    model = small_model(decoder=decoder, cell=cell, num_layers=2, hidden_size=16).float()
+    for lengths in (LENGTHS, [(1, 1)]):
+        batch = random_batch(lengths)
+        expected, found = run(model, batch, fast=False), run(model, batch, fast=True)
+        for name, value in expected.items():
+            assert (found[name] - value).norm() <= 1e-4 * value.norm() + 1e-6, name
+
+
+@pytest.mark.parametrize("decoder", ["bahdanau", "luong", "conditional", "gnmt"])
+def test_a_weight_that_changes_before_the_run_back_is_noticed(decoder: str):
+    """Gradients would be wrong: a chain reads weights where they are."""
+    model = small_model(decoder=decoder, num_layers=2)
+    batch = random_batch(LENGTHS)
+    loss = token_loss(model, model(batch), batch, label_smoothing=0.1).objective
+    with torch.no_grad():
+        model.decoder.stack.first.recurrent.weight.add_(1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
 
 
 def test_two_batches_may_be_under_way_at_once():

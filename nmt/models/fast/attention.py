@@ -67,8 +67,8 @@ class ClosedForm(AttentionSteps):
         self.by_score_rows, self.by_context_rows = by_row(self.all_by_scores), by_row(self.all_by_contexts)
 
     @abstractmethod
-    def score(self, step: int, query: Float[Tensor, "row query"], out: Float[Tensor, "row source"]) -> None:
-        """Score the query against every key."""
+    def score(self, step: int, query: Float[Tensor, "row query"]) -> None:
+        """Write the scores of the query against every key to `scores`."""
 
     @abstractmethod
     def by_query(self, step: int) -> Float[Tensor, "row query"]:
@@ -79,7 +79,7 @@ class ClosedForm(AttentionSteps):
         """Return the gradient of the keys, all steps noted."""
 
     def forward(self, step: int, query: Float[Tensor, "row query"]) -> Float[Tensor, "row value"]:
-        self.score(step, query, self.scores)
+        self.score(step, query)
         weights = self.normalizer(self.scores.masked_fill_(self.forbidden, float("-inf")))
         self.weights[step].copy_(weights)
         torch.bmm(self.weight_rows[step], self.values, out=self.context_rows[step])
@@ -100,7 +100,7 @@ class ClosedForm(AttentionSteps):
         return self.by_keys(), by_values
 
 
-CACHED = 2**21  # numbers, 8 MiB of fp32: with keys and sums beside them they stay in a CPU's last cache
+CACHED = 2**21  # numbers, 8 MiB of fp32; with keys and sums beside them 24 MiB, where 32 MiB of cache were best used
 
 
 def rows_at_a_time(keys: Float[Tensor, "row source size"]) -> int:
@@ -108,22 +108,23 @@ def rows_at_a_time(keys: Float[Tensor, "row source size"]) -> int:
     rows, length, size = keys.shape
     if keys.device.type != "cpu":
         return rows
-    num_blocks = min(rows, -(-rows * length * size // CACHED))
+    num_blocks = min(rows, max(1, -(-rows * length * size // CACHED)))
     return -(-rows // num_blocks)
 
 
 def by_row(x: Float[Tensor, "step row size"]) -> tuple[Float[Tensor, "row 1 size"], ...]:
     """Return each step's rows, each a matrix by itself."""
-    return x.unsqueeze(2).unbind()
+    return x.unsqueeze(2).unbind(0)
 
 
 class Block(NamedTuple):
-    """Some rows of additive attention: their keys, doubled; the gate of a step; and what the keys' gradient sums."""
+    """Some rows of additive attention: their keys, doubled; gate and scores of a step; what the keys' gradient sums."""
 
     rows: slice
     doubled: Float[Tensor, "row source size"]
     gate: Float[Tensor, "row source size"]
     pairs: Float[Tensor, "row_source size"]
+    scores: Float[Tensor, " row_source"]
     noted: Float[Tensor, "row source size"]
 
 
@@ -154,17 +155,18 @@ class AdditiveSteps(ClosedForm):
         for start in range(0, rows, at_a_time):
             block = slice(start, start + at_a_time)
             part = gate[: len(doubled[block])]
-            self.blocks.append(Block(block, doubled[block], part, part.flatten(0, 1), self.noted[block]))
+            scores = self.scores[block].view(-1)
+            self.blocks.append(Block(block, doubled[block], part, part.flatten(0, 1), scores, self.noted[block]))
 
     def open(self, step: int, block: Block) -> None:
         """Compute the gate sigma(2q + 2k) of a step, for every source position of some rows."""
         torch.add(block.doubled, self.query_rows[step][block.rows], out=block.gate).sigmoid_()
 
-    def score(self, step: int, query: Float[Tensor, "row query"], out: Float[Tensor, "row source"]) -> None:
+    def score(self, step: int, query: Float[Tensor, "row query"]) -> None:
         torch.mul(query, 2.0, out=self.queries[step])
         for block in self.blocks:
             self.open(step, block)
-            torch.mv(block.pairs, self.doubled_energy, out=out[block.rows].view(-1))
+            torch.mv(block.pairs, self.doubled_energy, out=block.scores)
 
     def by_query(self, step: int) -> Float[Tensor, "row query"]:
         for block in self.blocks:
@@ -193,11 +195,11 @@ class DotSteps(ClosedForm):
         rows, _, size = self.keys.shape
         self.all_queries = arena.take(steps, rows, size, dtype=self.values.dtype)
         self.queries, self.query_rows = self.all_queries.unbind(STEP), by_row(self.all_queries)
-        self.transposed_keys = self.keys.transpose(1, 2)
+        self.transposed_keys, self.score_rows = self.keys.transpose(1, 2), self.scores[:, None]
 
-    def score(self, step: int, query: Float[Tensor, "row query"], out: Float[Tensor, "row source"]) -> None:
+    def score(self, step: int, query: Float[Tensor, "row query"]) -> None:
         torch.mul(query, self.scale, out=self.queries[step])
-        torch.bmm(self.query_rows[step], self.transposed_keys, out=out[:, None])
+        torch.bmm(self.query_rows[step], self.transposed_keys, out=self.score_rows)
 
     def by_query(self, step: int) -> Float[Tensor, "row query"]:
         return torch.bmm(self.by_score_rows[step], self.keys)[:, 0].mul_(self.scale)

@@ -47,6 +47,7 @@ class CellSteps(ABC):
         self.all_hidden = after[..., : self.size]
         self.hidden = self.all_hidden.unbind(STEP)
         self.readers = Readers(arena, before[..., : self.size], [self.weight, *others], kind)
+        self.hidden_before = self.readers.vectors
         self.all_gates = arena.take(*before.shape[:-1], num_gates, dtype=before.dtype)
         self.scratch = arena.take(*self.hidden[0].shape, dtype=before.dtype)
 
@@ -94,7 +95,6 @@ class GRUSteps(CellSteps):
         openings, candidates = self.all_gates.split(self.sizes, dim=-1)
         self.openings, self.candidates = openings.unbind(STEP), candidates.unbind(STEP)
         self.resets, self.updates = (half.unbind(STEP) for half in openings.chunk(2, dim=-1))
-        self.before, self.after = before.unbind(STEP), after.unbind(STEP)
         self.recurrent_candidates = arena.take(*before.shape, dtype=before.dtype).unbind(STEP)
 
     def update(self, step: int, gates: Float[Tensor, "*direction row gates"]) -> None:
@@ -104,7 +104,7 @@ class GRUSteps(CellSteps):
         torch.add(by_input, by_state, out=opening).sigmoid_()
         recurrent = torch.add(candidate_by_state, self.inside, out=self.recurrent_candidates[step])
         tanh_(torch.addcmul(candidate_by_input, self.resets[step], recurrent, out=candidate))
-        torch.lerp(candidate, self.before[step], self.updates[step], out=self.after[step])
+        torch.lerp(candidate, self.hidden_before[step], self.updates[step], out=self.hidden[step])
 
     def differentiate(
         self, step: int, by_state: Float[Tensor, "*direction row state"], by_gates: Tensor, by_recurrent: Tensor
@@ -113,7 +113,9 @@ class GRUSteps(CellSteps):
         by_opening, by_candidate = by_gates.split_with_sizes(self.sizes, dim=-1)
         by_reset, by_update = by_opening.split_with_sizes((self.size, self.size), dim=-1)
         recurrent_by_opening, recurrent_by_candidate = by_recurrent.split_with_sizes(self.sizes, dim=-1)
-        by_sigmoid(torch.sub(self.before[step], candidate, out=self.scratch).mul_(by_state), update, out=by_update)
+        by_sigmoid(
+            torch.sub(self.hidden_before[step], candidate, out=self.scratch).mul_(by_state), update, out=by_update
+        )
         by_tanh(torch.addcmul(by_state, by_state, update, value=-1.0, out=self.scratch), candidate, out=by_candidate)
         by_sigmoid(torch.mul(by_candidate, self.recurrent_candidates[step], out=self.scratch), reset, out=by_reset)
         recurrent_by_opening.copy_(by_opening)

@@ -138,7 +138,7 @@ class BahdanauChain(Chain):
 
     def forward(self, step: int) -> None:
         query = self.stack.read(step)
-        self.attend(step, self.stack.layers[-1].readers.vectors[step], query)
+        self.attend(step, self.stack.layers[-1].hidden_before[step], query)
         (share,) = self.contexts.forward(step)
         self.stack.update(step, share.add_(self.gates[step]))
 
@@ -222,8 +222,9 @@ class LuongChain(Chain):
         by_context, by_hidden = self.attentional.weight.split((self.attention.all_contexts.shape[2], size), dim=1)
         self.contexts = Readers(arena, self.attention.all_contexts, [by_context], self.kind)
         self.tops = Readers(arena, self.stack.hidden, [by_hidden, *self.queried], self.kind)
-        self.by_fed = self.all_gates.new_zeros(self.rows, size, dtype=self.dtype)
-        fed, self.all_attentional = state_buffer(arena, self.by_fed, self.steps)
+        nothing = self.all_gates.new_zeros(self.rows, size, dtype=self.dtype)
+        fed, self.all_attentional = state_buffer(arena, nothing, self.steps)
+        self.by_fed = torch.zeros_like(nothing)
         self.attentionals = self.all_attentional.unbind(STEP)
         self.feedbacks: Readers | None = None
         if self.feedback is not None:

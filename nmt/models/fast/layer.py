@@ -15,21 +15,21 @@ from nmt.models.fast.stack import state_buffer
 
 
 def bidirectional(
-    rnn: nn.GRU | nn.LSTM, layer: int, inputs: Float[Tensor, "step row input"], reversal: Int[Tensor, " step_row"]
+    rnn: nn.GRU | nn.LSTM, index: int, inputs: Float[Tensor, "step row input"], reversal: Int[Tensor, " step_row"]
 ) -> tuple[Float[Tensor, "step row hidden_2"], Float[Tensor, "row state"]]:
     """Run both directions of a layer of torch's, side by side; return outputs, and the backward one's last states.
 
     `reversal` turns each sentence round where it stands (see `reversal_of`). The padding behind a sentence is
     read after all of it, in both directions, so it changes nothing but its own outputs.
     """
-    ahead, back = weights_of(rnn, f"l{layer}"), weights_of(rnn, f"l{layer}_reverse")
+    ahead, back = weights_of(rnn, f"l{index}"), weights_of(rnn, f"l{index}_reverse")
     both = nn.functional.linear(inputs, torch.cat((ahead.inputs, back.inputs)), torch.cat((ahead.bias, back.bias)))
     gates, gates_back = both.chunk(2, dim=-1)
     gates = torch.stack((gates, Permuted.apply(gates_back, reversal)))  # type: ignore[no-untyped-call]
     recurrent = torch.stack((ahead.recurrent, back.recurrent))
     inside = None if ahead.inside is None or back.inside is None else torch.stack((ahead.inside, back.inside))
     initial = recurrent.new_zeros(2, inputs.shape[1], STEPS[type(rnn)].parts * rnn.hidden_size)
-    states, states_back = Layer.apply(type(rnn), gates, initial, recurrent, inside).unbind()  # type: ignore[no-untyped-call]
+    states, states_back = layer(type(rnn), gates, initial, Recurrent(recurrent, inside)).unbind()
     states_back = Permuted.apply(states_back, reversal)  # type: ignore[no-untyped-call]
     size = rnn.hidden_size
     return torch.cat((states[..., :size], states_back[..., :size]), dim=-1), states_back[0]
@@ -66,7 +66,15 @@ def layer_of_cell(
     cell: Cell, gates: Float[Tensor, "step row gates"], initial: Float[Tensor, "row state"]
 ) -> Float[Tensor, "step row state"]:
     """Return the state after every step of one of our cells, from the inputs' share of its gates."""
-    states: Tensor = Layer.apply(type(cell), gates, initial, *Recurrent.of(cell))  # type: ignore[no-untyped-call]
+    return layer(type(cell), gates, initial, Recurrent.of(cell))
+
+
+def layer(
+    kind: type, gates: Float[Tensor, "*direction step row gates"], initial: Tensor, recurrent: Recurrent
+) -> Float[Tensor, "*direction step row state"]:
+    """Return the states after every step; see `Layer`."""
+    arguments = (kind, torch.is_grad_enabled(), gates, initial, *recurrent)
+    states: Tensor = Layer.apply(*arguments)  # type: ignore[no-untyped-call]
     return states
 
 
@@ -103,21 +111,28 @@ class Layer(torch.autograd.Function):
     def forward(
         ctx: Any,
         kind: type,
+        keep: bool,
         gates: Float[Tensor, "*direction step row gates"],
         initial: Float[Tensor, "*direction row state"],
         weight: Float[Tensor, "*direction gates hidden"],
         bias: Float[Tensor, "*direction hidden"] | None,
     ) -> Float[Tensor, "*direction step row state"]:
-        ctx.arena = arena = Arena.borrow(gates.device)
+        arena = Arena.borrow(gates.device)
+        ctx.save_for_backward(weight)  # so that autograd notices if it changes: the chain reads it where it is
         ctx.dtype, ctx.device = gates.dtype, gates.device.type
         steps = gates.shape[STEP]
         with torch.autocast(ctx.device, enabled=False):
             before, after = state_buffer(arena, initial, steps)
-            ctx.steps = chain = STEPS[kind](arena, Recurrent(weight, bias), before, after, gates.dtype)
+            chain = STEPS[kind](arena, Recurrent(weight, bias), before, after, gates.dtype)
             for step, share in enumerate(gates.to(weight.dtype).unbind(STEP)):
                 chain.read(step)
                 chain.update(step, share)
-            return after.clone(memory_format=torch.contiguous_format)
+            states = after.clone(memory_format=torch.contiguous_format)
+        if keep:
+            ctx.arena, ctx.steps = arena, chain
+        else:
+            arena.give_back()
+        return states
 
     @staticmethod
     @once_differentiable
@@ -126,11 +141,12 @@ class Layer(torch.autograd.Function):
         chain, ctx.steps = ctx.steps, None
         if chain is None:
             raise RuntimeError("the fast path can be differentiated once: for more, set model.fast=off")
+        _ = ctx.saved_tensors  # fails if the weight has changed
         with torch.autocast(ctx.device, enabled=False):
             by_gates, by_state = run_back(chain, by_states)
             found = [gradient for _, gradient in chain.gradients()]
         ctx.arena.give_back()
-        return None, by_gates.to(ctx.dtype), by_state, *found, *[None] * (2 - len(found))
+        return None, None, by_gates.to(ctx.dtype), by_state, *found, *[None] * (2 - len(found))
 
 
 def run_back(chain: CellSteps, by_states: Float[Tensor, "*direction step row state"]) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ STEP = -3  # the axis of steps: those of rows and sizes follow, that of an encod
 
 
 def joined(weights: Sequence[Tensor]) -> Tensor:
-    """Put matrices below each other; one by itself is copied only if it does not lie together."""
+    """Put matrices below each other. One by itself is returned as it is, or copied if it does not lie together."""
     return weights[0].contiguous() if len(weights) == 1 else torch.cat(list(weights), dim=-2)
 
 
@@ -24,8 +24,8 @@ class Readers:
 
     Each step only notes the gradient of its outputs; the gradient of the weights is one product over all steps and
     rows when the chain has been run through backwards. Under autocast the products, and what is noted for them, are
-    in its type; everything else stays in the precision of the parameters. Here as in all of this package the views of
-    single steps are made beforehand, all at once: made when they are needed they cost as much as a small product.
+    in its type; everything else stays in the precision of the parameters. Here as in all of this package views of
+    prepared memory are made beforehand, for all steps at once: one by one they cost as much as small products.
     """
 
     def __init__(

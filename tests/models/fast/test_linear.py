@@ -39,8 +39,8 @@ def test_product(quicker: bool, layout: str, directions: tuple[int, ...]) -> Non
     """Chosen once, it multiplies any number of vectors."""
     for rows, size, outputs in ((1, 1, 1), (3, 7, 5), (64, 48, 33)):
         whole = torch.randn(*directions, outputs, 2 * size)
-        weight = {"rows": whole[..., :size].contiguous(), "columns": whole[..., :size].mT.contiguous().mT}.get(layout)
-        weight = whole[..., :size] if weight is None else weight
+        part = whole[..., :size]
+        weight = {"rows": part.contiguous(), "columns": part.mT.contiguous().mT, "slice": part}[layout]
         multiply = product(weight)
         for _ in range(2):
             x = torch.randn(*directions, rows, 2 * size)[..., size:]
