@@ -90,6 +90,15 @@ def test_a_temperature_divides_the_scores(name: str):
     torch.testing.assert_close(make(name, 0.3)(scores), make(name)(scores / 0.3))
 
 
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+def test_softmax_has_the_gradient_of_its_family(temperature: float):
+    normalizer = make("softmax", temperature)
+    weights = normalizer(masked_rows(10, 6))
+    by_weights = torch.randn_like(weights)
+    expected = Regularized.gradient(normalizer, weights, by_weights)
+    torch.testing.assert_close(normalizer.gradient(weights, by_weights), expected)
+
+
 @pytest.mark.parametrize("name", REGULARIZED)
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
 def test_the_gradient_follows_from_the_weights_alone(name: str, temperature: float):
