@@ -13,9 +13,9 @@ from nmt.config import OptimizerConfig, ScheduleConfig
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
-    """AdamW (Loshchilov & Hutter, 2019), fused; vectors (biases, energies) are not decayed."""
-    matrices = [p for p in model.parameters() if p.dim() > 1]
-    vectors = [p for p in model.parameters() if p.dim() <= 1]
+    """AdamW (Loshchilov & Hutter, 2019), fused; vectors (biases, energies of one row) are not decayed."""
+    matrices = [p for p in model.parameters() if is_matrix(p)]
+    vectors = [p for p in model.parameters() if not is_matrix(p)]
     groups: list[dict[str, Any]] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
     return torch.optim.AdamW(
         groups,
@@ -27,18 +27,27 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ad
     )
 
 
+def is_matrix(parameter: Tensor) -> bool:
+    """Tell whether a parameter maps vectors to vectors; one row, as v in v . tanh(...) is kept, does not."""
+    return parameter.dim() > 1 and min(parameter.shape) > 1
+
+
 def clipped_step(optimizer: torch.optim.Optimizer, clip_norm: float) -> Float[Tensor, ""]:
     """Update with the gradient g, or with g clip_norm / |g| if that is shorter; return |g|  (Pascanu et al., 2013).
 
-    A fused optimizer divides by `grad_scale` as it reads the gradient, which saves passing over it twice more.
+    A gradient that is infinite, or no number at all, changes nothing. A fused optimizer divides by `grad_scale` as it
+    reads the gradient, which saves passing over it twice more, and looks at `found_inf` where it is: no one waits.
     """
     parameters = [each for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
     norm = torch.nn.utils.get_total_norm(each.grad for each in parameters)
     if optimizer.defaults.get("fused"):
         excess = ((norm + 1e-6) / clip_norm).clamp(min=1.0)
         optimizer.grad_scale = excess.float()  # type: ignore[attr-defined]
-    else:
+        optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
+    elif norm.isfinite():
         torch.nn.utils.clip_grads_with_norm_(parameters, clip_norm, norm)
+    else:
+        return norm
     optimizer.step()
     return norm
 

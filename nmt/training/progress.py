@@ -1,5 +1,6 @@
 """How far training has come, and when it is due to validate or to stop."""
 
+import math
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,9 +30,9 @@ class Progress:
         return self.seconds_before + time.monotonic() - self.started
 
     def improves(self, metric: str, value: float) -> bool:
-        """Record a validation's metric and tell whether it is the best so far."""
+        """Record a validation's metric and tell whether it is the best so far; one that is not finite is not."""
         sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
-        better = self.best is None or sign * value > sign * self.best
+        better = math.isfinite(value) and (self.best is None or sign * value > sign * self.best)
         self.best = value if better else self.best
         self.stale = 0 if better else self.stale + 1
         return better

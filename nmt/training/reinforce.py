@@ -42,6 +42,8 @@ class Reinforce:
         assert chance.entropy is not None
         rewards = torch.zeros_like(chance.log_prob).masked_scatter(target_mask, -cross_entropies.to(chance.log_prob))
         mean = -cross_entropies.detach().mean()
+        # A batch whose update is skipped, its numbers not being finite, must not be remembered.
+        mean = torch.where(mean.isfinite(), mean, torch.zeros_like(mean) if self.baseline is None else self.baseline)
         baseline = mean if self.baseline is None else self.baseline
         advantage = to_come(rewards, self.config.discount) - to_come(baseline * target_mask, self.config.discount)
         decay = self.config.baseline_decay

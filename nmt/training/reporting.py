@@ -92,6 +92,7 @@ class Reporter:
         eta_seconds: float | None,
         share_done: float = 0.0,
         alignment_loss: float | None = None,
+        skipped: float = 0.0,
     ) -> None:
         """Report the updates since the last report; `share_done` moves the bar. Guided ones have an alignment loss."""
         scalars = {"loss": loss, "perplexity": perplexity, "learning_rate": learning_rate}
@@ -103,6 +104,9 @@ class Reporter:
         line = "update %d  epoch %.2f  loss %.3f  perplexity %.2f  rate %.2e  norm %.2f  %.0f tokens/s  %s left"
         values = (step, epoch, loss, perplexity, learning_rate, gradient_norm, tokens_per_second)
         logger.info(line, *values, duration(eta_seconds), extra=LIVE)
+        if skipped:
+            scalars["skipped"] = skipped
+            logger.warning("updates skipped since the last report, their gradients not being finite: %d", skipped)
         self._record("train", {"epoch": epoch, **scalars})
         self._board.scalars("train", scalars, step)
 

@@ -1,6 +1,5 @@
 """The training loop. Validating, reporting and saving are handed in."""
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, final, runtime_checkable
 
@@ -10,9 +9,11 @@ from torch.optim.swa_utils import AveragedModel
 from nmt.config import OptimizerConfig, TrainerConfig
 from nmt.data.batch import Batch
 from nmt.data.loader import TrainLoader
+from nmt.errors import UserError
 from nmt.models.seq2seq import Seq2Seq
 from nmt.training.guidance import guidance_loss, guidance_weight
 from nmt.training.interrupts import deferred_interrupts
+from nmt.training.meter import Meter
 from nmt.training.objective import token_loss
 from nmt.training.optimizer import Schedule, build_average, clipped_step
 from nmt.training.precision import autocast_dtype
@@ -20,6 +21,8 @@ from nmt.training.progress import Progress, out_of_patience, share_done, validat
 from nmt.training.reinforce import Reinforce
 from nmt.training.reporting import Reporter
 from nmt.training.validation import Validation
+
+ASTRAY = 10  # updates skipped in a row
 
 
 @runtime_checkable
@@ -109,7 +112,7 @@ class Trainer:
         rate = self.schedule.set(self.progress.step, share_done(self.progress, self.config))
         num_tokens = sum(batch.num_target_tokens for batch in batches)
         for batch in batches:
-            self.meter.loss += self.backward(batch.to(self.device, non_blocking=True), num_tokens)
+            self.backward(batch.to(self.device, non_blocking=True), num_tokens)
         norm = clipped_step(self.optimizer, self.clip_norm)
         self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None:
@@ -117,8 +120,8 @@ class Trainer:
         self.progress.epochs = self.loader.epoch + self.loader.position / len(self.loader)
         self.meter.note(num_tokens, rate, norm)
 
-    def backward(self, batch: Batch, num_tokens: int) -> torch.Tensor:
-        """Add a batch's share of the gradient; return the sum of its cross-entropy."""
+    def backward(self, batch: Batch, num_tokens: int) -> None:
+        """Add a batch's share of the gradient."""
         with torch.autocast(self.device.type, self.autocast_dtype, enabled=self.autocast_dtype is not None):
             decoded = self.model(batch)
             loss = token_loss(self.model, decoded, batch, label_smoothing=self.config.label_smoothing)
@@ -128,9 +131,9 @@ class Trainer:
         if batch.alignment is not None:
             guidance = guidance_loss(decoded.weights, batch.alignment, self.config.guided_alignment.kind)
             objective = objective + guidance_weight(self.config.guided_alignment, self.progress.epochs) * guidance
-            self.meter.note_guidance(guidance.detach())
+            self.meter.add(alignment_loss=guidance.detach())
+        self.meter.add(loss=loss.cross_entropy)
         (objective / num_tokens).backward()
-        return loss.cross_entropy
 
     def report(self) -> None:
         """Report the updates since the last report."""
@@ -139,6 +142,12 @@ class Trainer:
         self.reporter.train(
             step=self.progress.step, epoch=self.progress.epochs, eta_seconds=eta, share_done=done, **self.meter.read()
         )
+        if self.meter.in_a_row >= ASTRAY:
+            raise UserError(
+                f"training has gone astray: the gradients of the last {int(self.meter.in_a_row)} updates were not finite, "
+                "and nothing is learned any more; lower optimizer.learning_rate or optimizer.clip_norm, or set "
+                "trainer.precision=fp32 if it is bf16. What the run has saved is whole"
+            )
 
     def checkpoint(self) -> None:
         """Validate the model (the average, if there is one), keep it if it is the best, and save the state."""
@@ -191,45 +200,3 @@ class Trainer:
         torch.set_rng_state(state["random"])
         if self.device.type == "cuda" and state["cuda_random"]:
             torch.cuda.set_rng_state_all(state["cuda_random"])
-
-
-@final
-class Meter:
-    """Sums over the updates since the last report; reads the device only when asked."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.restart()
-
-    def restart(self) -> None:
-        """Begin a new window."""
-        self.loss = torch.zeros((), device=self.device)
-        self.guidance: torch.Tensor | None = None
-        self.tokens = 0
-        self.rate = 0.0
-        self.norm = torch.zeros((), device=self.device)
-        self.since = time.monotonic()
-
-    def note(self, tokens: int, rate: float, norm: torch.Tensor) -> None:
-        """Note an update."""
-        self.tokens += tokens
-        self.rate, self.norm = rate, norm
-
-    def note_guidance(self, loss: torch.Tensor) -> None:
-        """Note the guidance of a batch, not yet weighted."""
-        self.guidance = loss if self.guidance is None else self.guidance + loss
-
-    def read(self) -> dict[str, float]:
-        """Return the window's mean loss, speed, and the last update's rate and norm; begin a new window."""
-        loss = self.loss.item() / max(1, self.tokens)
-        found = {
-            "loss": loss,
-            "perplexity": float(torch.tensor(loss).exp()),
-            "learning_rate": self.rate,
-            "gradient_norm": self.norm.item(),
-            "tokens_per_second": self.tokens / (time.monotonic() - self.since),
-        }
-        if self.guidance is not None:
-            found["alignment_loss"] = self.guidance.item() / max(1, self.tokens)
-        self.restart()
-        return found

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from nmt.config import OptimizerConfig, ScheduleConfig
+from nmt.config import AttentionConfig, ModelConfig, OptimizerConfig, ScheduleConfig
+from nmt.models.build import build_model
 from nmt.training.optimizer import Schedule, build_average, build_optimizer, clipped_step
 
 
@@ -95,3 +96,33 @@ def test_a_clipped_step_is_clipping_and_a_step(kind: str, clip_norm: float):
         assert found.item() == pytest.approx(expected.item(), rel=1e-6)
         for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["fused", "plain"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_gradient_that_is_not_finite_changes_nothing(kind: str, bad: float):
+    models = [nn.Linear(3, 2) for _ in range(3)]
+    for model, gradients in zip(models, ([], [1.0, 2.0], [1.0, bad, 2.0]), strict=True):
+        model.load_state_dict(models[0].state_dict())
+        optimizer: torch.optim.Optimizer = build_optimizer(model, OptimizerConfig(learning_rate=0.1, weight_decay=0.1))
+        if kind == "plain":
+            optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        for gradient in gradients:
+            optimizer.zero_grad()
+            model(torch.ones(1, 3)).sum().backward()
+            assert model.weight.grad is not None
+            model.weight.grad[0, 0] = gradient
+            assert bool(clipped_step(optimizer, 1.0).isfinite()) == math.isfinite(gradient)
+    assert not torch.equal(models[1].weight, models[0].weight)
+    for one, other in zip(models[1].parameters(), models[2].parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+def test_energies_and_biases_do_not_decay():
+    config = ModelConfig(embedding_size=8, hidden_size=16, attention=AttentionConfig(coverage="fertility"))
+    model = build_model(config, 9, 9, joint=True)
+    optimizer = build_optimizer(model, OptimizerConfig(weight_decay=0.1))
+    (decayed,) = [group["params"] for group in optimizer.param_groups if group["weight_decay"]]
+    names = {name for name, each in model.named_parameters() if any(each is other for other in decayed)}
+    assert {name for name in names if "energy" in name or "fertility" in name or "bias" in name} == set()
+    assert {"decoder.attention.score.query.weight", "output.weight"} <= names

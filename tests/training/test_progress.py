@@ -48,3 +48,13 @@ def test_state_survives():
     resumed.load_state_dict(progress.state_dict())
     assert (resumed.step, resumed.best) == (3, 12.0)
     assert resumed.seconds == pytest.approx(100.0, abs=1.0)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("metric", ["bleu", "loss"])
+def test_what_is_not_finite_is_never_the_best(metric: str, value: float):
+    progress = Progress()
+    assert not progress.improves(metric, value)
+    assert progress.improves(metric, 1.0)
+    assert not progress.improves(metric, value)
+    assert (progress.best, progress.stale) == (1.0, 1)

@@ -1,8 +1,10 @@
 """The training loop, on a toy: copying a few letters."""
 
 import io
+import itertools
+import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from nmt.config import (
 from nmt.data.batch import Batch, collate
 from nmt.data.encoded import Encoded, Ragged
 from nmt.data.loader import TrainLoader
+from nmt.errors import UserError
 from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq
 from nmt.tokenizer import Tokenizers, build_tokenizers
@@ -329,3 +332,40 @@ def test_the_gradient_is_clipped(make: Make, letters: Encoded) -> None:
     # The schedule's rate, 0.01, is the optimizer's.
     assert float(moved.norm()) == pytest.approx(0.01 * 1e-3, rel=1e-2)
     assert trainer.meter.read()["gradient_norm"] > 1e-2
+
+
+def spoil(trainer: Trainer, steps: Container[int]) -> None:
+    """Let the gradient of some updates be no number."""
+    trainer.model.output.weight.register_hook(
+        lambda gradient: gradient * (float("nan") if trainer.progress.step in steps else 1.0)
+    )
+
+
+def test_an_update_whose_gradient_is_not_finite_is_skipped(make: Make) -> None:
+    trainer, saved = make([1.0, 2.0], max_steps=6, validate_every_steps=3, log_every=3, ema_decay=0.5)
+    spoil(trainer, {3})
+    seen = []
+    update = trainer.update
+    trainer.update = lambda batches: (update(batches), seen.append(copied(trainer.model)))[0]  # type: ignore[method-assign]
+    trainer.fit()
+    assert equal(seen[1], seen[2])
+    assert not equal(seen[2], seen[3])
+    assert all(weight.isfinite().all() for _, _, weights in saved.models for weight in weights.values())
+    records = [json.loads(line) for line in (trainer.reporter.run_dir / "metrics.jsonl").read_text().splitlines()]
+    first, second = (record for record in records if record["event"] == "train")
+    assert first["skipped"] == 1
+    assert "skipped" not in second
+    assert 0 < first["loss"] < 5
+    assert "skipped since the last report, their gradients not being finite: 1" in (
+        trainer.reporter.run_dir / "train.log"
+    ).read_text(encoding="utf-8")
+
+
+def test_training_that_has_gone_astray_ends(make: Make) -> None:
+    trainer, saved = make([1.0], max_steps=50, validate_every_steps=5, log_every=4)
+    spoil(trainer, range(7, 51))
+    saved.metrics = itertools.repeat(1.0)
+    with pytest.raises(UserError, match=r"gradients of the last 10 updates were not finite.*learning_rate"):
+        trainer.fit()
+    assert trainer.progress.step == 16
+    assert all(weight.isfinite().all() for weight in saved.models[-1][2].values())
