@@ -224,6 +224,7 @@ class TrainerConfig:
 
     device: str = key("auto", "where to train", choices=("auto", "cpu", "cuda"))
     precision: str = key("fp32", "arithmetic of the products of a training step; `auto`: bf16 where the device has instructions for it", choices=("fp32", "bf16", "auto"))
+    initialize_from: str | None = key(None, "run or checkpoint folder whose weights and subwords a new run begins with, for fine-tuning; its model and tokenizer keys must be set alike")
     max_steps: int | None = key(None, "stop after this many updates", at_least=1)
     max_epochs: int | None = key(None, "stop after this many passes over the corpus", at_least=1)
     max_minutes: float | None = key(None, "stop after this much training time, validations in; also the horizon of the schedule", above=0)
@@ -233,6 +234,7 @@ class TrainerConfig:
     accumulate: int = key(1, "batches an update", at_least=1)
     validate_every_steps: int | None = key(None, "validate after this many updates", at_least=1)
     validate_every_epochs: int | None = key(None, "validate after this many epochs (default: 1 when neither is given)", at_least=1)
+    save_every_minutes: float | None = key(15.0, "save `last` after this much time without a validation, at which it is always saved", above=0)
     metric: str = key("bleu", "what `best` and early stopping watch", choices=("loss", "perplexity", "bleu", "chrf", "aer"))
     patience: int | None = key(None, "stop after this many validations without improvement", at_least=1)
     validation_beam_size: int = key(1, "beam of the translations made at validation", at_least=1)

@@ -48,18 +48,30 @@ class Progress:
         self.seconds_before, self.started = state["seconds"], time.monotonic()
 
 
+def shares_done(progress: Progress, config: TrainerConfig) -> dict[str, float]:
+    """Return the share of training that is done, by each limit that is set."""
+    limits = {
+        "max_steps": (progress.step, config.max_steps),
+        "max_epochs": (progress.epochs, config.max_epochs),
+        "max_minutes": (progress.seconds / 60, config.max_minutes),
+    }
+    return {name: used / limit for name, (used, limit) in limits.items() if limit is not None}
+
+
 def share_done(progress: Progress, config: TrainerConfig) -> float:
     """Return the share of training that is done: the largest over the limits that are set, 0 without any."""
-    shares = [
-        used / limit
-        for used, limit in (
-            (progress.step, config.max_steps),
-            (progress.epochs, config.max_epochs),
-            (progress.seconds / 60, config.max_minutes),
+    return max(shares_done(progress, config).values(), default=0.0)
+
+
+def ending(progress: Progress, config: TrainerConfig) -> str:
+    """Say why training is over."""
+    reached = [name for name, share in shares_done(progress, config).items() if share >= 1.0]
+    reasons = [f"trainer.{name}={getattr(config, name)} is reached" for name in reached]
+    if out_of_patience(progress, config):
+        reasons.append(
+            f"trainer.patience={config.patience}, no better {config.metric} for {progress.stale} validations"
         )
-        if limit is not None
-    ]
-    return max(shares, default=0.0)
+    return "; ".join(reasons)
 
 
 def out_of_patience(progress: Progress, config: TrainerConfig) -> bool:

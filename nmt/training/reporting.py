@@ -4,6 +4,7 @@ import json
 import logging
 import logging.handlers
 import math
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from nmt.evaluation.heatmap import draw_heatmap, to_array
 
 logger = logging.getLogger(__name__)
 
+METRICS = "metrics.jsonl"
 LIVE = {"live": True}  # marks a log record that the live display shows in its own way
 PICTURE_WIDTH = 350  # TensorBoard shows pictures this wide and scales others without smoothing: letters lose strokes
 SCORES = ("bleu", "chrf", "ter", "aer", "attention_entropy", "repetition_rate")  # of all that a test split gives
@@ -70,11 +72,15 @@ class Reporter:
         if self.board is not None:
             self.board.close()
 
-    def start(self, summary: str) -> None:
-        """Create the files of the run, show what is about to be trained, and start the live display."""
+    def start(self, summary: str, step: int = 0) -> None:
+        """Create the files of the run, show what is about to be trained, and start the live display.
+
+        A run goes on after update `step`: what was recorded of later ones, which are to be made again, is dropped.
+        """
         self.run_dir.mkdir(parents=True, exist_ok=True)
         self.log.write_to(self.run_dir / "train.log")
-        self.board = Board(self.run_dir / "tensorboard")
+        drop_records(self.run_dir / METRICS, after=step)
+        self.board = Board(self.run_dir / "tensorboard", after=step)
         for line in summary.splitlines():
             logger.info("%s", line)
         self.display.start()
@@ -144,8 +150,28 @@ class Reporter:
     def _record(self, event: str, values: Mapping[str, float]) -> None:
         finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
         record = {"event": event, "step": self.step, "time": round(time.time(), 3), **finite}
-        with (self.run_dir / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        with (self.run_dir / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
+
+
+def drop_records(path: Path, *, after: int) -> None:
+    """Drop the records of updates after one, and lines that a crash left unfinished."""
+    if not path.exists():
+        return
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if is_record(line, until=after)]
+    if kept != lines:
+        replacement = path.with_name(f".{path.name}.{os.getpid()}")
+        replacement.write_text("".join(kept), encoding="utf-8")
+        replacement.replace(path)
+
+
+def is_record(line: str, *, until: int) -> bool:
+    """Tell whether a line holds a whole record, of an update until one."""
+    try:
+        return line.endswith("\n") and int(json.loads(line)["step"]) <= until
+    except ValueError:
+        return False
 
 
 def duration(seconds: float | None) -> str:
@@ -256,8 +282,9 @@ class Log(logging.Handler):
 class Board:
     """TensorBoard's view of the run."""
 
-    def __init__(self, folder: Path) -> None:
-        self.writer = SummaryWriter(str(folder))
+    def __init__(self, folder: Path, *, after: int) -> None:
+        """Curves go on after an update; TensorBoard hides what is there of later ones."""
+        self.writer = SummaryWriter(str(folder), purge_step=after + 1 if after else None)
 
     def scalars(self, group: str, values: Mapping[str, float], step: int) -> None:
         """Add a point to the curve of each value."""

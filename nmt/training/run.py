@@ -9,8 +9,8 @@ from typing import Any, final
 import datasets
 import torch
 
-from nmt.config import TrainConfig, keys
-from nmt.config_file import load_config, save_config
+from nmt.config import TrainConfig
+from nmt.config_file import save_config
 from nmt.data.cleaning import clean
 from nmt.data.corpus import has_split, load_split
 from nmt.data.encoded import Encoded, encode
@@ -19,20 +19,13 @@ from nmt.data.loader import TrainLoader
 from nmt.errors import UserError
 from nmt.evaluation.evaluator import evaluate_split, print_table
 from nmt.models.build import build_model, check_model
-from nmt.models.checkpoint import (
-    CONFIG,
-    WEIGHTS,
-    load_checkpoint,
-    load_training_state,
-    recover,
-    resolve_device,
-    save_checkpoint,
-)
+from nmt.models.checkpoint import load_checkpoint, load_training_state, resolve_device, save_checkpoint
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import summarize
 from nmt.tokenizer import Tokenizers, build_tokenizers
 from nmt.training.optimizer import Schedule, build_optimizer
 from nmt.training.reporting import Reporter
+from nmt.training.resuming import changes, initial_checkpoint, is_judged_otherwise, previous_checkpoint
 from nmt.training.trainer import Trainer
 from nmt.training.validation import Validator
 from nmt.translator import Translator
@@ -80,9 +73,7 @@ def train(config: TrainConfig) -> Path:
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     run_dir = Path(config.run_dir)
-    last = previous_checkpoint(run_dir, config.resume)
-    if last is not None:
-        check_same_model(config, last)
+    last = previous_checkpoint(config)
     with Reporter(run_dir, config=config) as reporter:
         trainer = start(config, last, device, reporter)
         point_to(run_dir)
@@ -97,24 +88,34 @@ def train(config: TrainConfig) -> Path:
 def start(config: TrainConfig, last: Path | None, device: torch.device, reporter: Reporter) -> Trainer:
     """Return a trainer ready to fit: at the beginning, or where the checkpoint `last` left it."""
     torch.manual_seed(config.seed)
-    prepared = prepare(config, None if last is None else Tokenizers.load(last))
+    origin = last or initial_checkpoint(config)
+    prepared = prepare(config, None if origin is None else Tokenizers.load(origin))
     vocabularies = prepared.tokenizers
     model = build_model(config.model, len(vocabularies.source), len(vocabularies.target), joint=vocabularies.joint)
-    if last is not None:
-        model.load_state_dict(load_checkpoint(last).model.state_dict())
-    save_config(config, Path(config.run_dir) / "config.yaml")
-    reporter.start(summarize(model))
+    if origin is not None:
+        model.load_state_dict(load_checkpoint(origin).model.state_dict())
     trainer = build_trainer(config, model.to(device), prepared, device, reporter)
     if last is not None:
-        trainer.load_state_dict(load_training_state(last))
-        reporter.notice(f"continuing from {last} at update {trainer.progress.step}")
+        go_on(trainer, config, last)
+    save_config(config, Path(config.run_dir) / "config.yaml")
+    reporter.start(summarize(model), trainer.progress.step)
+    if origin is not None:
+        how = "continuing from" if last is not None else "beginning with the weights and subwords of"
+        reporter.notice(f"{how} {origin} at update {trainer.progress.step}")
     return trainer
+
+
+def go_on(trainer: Trainer, config: TrainConfig, last: Path) -> None:
+    """Bring a trainer where a checkpoint left it; `best` is judged anew where its judge has changed."""
+    trainer.load_state_dict(load_training_state(last))
+    if any(is_judged_otherwise(name) for name in changes(config, last)):
+        trainer.progress.best, trainer.progress.stale = None, 0
 
 
 def evaluate_best(config: TrainConfig, run_dir: Path) -> dict[str, Any]:
     """Evaluate the best checkpoint on the test splits there are; return the scores of the ordinary one."""
     scores: dict[str, Any] = {}
-    translator = Translator.load(run_dir, device=config.trainer.device)
+    translator = Translator.load(run_dir, device=config.trainer.device, **vars(config.search))
     for split in TEST_SPLITS:
         if not has_split(config.data, split):
             continue
@@ -162,33 +163,6 @@ def check_guidance(config: TrainConfig) -> None:
             f"{needed} weights that pass on a gradient, which those of model.attention.normalizer=hard do not: "
             "choose another normalizer, or set the weight to 0"
         )
-
-
-def previous_checkpoint(run_dir: Path, resume: str) -> Path | None:
-    """Return the checkpoint to go on from, or None.
-
-    Raises:
-        UserError: there is one, but `resume=never`.
-    """
-    last = run_dir / "checkpoints" / "last"
-    if last.parent.is_dir():
-        recover(last)
-    if not (last / WEIGHTS).is_file():
-        return None
-    if resume == "never":
-        raise UserError(f"{run_dir} already holds a trained run: give another run_dir, or resume=auto to go on")
-    return last
-
-
-def check_same_model(config: TrainConfig, last: Path) -> None:
-    """Raise UserError if the checkpoint's model is not the one configured; only dropout may change."""
-    before = {name: value for name, _, value in keys(load_config(last / CONFIG).model, "model.")}
-    for name, _, value in keys(config.model, "model."):
-        if value != before[name] and not name.endswith("dropout"):
-            raise UserError(
-                f"cannot continue from {last} with {name}={value}: it was trained with {name}={before[name]}; "
-                "restore that, or give another run_dir"
-            )
 
 
 def point_to(run_dir: Path) -> None:

@@ -1,5 +1,7 @@
 """The training loop. Validating, reporting and saving are handed in."""
 
+import math
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, final, runtime_checkable
 
@@ -15,9 +17,9 @@ from nmt.training.guidance import guidance_loss, guidance_weight
 from nmt.training.interrupts import deferred_interrupts
 from nmt.training.meter import Meter
 from nmt.training.objective import token_loss
-from nmt.training.optimizer import Schedule, build_average, clipped_step
+from nmt.training.optimizer import Schedule, build_average, clipped_step, restore
 from nmt.training.precision import autocast_dtype
-from nmt.training.progress import Progress, out_of_patience, share_done, validation_due
+from nmt.training.progress import Progress, ending, out_of_patience, share_done, validation_due
 from nmt.training.reinforce import Reinforce
 from nmt.training.reporting import Reporter
 from nmt.training.validation import Validation
@@ -67,27 +69,41 @@ class Trainer:
             self.average = build_average(model, config.ema_decay)
         self.reinforce = Reinforce(config.reinforce)
         self.meter = Meter(device)
+        self.saved = time.monotonic()
+        self.whole = False  # whether the state is that after an update, and nothing under way
 
     def fit(self) -> None:
         """Train, validate and save until a limit is reached or patience is out.
 
         On KeyboardInterrupt the update, or validation, under way is finished and the state saved before it is
-        raised again, so that training can go on as if nothing had been.
+        raised again, so that training can go on as if nothing had been. A second one does not wait: what was saved
+        last is then kept, unless the state is whole.
         """
         try:
             with deferred_interrupts() as raise_interrupt:
                 for batches in self.updates():
                     self.update(batches)
-                    if self.progress.step % self.config.log_every == 0:
-                        self.report()
-                    if validation_due(self.progress, self.config):
-                        self.checkpoint()
+                    self.whole = True
+                    self.after_update()
                     raise_interrupt()
+                    self.whole = False
+                self.whole = True
+                if self.progress.validated_step != self.progress.step:
+                    self.checkpoint()
         except KeyboardInterrupt:
-            self.save_last()
+            if self.whole:
+                self.save_last()
             raise
-        if self.progress.validated_step != self.progress.step:
+        self.reporter.notice(f"training ends at update {self.progress.step}: {ending(self.progress, self.config)}")
+
+    def after_update(self) -> None:
+        """Report, validate and save, where it is time."""
+        if self.progress.step % self.config.log_every == 0:
+            self.report()
+        if validation_due(self.progress, self.config):
             self.checkpoint()
+        elif time.monotonic() - self.saved >= 60 * (self.config.save_every_minutes or math.inf):
+            self.save_last()
 
     def updates(self) -> Iterator[list[Batch]]:
         """Yield the batches of each update, epoch after epoch, until training is over."""
@@ -144,7 +160,7 @@ class Trainer:
         )
         if self.meter.in_a_row >= ASTRAY:
             raise UserError(
-                f"training has gone astray: the gradients of the last {int(self.meter.in_a_row)} updates were not finite, "
+                f"training has gone astray: the last {int(self.meter.in_a_row)} gradients were not finite "
                 "and nothing is learned any more; lower optimizer.learning_rate or optimizer.clip_norm, or set "
                 "trainer.precision=fp32 if it is bf16. What the run has saved is whole"
             )
@@ -153,6 +169,7 @@ class Trainer:
         """Validate the model (the average, if there is one), keep it if it is the best, and save the state."""
         model = self.averaged()
         validation = self.validate(model)
+        self.whole = False  # until the best weights are saved too
         self.progress.validated_epoch = int(self.progress.epochs)
         self.progress.validated_step = self.progress.step
         improved = self.progress.improves(self.config.metric, validation.metrics[self.config.metric])
@@ -160,6 +177,7 @@ class Trainer:
         self.reporter.validation(step=self.progress.step, metrics=validation.metrics, samples=validation.samples)
         if improved:
             self.save("best", model, step=self.progress.step, training_state=None)
+        self.whole = True
         self.save_last()
         self.meter.restart()
 
@@ -174,6 +192,7 @@ class Trainer:
     def save_last(self) -> None:
         """Save all that is needed to go on exactly from here."""
         self.save("last", self.model, step=self.progress.step, training_state=self.state_dict())
+        self.saved = time.monotonic()
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything but the weights and the configuration."""
@@ -192,7 +211,7 @@ class Trainer:
         """Go on from a saved state; the weights are loaded already."""
         self.progress.load_state_dict(state["progress"])
         self.loader.load_state_dict(state["loader"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        restore(self.optimizer, state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
         self.reinforce.load_state_dict(state["reinforce"])
         if self.average is not None and state["average"] is not None:

@@ -33,10 +33,10 @@ def sample(words: int = 2) -> Sample:
     return Sample("a b c", "x | y", " ".join(target), weights, ["a", "b", "c"], target)
 
 
-def report(run_dir: Path, console: Console, *, steps: tuple[int, ...] = (20, 40)) -> None:
+def report(run_dir: Path, console: Console, *, steps: tuple[int, ...] = (20, 40), after: int = 0) -> None:
     with Reporter(run_dir, config=TrainConfig(), console=console) as reporter:
         logging.getLogger("nmt.data.cleaning").info("train: 3 of 10 pairs dropped")
-        reporter.start("encoder 10\ndecoder 20")
+        reporter.start("encoder 10\ndecoder 20", after)
         for step in steps:
             reporter.train(step=step, share_done=0.5, **TRAIN)
             reporter.validation(step=step, metrics=METRICS, samples=[sample(), sample(0)])
@@ -125,10 +125,16 @@ def test_hyperparameters_stay_in_the_run(tmp_path: Path, plain: Console) -> None
 
 def test_a_run_that_goes_on_appends(tmp_path: Path, plain: Console) -> None:
     report(tmp_path, plain, steps=(20,))
-    report(tmp_path, plain, steps=(40,))
+    report(tmp_path, plain, steps=(40,), after=20)
     assert [record["step"] for record in records(tmp_path)] == [20, 20, 20, 40, 40, 40]
     assert (tmp_path / "train.log").read_text(encoding="utf-8").count("encoder 10") == 2
     assert [point.step for point in load(tmp_path).Scalars("train/loss")] == [20, 40]
+
+
+def test_updates_that_are_made_again_are_reported_once(tmp_path: Path, plain: Console) -> None:
+    report(tmp_path, plain, steps=(20, 40, 60))
+    report(tmp_path, plain, steps=(40, 60), after=20)
+    assert [record["step"] for record in records(tmp_path)] == [20, 20, 40, 40, 60, 60, 60]
 
 
 def test_nothing_is_written_before_the_start(tmp_path: Path, plain: Console) -> None:

@@ -311,15 +311,87 @@ def at_step(trainer: Trainer, step: int, number: signal.Signals) -> None:
         signal.raise_signal(number)
 
 
+def twice() -> None:
+    """Interrupt, and do not wait."""
+    for _ in range(2):
+        signal.raise_signal(signal.SIGINT)
+
+
 @pytest.mark.usefixtures("usual_signals")
-def test_a_second_interrupt_does_not_wait(make: Make) -> None:
-    trainer, saved = make([], max_steps=8)
-    trainer.model.decoder.register_forward_hook(lambda *_: (signal.raise_signal(signal.SIGINT), None)[1])
-    trainer.model.decoder.register_forward_hook(lambda *_: (signal.raise_signal(signal.SIGINT), None)[1])
+def test_a_second_interrupt_does_not_wait_and_leaves_what_was_saved(make: Make) -> None:
+    """Half an update must never be saved as a whole one."""
+    trainer, saved = make([1.0], max_steps=8, validate_every_steps=2)
+    trainer.model.decoder.register_forward_hook(lambda *_: twice() if trainer.progress.step == 4 else None)
     with pytest.raises(KeyboardInterrupt):
         trainer.fit()
-    assert saved.steps("last") == [1]
-    assert equal(saved.models[0][2], copied(toy()))  # the update was not made
+    assert trainer.progress.step == 4
+    assert saved.steps("last") == [2]
+
+
+@pytest.mark.usefixtures("usual_signals")
+def test_a_second_interrupt_within_a_validation_loses_nothing(make: Make) -> None:
+    trainer, saved = make([1.0], max_steps=8, validate_every_steps=3)
+    validate = trainer.validate
+    trainer.validate = lambda model: (twice(), validate(model))[1]
+    with pytest.raises(KeyboardInterrupt):
+        trainer.fit()
+    assert saved.steps("last") == [3]
+    assert saved.states[-1]["progress"]["best"] is None
+
+
+@pytest.mark.usefixtures("usual_signals")
+def test_the_best_is_not_remembered_if_it_could_not_be_saved(make: Make) -> None:
+    trainer, saved = make([1.0, 2.0], max_steps=8, validate_every_steps=3)
+    save = trainer.save
+
+    def slow(name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:
+        if (name, step) == ("best", 6):
+            twice()
+        save(name, model, step=step, training_state=training_state)
+
+    trainer.save = slow
+    with pytest.raises(KeyboardInterrupt):
+        trainer.fit()
+    assert saved.steps("last") == [3]
+    assert saved.states[-1]["progress"]["best"] == 1.0
+
+
+@pytest.mark.usefixtures("usual_signals")
+def test_an_interrupt_of_the_last_validation_is_as_any_other(make: Make) -> None:
+    trainer, saved = make([1.0], max_steps=2)
+    validate = trainer.validate
+    trainer.validate = lambda model: (signal.raise_signal(signal.SIGINT), validate(model))[1]
+    with pytest.raises(KeyboardInterrupt):
+        trainer.fit()
+    assert saved.steps("best") == [2]
+    assert saved.states[-1]["progress"]["validated_step"] == 2
+
+
+def test_the_state_is_saved_now_and_then(make: Make) -> None:
+    trainer, saved = make([1.0], max_steps=4, save_every_minutes=1e-9)
+    trainer.fit()
+    assert saved.steps("last") == [1, 2, 3, 4, 4]  # and at the validation that ends it
+    assert [state["progress"]["step"] for state in saved.states] == [1, 2, 3, 4, 4]
+    trainer, saved = make([1.0], max_steps=4, save_every_minutes=None)
+    trainer.fit()
+    assert saved.steps("last") == [4]
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"max_steps": 2, "max_epochs": 9}, "training ends at update 2: trainer.max_steps=2 is reached"),
+        ({"max_epochs": 1}, "training ends at update 8: trainer.max_epochs=1 is reached"),
+        (
+            {"max_steps": 9, "validate_every_steps": 2, "patience": 2},
+            "training ends at update 6: trainer.patience=2, no better bleu for 2 validations",
+        ),
+    ],
+)
+def test_it_is_told_why_training_ends(make: Make, limits: dict[str, int], reason: str) -> None:
+    trainer, _ = make([1.0, 1.0, 1.0], **limits)
+    trainer.fit()
+    assert reason in (trainer.reporter.run_dir / "train.log").read_text(encoding="utf-8")
 
 
 def test_the_gradient_is_clipped(make: Make, letters: Encoded) -> None:
@@ -365,7 +437,7 @@ def test_training_that_has_gone_astray_ends(make: Make) -> None:
     trainer, saved = make([1.0], max_steps=50, validate_every_steps=5, log_every=4)
     spoil(trainer, range(7, 51))
     saved.metrics = itertools.repeat(1.0)
-    with pytest.raises(UserError, match=r"gradients of the last 10 updates were not finite.*learning_rate"):
+    with pytest.raises(UserError, match=r"last 10 gradients were not finite.*learning_rate"):
         trainer.fit()
     assert trainer.progress.step == 16
     assert all(weight.isfinite().all() for weight in saved.models[-1][2].values())

@@ -1,0 +1,169 @@
+"""What may change when a run goes on, and beginning with the weights of another."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from nmt.config import TrainConfig
+from nmt.config_file import load_config
+from nmt.errors import UserError
+from nmt.training.resuming import initial_checkpoint, previous_checkpoint
+
+QUIET = ("trainer.evaluate=false", "trainer.num_samples=0", "trainer.log_every=1")
+
+
+@pytest.fixture
+def config(tiny_run: Path) -> TrainConfig:
+    """The configuration of a run that is there."""
+    config = load_config(tiny_run / "config.yaml")
+    config.run_dir = str(tiny_run)
+    return config
+
+
+def put(config: Any, name: str, value: object) -> None:
+    *groups, last = name.split(".")
+    for group in groups:
+        config = getattr(config, group)
+    setattr(config, last, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("model.attention.score", "dot"),
+        ("model.num_layers", 2),
+        ("tokenizer.kind", "bpe"),
+        ("tokenizer.vocab_size", 301),
+        ("tokenizer.joint", False),
+        ("seed", 9),
+    ],
+)
+def test_what_a_run_is_must_stay(config: TrainConfig, name: str, value: object) -> None:
+    put(config, name, value)
+    with pytest.raises(
+        UserError, match=rf"cannot continue from .* with {name}={value}: it was .* with {name}=.*; restore"
+    ):
+        previous_checkpoint(config)
+
+
+def test_all_that_is_wrong_is_told_at_once(config: TrainConfig) -> None:
+    config.seed, config.model.tied_embeddings, config.tokenizer.source_model = 9, "all", "x.model"
+    with pytest.raises(UserError) as caught:
+        previous_checkpoint(config)
+    assert (
+        "with seed=9 tokenizer.source_model=x.model model.tied_embeddings=all: it was trained with seed=1 tok"
+        in str(caught.value)
+    )
+    assert "tokenizer.source_model=null" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("model.dropout", 0.4),
+        ("model.embedding_dropout", 0.1),
+        ("model.fast", "off"),
+        ("tokenizer.sampling", 0.1),
+        ("optimizer.learning_rate", 1e-5),
+        ("trainer.max_steps", 1000),
+        ("search.beam_size", 2),
+    ],
+)
+def test_how_it_is_trained_may_change(config: TrainConfig, tiny_run: Path, name: str, value: object) -> None:
+    put(config, name, value)
+    assert previous_checkpoint(config) == tiny_run / "checkpoints" / "last"
+
+
+@pytest.fixture
+def run(tiny_run: Path, tmp_path: Path) -> Path:
+    """A copy of a run, to be gone on with."""
+    folder = tmp_path / "run"
+    shutil.copytree(tiny_run, folder)
+    return folder
+
+
+@pytest.fixture
+def train(call: Callable[..., Any], run: Path, tiny_options: list[str]) -> Callable[..., Any]:
+    return lambda *options: call("train", f"run_dir={run}", *tiny_options, *QUIET, *options)
+
+
+def state(run: Path) -> dict[str, Any]:
+    return torch.load(run / "checkpoints" / "last" / "training_state.pt", weights_only=True)
+
+
+def test_new_settings_of_the_optimizer_are_used(run: Path, train: Callable[..., Any]) -> None:
+    assert state(run)["optimizer"]["param_groups"][0]["weight_decay"] == 0.0
+    done = train("trainer.max_steps=101", "optimizer.weight_decay=0.5", "optimizer.betas=[0.5,0.6]")
+    assert done.returncode == 0, done.stderr
+    matrices, vectors = state(run)["optimizer"]["param_groups"]
+    assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.5, 0.0)
+    assert list(matrices["betas"]) == [0.5, 0.6]
+    assert state(run)["optimizer"]["state"][0]["step"] == 101
+
+
+def test_the_best_is_judged_anew_by_another_metric(run: Path, train: Callable[..., Any]) -> None:
+    assert state(run)["progress"]["best"] > 1.0  # a loss
+    done = train("trainer.max_steps=101", "trainer.metric=bleu")
+    assert done.returncode == 0, done.stderr
+    (validation,) = (
+        record
+        for record in map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+        if record["event"] == "validation" and record["step"] == 101
+    )
+    assert state(run)["progress"]["best"] == validation["bleu"]
+    assert load_config(run / "checkpoints" / "best" / "config.yaml").trainer.metric == "bleu"
+
+
+def test_a_run_that_is_refused_is_left_as_it_was(run: Path, train: Callable[..., Any]) -> None:
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    done = train("trainer.max_steps=101", "batch.size=77")
+    assert done.returncode == 2
+    assert "batch.size was" in done.stderr
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_a_finished_run_is_evaluated_as_configured_now(run: Path, train: Callable[..., Any]) -> None:
+    done = train("trainer.max_steps=100", "trainer.evaluate=true", "search.beam_size=2", "search.length_penalty=0.3")
+    assert done.returncode == 0, done.stderr
+    assert "beam 2 · length penalty 0.3" in done.stdout
+
+
+def test_a_run_begins_with_the_weights_of_another(
+    tiny_run: Path, tmp_path: Path, call: Callable[..., Any], tiny_options: list[str]
+) -> None:
+    begun = ("run_dir=tuned", f"trainer.initialize_from={tiny_run}", "trainer.max_steps=1", "seed=5")
+    other = ("data.grammar.seed=7", "data.grammar.train_size=200", "optimizer.learning_rate=1e-9")
+    done = call("train", *tiny_options, *QUIET, *begun, *other)
+    assert done.returncode == 0, done.stderr
+    assert f"beginning with the weights and subwords of {tiny_run}/checkpoints/best at update 0" in done.stderr
+    tuned = tmp_path / "tuned" / "checkpoints" / "last"
+    origin = tiny_run / "checkpoints" / "best"
+    assert (tuned / "joint.model").read_bytes() == (origin / "joint.model").read_bytes()
+    before, after = (load_file(folder / "model.safetensors") for folder in (origin, tuned))
+    for name in before:
+        torch.testing.assert_close(before[name], after[name], rtol=0, atol=1e-8)
+    # Once begun, the run goes on from what it has itself.
+    again = call("train", *tiny_options, *QUIET, *begun, *other, "trainer.max_steps=2")
+    assert "continuing from tuned/checkpoints/last at update 1" in again.stderr
+
+
+def test_weights_of_another_model_are_refused_with_all_that_must_be_set(config: TrainConfig, tiny_run: Path) -> None:
+    config.trainer.initialize_from = str(tiny_run)
+    config.seed = 99
+    assert initial_checkpoint(config) == tiny_run / "checkpoints" / "best"
+    config.model.hidden_size, config.tokenizer.kind = 128, "bpe"
+    with pytest.raises(
+        UserError,
+        match=r"cannot begin with the weights of .* with tokenizer\.kind=bpe model\.hidden_size=128: "
+        r"it was trained with tokenizer\.kind=unigram model\.hidden_size=64; set",
+    ):
+        initial_checkpoint(config)
+    config.trainer.initialize_from = "nowhere"
+    with pytest.raises(UserError, match="no checkpoint at nowhere"):
+        initial_checkpoint(config)
