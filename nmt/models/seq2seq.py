@@ -28,6 +28,13 @@ class SearchState(NamedTuple):
         return SearchState(self.decoder.keep(sentences), self.memory.keep(sentences))
 
 
+class Forced(NamedTuple):
+    """What a model makes of given targets: log p(y_i | y_<i, x), 0 on padding, and its attention there."""
+
+    log_probs: Float[Tensor, "batch target"]
+    weights: Float[Tensor, "batch target source"]
+
+
 @final
 class Seq2Seq(nn.Module):
     """p(y | x) = prod_i p(y_i | y_<i, x), by attention over the encoder's states."""
@@ -43,6 +50,17 @@ class Seq2Seq(nn.Module):
         state = self.start(batch.source, batch.source_mask, batch.source_lengths)
         decoded: Decoded = self.decoder(batch.target_in, state.memory, state.decoder)
         return decoded
+
+    def force(self, batch: Batch) -> Forced:
+        """Read the given targets (forced decoding)."""
+        decoded = self(batch)
+        log_probs = torch.stack(
+            [  # a sentence at a time: with all of them logits would take a gigabyte
+                log_softmax(self.project(features)).gather(1, tokens[:, None])[:, 0]
+                for features, tokens in zip(decoded.features, batch.target_out, strict=True)
+            ]
+        )
+        return Forced(log_probs * batch.target_mask, decoded.weights)
 
     def project(self, features: Float[Tensor, "*batch feature"]) -> Float[Tensor, "*batch vocab"]:
         """Score the vocabulary: logits of the next token."""

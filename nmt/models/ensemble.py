@@ -1,0 +1,74 @@
+"""Several models that translate together."""
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+from typing import NamedTuple, final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from nmt.data.batch import Batch
+from nmt.models.seq2seq import Forced, SearchState, Seq2Seq
+from nmt.search.hypothesis import Step
+
+
+class EnsembleState(NamedTuple):
+    """The state of every member."""
+
+    members: tuple[SearchState, ...]
+
+    def select(self, beams: Int[Tensor, "batch k"]) -> "EnsembleState":
+        """Go on with `beams`, k hypotheses of each sentence."""
+        return EnsembleState(tuple(state.select(beams) for state in self.members))
+
+    def keep(self, sentences: Int[Tensor, " kept"]) -> "EnsembleState":
+        """Go on with some of the sentences."""
+        return EnsembleState(tuple(state.keep(sentences) for state in self.members))
+
+
+@final
+class Ensemble(nn.Module):
+    """p(y_i | y_<i, x) = 1/M sum_m p_m(y_i | y_<i, x) of M models with the same vocabularies; attention is the mean.
+
+    Models of different random beginnings make different mistakes (Sutskever et al., 2014; Luong et al., 2015).
+    """
+
+    def __init__(self, members: Sequence[Seq2Seq]) -> None:
+        super().__init__()
+        self.modules_of_members = nn.ModuleList(members)  # so that they are found by `eval` and `to`
+        self.members = tuple(members)
+
+    def start(
+        self,
+        source: Int[Tensor, "batch source"],
+        source_mask: Bool[Tensor, "batch source"],
+        source_lengths: Int[Tensor, " batch"],
+    ) -> EnsembleState:
+        """Encode sentences with every member; `source_lengths` is on the CPU."""
+        return EnsembleState(tuple(member.start(source, source_mask, source_lengths) for member in self.members))
+
+    def step(self, tokens: Int[Tensor, "batch beam"], state: EnsembleState) -> Step[EnsembleState]:
+        """Extend every hypothesis by a token."""
+        steps = [member.step(tokens, each) for member, each in zip(self.members, state.members, strict=True)]
+        log_probs = log_mean([step.log_probs for step in steps])
+        return Step(log_probs, mean([step.weights for step in steps]), EnsembleState(tuple(s.state for s in steps)))
+
+    def force(self, batch: Batch) -> Forced:
+        """Read the given targets."""
+        found = [member.force(batch) for member in self.members]
+        return Forced(log_mean([each.log_probs for each in found]), mean([each.weights for each in found]))
+
+
+def log_mean(log_probs: Sequence[Float[Tensor, "*shape"]]) -> Float[Tensor, "*shape"]:
+    """Return log (1/M sum_m exp x_m), in the place of the first."""
+    first, *others = log_probs
+    for other in others:
+        torch.logaddexp(first, other, out=first)
+    return first.sub_(math.log(len(log_probs)))
+
+
+def mean(tensors: Sequence[Float[Tensor, "*shape"]]) -> Float[Tensor, "*shape"]:
+    """Return the mean of tensors of one shape."""
+    return reduce(torch.add, tensors) / len(tensors)
