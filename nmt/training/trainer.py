@@ -16,9 +16,10 @@ from nmt.training.interrupts import deferred_interrupts
 from nmt.training.objective import token_loss
 from nmt.training.optimizer import Schedule, build_average, clipped_step
 from nmt.training.precision import autocast_dtype
+from nmt.training.processes import ALONE, Processes, add_up_gradients
 from nmt.training.progress import Progress, out_of_patience, share_done, validation_due
 from nmt.training.reinforce import Reinforce
-from nmt.training.reporting import Reporter
+from nmt.training.reporting import Reporter, Silence
 from nmt.training.validation import Validation
 
 
@@ -45,7 +46,8 @@ class Trainer:
         device: torch.device,
         validate: Callable[[Seq2Seq], Validation],
         save: Save,
-        reporter: Reporter,
+        reporter: Reporter | Silence,
+        processes: Processes = ALONE,
     ) -> None:
         self.model = model
         self.loader = loader
@@ -58,12 +60,13 @@ class Trainer:
         self.validate = validate
         self.save = save
         self.reporter = reporter
-        self.progress = Progress()
+        self.processes = processes
+        self.progress = Progress(clock=processes.clock)
         self.average: AveragedModel | None = None
         if config.ema_decay is not None:
             self.average = build_average(model, config.ema_decay)
-        self.reinforce = Reinforce(config.reinforce)
-        self.meter = Meter(device)
+        self.reinforce = Reinforce(config.reinforce, processes)
+        self.meter = Meter(device, processes)
 
     def fit(self) -> None:
         """Train, validate and save until a limit is reached or patience is out.
@@ -72,7 +75,7 @@ class Trainer:
         raised again, so that training can go on as if nothing had been.
         """
         try:
-            with deferred_interrupts() as raise_interrupt:
+            with deferred_interrupts(self.processes) as raise_interrupt:
                 for batches in self.updates():
                     self.update(batches)
                     if self.progress.step % self.config.log_every == 0:
@@ -103,13 +106,14 @@ class Trainer:
         return share_done(self.progress, self.config) >= 1.0 or out_of_patience(self.progress, self.config)
 
     def update(self, batches: list[Batch]) -> None:
-        """Do one update on the mean loss of the batches' real target tokens."""
+        """Do one update on the mean loss of the real target tokens of the batches, those of all processes."""
         self.model.train()
         self.progress.step += 1
         rate = self.schedule.set(self.progress.step, share_done(self.progress, self.config))
-        num_tokens = sum(batch.num_target_tokens for batch in batches)
+        num_tokens = int(*self.processes.total(sum(batch.num_target_tokens for batch in batches)))
         for batch in batches:
             self.meter.loss += self.backward(batch.to(self.device, non_blocking=True), num_tokens)
+        add_up_gradients(self.model.parameters(), self.processes)
         norm = clipped_step(self.optimizer, self.clip_norm)
         self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None:
@@ -175,8 +179,10 @@ class Trainer:
             "schedule": self.schedule.state_dict(),
             "reinforce": self.reinforce.state_dict(),
             "average": None if self.average is None else self.average.state_dict(),
-            "random": torch.get_rng_state(),
-            "cuda_random": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
+            "random": torch.stack(self.processes.gather(torch.get_rng_state())),
+            "cuda_random": []
+            if self.device.type != "cuda"
+            else self.processes.gather(torch.cuda.get_rng_state(self.device)),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -188,17 +194,19 @@ class Trainer:
         self.reinforce.load_state_dict(state["reinforce"])
         if self.average is not None and state["average"] is not None:
             self.average.load_state_dict(state["average"])
-        torch.set_rng_state(state["random"])
+        random = state["random"]
+        torch.set_rng_state(random.view(-1, random.shape[-1])[self.processes.rank])
         if self.device.type == "cuda" and state["cuda_random"]:
-            torch.cuda.set_rng_state_all(state["cuda_random"])
+            torch.cuda.set_rng_state(state["cuda_random"][self.processes.rank], self.device)
 
 
 @final
 class Meter:
-    """Sums over the updates since the last report; reads the device only when asked."""
+    """Sums over the updates since the last report; reads the device, and other processes, only when asked."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, processes: Processes = ALONE) -> None:
         self.device = device
+        self.processes = processes
         self.restart()
 
     def restart(self) -> None:
@@ -211,7 +219,7 @@ class Meter:
         self.since = time.monotonic()
 
     def note(self, tokens: int, rate: float, norm: torch.Tensor) -> None:
-        """Note an update."""
+        """Note an update; the tokens, and the norm, are those of all processes."""
         self.tokens += tokens
         self.rate, self.norm = rate, norm
 
@@ -221,6 +229,7 @@ class Meter:
 
     def read(self) -> dict[str, float]:
         """Return the window's mean loss, speed, and the last update's rate and norm; begin a new window."""
+        self.processes.add_up([self.loss] if self.guidance is None else [self.loss, self.guidance])
         loss = self.loss.item() / max(1, self.tokens)
         found = {
             "loss": loss,
