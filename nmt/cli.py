@@ -8,6 +8,7 @@ import contextlib
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from nmt.training.launch import Launch
 
 Config = TypeVar("Config", TrainConfig, EvaluateConfig)
 
+PATIENCE = 3.0  # seconds
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -81,7 +83,7 @@ def hydra_main(
         def main() -> None:
             with user_errors():
                 launch = Launch.of(os.environ) if together else Launch()
-            with user_errors(told=launch.is_first):
+            with first_speaks(launch), user_errors(told=launch.is_first):
                 take_place(launch)
                 compose_and_run(config_name, schema, function, told=launch.is_first)
 
@@ -89,6 +91,17 @@ def hydra_main(
         return main
 
     return decorate
+
+
+@contextlib.contextmanager
+def first_speaks(launch: Launch) -> Iterator[None]:
+    """Let the first process speak before another ends early: a launcher ends all when one has failed."""
+    try:
+        yield
+    except SystemExit:
+        if not launch.is_first:
+            time.sleep(PATIENCE)
+        raise
 
 
 def take_place(launch: Launch) -> None:
