@@ -195,7 +195,8 @@ class Trainer:
         if self.average is not None and state["average"] is not None:
             self.average.load_state_dict(state["average"])
         random = state["random"]
-        torch.set_rng_state(random.view(-1, random.shape[-1])[self.processes.rank])
+        # A copy: torch reads the memory of a row from its tensor's beginning.
+        torch.set_rng_state(random.view(-1, random.shape[-1])[self.processes.rank].clone())
         if self.device.type == "cuda" and state["cuda_random"]:
             torch.cuda.set_rng_state(state["cuda_random"][self.processes.rank], self.device)
 
