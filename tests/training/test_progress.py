@@ -48,3 +48,14 @@ def test_state_survives():
     resumed.load_state_dict(progress.state_dict())
     assert (resumed.step, resumed.best) == (3, 12.0)
     assert resumed.seconds == pytest.approx(100.0, abs=1.0)
+
+
+def test_time_is_that_of_the_clock_it_is_given():
+    now = 50.0
+    progress = Progress(seconds_before=10.0, clock=lambda: now)
+    now = 53.0
+    assert progress.seconds == 13.0
+    resumed = Progress(clock=lambda: now)
+    resumed.load_state_dict(progress.state_dict())
+    now = 54.0
+    assert resumed.seconds == 14.0
