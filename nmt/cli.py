@@ -8,21 +8,27 @@ import contextlib
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 from nmt.config import EvaluateConfig, TrainConfig, check, explain
 from nmt.errors import UserError, unknown
+from nmt.training.launch import Launch
 
 Config = TypeVar("Config", TrainConfig, EvaluateConfig)
 
+PATIENCE = 3.0  # seconds
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 @contextlib.contextmanager
-def user_errors() -> Iterator[None]:
+def user_errors(*, told: bool = True) -> Iterator[None]:
     """Turn the ways in which a command ends early into exit statuses.
+
+    Args:
+        told: whether to print anything; of several processes that end alike, one does.
 
     Raises:
         SystemExit: 2 after printing a `UserError` as one line, 130 on interruption, 141 on a broken pipe.
@@ -30,10 +36,12 @@ def user_errors() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        print(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)
+        if told:
+            print(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        if told:
+            print("interrupted", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:
         # The interpreter flushes standard output once more at exit: give it a place to go.
@@ -56,7 +64,9 @@ def register_schemas() -> None:
     ConfigStore.instance().store(name="evaluate_schema", node=EvaluateConfig)
 
 
-def hydra_main(config_name: str, schema: type[Config]) -> Callable[[Callable[[Config], None]], Callable[[], None]]:
+def hydra_main(
+    config_name: str, schema: type[Config], *, together: bool = False
+) -> Callable[[Callable[[Config], None]], Callable[[], None]]:
     """Make a function of a configuration dataclass into a command line that Hydra composes.
 
     The function gets a `schema` whose names, types, choices and bounds have been checked, with `run_dir`, if it
@@ -66,12 +76,16 @@ def hydra_main(config_name: str, schema: type[Config]) -> Callable[[Callable[[Co
     Args:
         config_name: root file in `configs/`, without `.yaml`.
         schema: dataclass of the configuration.
+        together: a launcher may start several processes that do one job; the first makes folders and tells errors.
     """
 
     def decorate(function: Callable[[Config], None]) -> Callable[[], None]:
         def main() -> None:
             with user_errors():
-                compose_and_run(config_name, schema, function)
+                launch = Launch.of(os.environ) if together else Launch()
+            with first_speaks(launch), user_errors(told=launch.is_first):
+                take_place(launch)
+                compose_and_run(config_name, schema, function, told=launch.is_first)
 
         main.__doc__ = function.__doc__
         return main
@@ -79,7 +93,32 @@ def hydra_main(config_name: str, schema: type[Config]) -> Callable[[Callable[[Co
     return decorate
 
 
-def compose_and_run(config_name: str, schema: type[Config], function: Callable[[Config], None]) -> None:
+@contextlib.contextmanager
+def first_speaks(launch: Launch) -> Iterator[None]:
+    """Let the first process speak before another ends early: a launcher ends all when one has failed."""
+    try:
+        yield
+    except SystemExit:
+        if not launch.is_first:
+            time.sleep(PATIENCE)
+        raise
+
+
+def take_place(launch: Launch) -> None:
+    """Keep Hydra from making folders in all but the first of several processes.
+
+    Raises:
+        UserError: several processes are to do a sweep.
+    """
+    if launch.size > 1 and {"-m", "--multirun"} & set(sys.argv[1:]):
+        raise UserError("a sweep (-m) trains in one process a job: start it without torchrun, or train one setting")
+    if not launch.is_first:
+        sys.argv.append("hydra.run.dir=.")
+
+
+def compose_and_run(
+    config_name: str, schema: type[Config], function: Callable[[Config], None], *, told: bool = True
+) -> None:
     """Compose the configuration from `sys.argv` and call `function` once, or once for each job of a sweep."""
     import hydra
     import yaml
@@ -92,7 +131,7 @@ def compose_and_run(config_name: str, schema: type[Config], function: Callable[[
         nonlocal started
         started = True
         # Ended here, or Hydra would print lines of its own first.
-        with user_errors(), no_empty_folder():
+        with user_errors(told=told), no_empty_folder():
             function(resolve(composed, schema))
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise errors instead of printing them

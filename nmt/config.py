@@ -117,7 +117,7 @@ class BatchConfig:
     """How sentences are grouped."""
 
     unit: str = key("tokens", "what `size` counts: target tokens, padding in, or sentences", choices=("tokens", "sentences"))
-    size: int = key(4_096, "size of a training batch", at_least=1)
+    size: int = key(4_096, "size of a training batch; of several processes (`torchrun`), each has its own batch", at_least=1)
     max_length: int = key(250, "leave training pairs out that have a side of more subwords than this", at_least=1)
 
 
@@ -222,7 +222,7 @@ class ReinforceConfig:
 class TrainerConfig:
     """The training loop."""
 
-    device: str = key("auto", "where to train", choices=("auto", "cpu", "cuda"))
+    device: str = key("auto", "where to train; with `torchrun` every process takes a GPU of its own", choices=("auto", "cpu", "cuda"))
     precision: str = key("fp32", "arithmetic of the products of a training step; `auto`: bf16 where the device has instructions for it", choices=("fp32", "bf16", "auto"))
     initialize_from: str | None = key(None, "run or checkpoint folder whose weights and subwords a new run begins with, for fine-tuning; its model and tokenizer keys must be set alike")
     max_steps: int | None = key(None, "stop after this many updates", at_least=1)
@@ -251,7 +251,7 @@ class TrainConfig:
     run_dir: str = key("outputs/latest-run", "folder of the run; `configs/train.yaml` makes it `outputs/<date>/<time>`")
     seed: int = key(1, "seed of initialization, dropout and data order", at_least=0)
     resume: str = key("auto", "`auto`: go on from a checkpoint in `run_dir`; `never`: refuse a run_dir that holds one", choices=("auto", "never"))
-    threads: int | None = key(None, "CPU threads of torch (default: its own choice)", at_least=1)
+    threads: int | None = key(None, "CPU threads of torch, a process (default: its own choice)", at_least=1)
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)

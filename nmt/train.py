@@ -4,7 +4,7 @@ from nmt.cli import hydra_main
 from nmt.config import TrainConfig
 
 
-@hydra_main("train", TrainConfig)
+@hydra_main("train", TrainConfig, together=True)
 def main(config: TrainConfig) -> None:
     """Train as configured, then evaluate the best checkpoint on the test split."""
     from nmt.training.run import train  # torch and the rest load only once the options are known to be right

@@ -3,6 +3,7 @@
 import importlib
 import io
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -87,6 +88,30 @@ def command() -> Callable[..., Completed]:
         done = subprocess.run(line, cwd=cwd, env=environment, input=stdin, capture_output=True, timeout=timeout)
         # Decoded here, because text mode would take "\r" for a newline.
         return Completed(line, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def together() -> Callable[..., list[Completed]]:
+    """Run `python -m <module> <arguments>` in two processes that train together, started as `torchrun` does."""
+
+    def run(module: str, *arguments: str, cwd: Path, timeout: float = 120) -> list[Completed]:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+        common = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        common |= {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        line = [sys.executable, "-m", module, *arguments]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        places = [{**common, "RANK": rank, "LOCAL_RANK": rank} for rank in ("0", "1")]
+        processes = [subprocess.Popen(line, cwd=cwd, env=place, **pipes) for place in places]
+        try:
+            told = [process.communicate(timeout=timeout) for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+        return [Completed(line, process.returncode, *each) for process, each in zip(processes, told, strict=True)]
 
     return run
 

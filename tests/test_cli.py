@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from nmt.cli import take_place
+from nmt.training.launch import Launch
+
 ROOT = Path(__file__).parents[1]
 SCRIPT = """
 from nmt.cli import hydra_main
@@ -139,3 +142,10 @@ def test_help_and_cfg_run_nothing(script: Path, tmp_path: Path) -> None:
 def test_the_command_line_starts_without_torch() -> None:
     code = "import sys, nmt, nmt.cli; assert not {'torch', 'datasets', 'hydra', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_only_the_first_of_several_processes_makes_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    for launch, more in ((Launch(), []), (Launch(0, 0, 2), []), (Launch(1, 1, 2), ["hydra.run.dir=."])):
+        monkeypatch.setattr(sys, "argv", ["nmt.train", "seed=2"])
+        take_place(launch)
+        assert sys.argv == ["nmt.train", "seed=2", *more]

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from nmt.config import AttentionConfig
 from nmt.models.fast.recording import OF_DECODERS
+from nmt.training.launch import Launch
 from nmt.training.objective import token_loss
+from nmt.training.processes import WAITING, Group
 from tests.models.conftest import random_batch, small_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
@@ -73,3 +76,20 @@ def test_training_on_a_gpu_learns(tmp_path: Path, decoder: str, precision: str):
     on_gpu, on_cpu = (Translator.load(tmp_path / "run", device=device) for device in ("cuda", "cpu"))
     lines = ["The small cat sleeps.", "They never saw the old garden."]
     assert [each.text for each in on_gpu.translate(lines)] == [each.text for each in on_cpu.translate(lines)]
+
+
+def test_what_processes_say_of_tensors_on_a_gpu_is_said_by_nccl(tmp_path: Path):
+    """By a group of one: several need a GPU each."""
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("cpu:gloo,cuda:nccl", store=store, rank=0, world_size=1)
+    try:
+        group = Group(Launch(), dist.new_group(timeout=WAITING))
+        device = group.device("cuda")
+        tensors = [torch.ones(3, device=device), torch.arange(4, device=device)]
+        group.add_up(tensors)
+        group.copy_from_first(tensors)
+        assert [tensor.tolist() for tensor in tensors] == [[1.0] * 3, [0, 1, 2, 3]]
+        assert group.total(2) == [2.0]
+        assert torch.equal(*group.gather(torch.cuda.get_rng_state(device)), torch.cuda.get_rng_state(device))
+    finally:
+        dist.destroy_process_group()

@@ -118,20 +118,27 @@ def _pad_attention(
 
 
 def plan_batches(
-    source_lengths: IntArray, target_lengths: IntArray, *, unit: str, size: int, seed: int, epoch: int
+    source_lengths: IntArray, target_lengths: IntArray, *, unit: str, size: int, seed: int, epoch: int, abreast: int = 1
 ) -> list[IntArray]:
     """Group sentences of like length on both sides; return the batches, as indices, in the order of an epoch.
 
     Depends only on the lengths (which are without eos) and on (seed, epoch). With the unit "tokens" a batch holds
     at most `size` target positions, eos and padding in, and a longer sentence is a batch by itself; with
     "sentences" it holds `size` sentences, but for one batch that may hold fewer.
+
+    Each `abreast` batches, counted from the first, are neighbors in length. To make up whole rows of them, fewer
+    than `abreast` batches, at a place that each epoch chooses anew, come twice.
     """
     generator = np.random.default_rng((seed, epoch))
     # The noise mixes the batches anew in every epoch. It is on the source only: target padding costs more, as it
     # goes through the output layer.
     noisy = source_lengths + generator.uniform(-1.0, 1.0, len(source_lengths))
     batches = cut_batches(sort_by_length(noisy, target_lengths), target_lengths, unit=unit, size=size)
-    return [batches[index] for index in generator.permutation(len(batches))]
+    num_rows = -(-len(batches) // abreast)
+    order = generator.permutation(num_rows)
+    starts = np.arange(num_rows) * abreast
+    starts[generator.integers(1, max(2, num_rows)) :] -= num_rows * abreast - len(batches)
+    return [batches[(start + place) % len(batches)] for start in starts[order] for place in range(abreast)]
 
 
 def sort_by_length(source_lengths: npt.NDArray[np.number], target_lengths: IntArray) -> IntArray:

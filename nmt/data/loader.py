@@ -26,7 +26,7 @@ class TrainLoader:
 
     `iter(loader)` gives the rest of the current epoch and then moves on to the next epoch; `position` counts
     the batches of the epoch that were handed out. With many processes each rank takes every `world_size`-th
-    batch, and all take equally many: the epoch's first batches are handed out once more to make up the number.
+    batch: all take equally many, and at any time batches of like length (`plan_batches`).
 
     Args:
         sampling: above 0, segment every sentence anew in each epoch (`Tokenizer.sample` with this alpha), before
@@ -70,10 +70,10 @@ class TrainLoader:
 
     def __len__(self) -> int:
         """Batches of this rank in the current epoch."""
-        return len(range(0, len(self._plan().batches), self._world_size))
+        return len(self._plan().batches) // self._world_size
 
     def __iter__(self) -> Iterator[Batch]:
-        mine = range(self._rank, len(self) * self._world_size, self._world_size)
+        mine = range(self._rank, len(self._plan().batches), self._world_size)
         loader = DataLoader(
             self._plan(),
             sampler=mine[self.position :],
@@ -131,6 +131,7 @@ class TrainLoader:
                 size=self._config.size,
                 seed=self._seed,
                 epoch=self.epoch,
+                abreast=self._world_size,
             )
             batches = [self._rows[indices] for indices in plan]
             self._planned = _Epoch(encoded, batches, guide=self._guide, epoch=self.epoch)
@@ -151,7 +152,7 @@ class TrainLoader:
 
 @dataclass(frozen=True)
 class _Epoch(Dataset[Batch]):
-    """The batches of one epoch by number; numbers past the last begin again at the first."""
+    """The batches of one epoch by number."""
 
     encoded: Encoded
     batches: list[IntArray]
@@ -159,7 +160,7 @@ class _Epoch(Dataset[Batch]):
     epoch: int
 
     def __getitem__(self, index: int) -> Batch:
-        rows = self.batches[index % len(self.batches)]
+        rows = self.batches[index]
         sources, targets = _encoded_pairs(self.encoded, rows)
         alignment = None if self.guide is None else self.guide(rows, sources, targets)
         return collate(sources, targets, rows, alignment)

@@ -6,16 +6,21 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from nmt.training.processes import ALONE, Processes
+
 # What each signal does unless somebody has chosen otherwise: only then is it held back.
 USUAL: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 
 
 @contextlib.contextmanager
-def deferred_interrupts() -> Iterator[Callable[[], None]]:
+def deferred_interrupts(processes: Processes = ALONE) -> Iterator[Callable[[], None]]:
     """Hold the first SIGINT or SIGTERM back until the function that is yielded is called: it raises KeyboardInterrupt.
 
     The end of the block raises it too. A second signal has its usual effect at once. Nothing is held back that is
     ignored or handled otherwise, nor outside the main thread, which alone gets signals.
+
+    Of several processes all raise it when one has got a signal, so all must call the function; further signals have
+    no effect, for one that left alone would leave the others waiting.
     """
     held = [number for number, usual in USUAL.items() if signal.getsignal(number) is usual]
     if threading.current_thread() is not threading.main_thread():
@@ -29,10 +34,11 @@ def deferred_interrupts() -> Iterator[Callable[[], None]]:
     def note(number: int, frame: Any) -> None:
         nonlocal interrupted
         interrupted = True
-        release()
+        if processes.size == 1:
+            release()
 
     def raise_interrupt() -> None:
-        if interrupted:
+        if any(processes.total(interrupted)):
             raise KeyboardInterrupt
 
     for number in held:

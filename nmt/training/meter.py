@@ -7,12 +7,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nmt.training.processes import ALONE, Processes
+
 
 @final
 class Meter:
-    """Sums over the updates since the last report; reads the device only when asked."""
+    """Sums over the updates since the last report; reads the device, and other processes, only when asked."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, processes: Processes = ALONE) -> None:
+        self.processes = processes
         self.zero = torch.zeros((), device=device)
         self.in_a_row = self.zero  # skipped updates, up to the last one; windows do not matter
         self.restart()
@@ -32,7 +35,10 @@ class Meter:
             self.under_way[name] = self.under_way.get(name, self.zero) + value
 
     def note(self, tokens: int, rate: float, norm: Float[Tensor, ""]) -> None:
-        """Note that the update is done; or, if the norm of its gradient is not finite, that it was skipped."""
+        """Note that the update is done; or, if the norm of its gradient is not finite, that it was skipped.
+
+        Tokens and norm are those of all processes.
+        """
         finite = norm.isfinite()
         for name, value in self.under_way.items():
             self.sums[name] = self.sums.get(name, self.zero) + torch.where(finite, value, 0.0)  # NaN times 0 is NaN
@@ -48,6 +54,7 @@ class Meter:
 
         Skipped updates count in the speed alone; if there is no other, the means are NaN. Begins a new window.
         """
+        self.processes.add_up(list(self.sums.values()))
         counted = self.counted.item() or float("nan")
         found = {name: value.item() / counted for name, value in self.sums.items()}
         found |= {

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,12 +23,16 @@ class Progress:
     seconds_before: float = 0.0  # spent by the processes that this one continues
     validated_epoch: int = 0
     validated_step: int = -1
-    started: float = field(default_factory=time.monotonic)
+    clock: Callable[[], float] = time.monotonic
+    started: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.started = self.clock()
 
     @property
     def seconds(self) -> float:
-        """Training time, over all processes of the run."""
-        return self.seconds_before + time.monotonic() - self.started
+        """Training time, that of earlier processes which the run was continued from included."""
+        return self.seconds_before + self.clock() - self.started
 
     def improves(self, metric: str, value: float) -> bool:
         """Record a validation's metric and tell whether it is the best so far; one that is not finite is not."""
@@ -45,7 +50,7 @@ class Progress:
         """Go on from a saved state; the clock goes on from the seconds it shows."""
         for name in SAVED:
             setattr(self, name, state[name])
-        self.seconds_before, self.started = state["seconds"], time.monotonic()
+        self.seconds_before, self.started = state["seconds"], self.clock()
 
 
 def shares_done(progress: Progress, config: TrainerConfig) -> dict[str, float]:

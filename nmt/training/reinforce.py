@@ -8,6 +8,7 @@ from torch import Tensor
 
 from nmt.attention.normalizers import Chance
 from nmt.config import ReinforceConfig
+from nmt.training.processes import ALONE, Processes
 
 
 @final
@@ -21,11 +22,13 @@ class Reinforce:
     R and B without gradient  (Xu et al., 2015, with the reward to come instead of the whole sentence's: what was
     said before a draw does not depend on it). At discount 1 its expected gradient is exact; below, it is biased
     towards the draw's own word, and varies far less. The baseline B_t is the same discounted sum over the sentence of
-    a moving average of r: it knows the past batches and the sentence's length, not the draws, so it adds no bias.
+    a moving average of r, over the batches of all processes: it knows the past batches and the sentence's length, not
+    the draws, so it adds no bias.
     """
 
-    def __init__(self, config: ReinforceConfig) -> None:
+    def __init__(self, config: ReinforceConfig, processes: Processes = ALONE) -> None:
         self.config = config
+        self.processes = processes
         self.baseline: Tensor | None = None
 
     def __call__(
@@ -41,7 +44,9 @@ class Reinforce:
         assert chance.log_prob is not None, "nothing was drawn at random"
         assert chance.entropy is not None
         rewards = torch.zeros_like(chance.log_prob).masked_scatter(target_mask, -cross_entropies.to(chance.log_prob))
-        mean = -cross_entropies.detach().mean()
+        reward, count = -cross_entropies.detach().sum(), cross_entropies.new_full((), len(cross_entropies))
+        self.processes.add_up([reward, count])
+        mean = reward / count
         # A batch whose update is skipped, its numbers not being finite, must not be remembered.
         mean = torch.where(mean.isfinite(), mean, torch.zeros_like(mean) if self.baseline is None else self.baseline)
         baseline = mean if self.baseline is None else self.baseline

@@ -174,6 +174,32 @@ def is_record(line: str, *, until: int) -> bool:
         return False
 
 
+@final
+class Silence:
+    """Takes the place of a `Reporter` in a process that leaves reporting to another."""
+
+    def __init__(self) -> None:
+        self.logger = logging.getLogger("nmt")
+        self.before = (self.logger.level, self.logger.propagate)
+
+    def __enter__(self) -> "Silence":
+        self.logger.setLevel(logging.CRITICAL + 1)
+        self.logger.propagate = False
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.logger.setLevel(self.before[0])
+        self.logger.propagate = self.before[1]
+
+    def start(self, summary: str, step: int = 0) -> None: ...
+
+    def train(self, **values: float | None) -> None: ...
+
+    def validation(self, *, step: int, metrics: Mapping[str, float], samples: Sequence[Sample]) -> None: ...
+
+    def notice(self, text: str) -> None: ...
+
+
 def duration(seconds: float | None) -> str:
     """Return seconds as `m:ss` or `h:mm:ss`, or `?` when unknown."""
     if seconds is None:

@@ -19,12 +19,14 @@ from nmt.data.loader import TrainLoader
 from nmt.errors import UserError
 from nmt.evaluation.evaluator import evaluate_split, print_table
 from nmt.models.build import build_model, check_model
-from nmt.models.checkpoint import load_checkpoint, load_training_state, resolve_device, save_checkpoint
+from nmt.models.checkpoint import load_checkpoint, load_training_state, save_checkpoint
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import summarize
 from nmt.tokenizer import Tokenizers, build_tokenizers
+from nmt.training.launch import Launch
 from nmt.training.optimizer import Schedule, build_optimizer
-from nmt.training.reporting import Reporter
+from nmt.training.processes import ALONE, Processes, join
+from nmt.training.reporting import Reporter, Silence
 from nmt.training.resuming import changes, initial_checkpoint, is_judged_otherwise, previous_checkpoint
 from nmt.training.trainer import Trainer
 from nmt.training.validation import Validator
@@ -63,53 +65,71 @@ class Checkpoints:
 
 
 def train(config: TrainConfig) -> Path:
-    """Train as configured; return the run's folder.
+    """Train as configured, with the other processes that a launcher has started; return the run's folder.
 
     Raises:
         UserError: the configuration or the corpus cannot be trained on.
     """
-    check_run(config)
-    device = resolve_device(config.trainer.device)
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
+    launch = Launch.of(os.environ)
     run_dir = Path(config.run_dir)
-    last = previous_checkpoint(config)
-    with Reporter(run_dir, config=config) as reporter:
-        trainer = start(config, last, device, reporter)
-        point_to(run_dir)
-        trainer.fit()
-        reporter.end_progress()
-        final = evaluate_best(config, run_dir) if config.trainer.evaluate else {}
-        reporter.finish(final)
-        reporter.notice(f"run folder {run_dir}; heatmaps: tensorboard --logdir {run_dir / 'tensorboard'}")
+    with Reporter(run_dir, config=config) if launch.is_first else Silence() as reporter:
+        with join(launch, config.trainer.device) as processes:
+            # Of the first for all: a default run_dir has the time of day in it.
+            config = processes.by_first(lambda: config)()
+            start(config, reporter, processes).fit()
+        if isinstance(reporter, Reporter):
+            reporter.end_progress()
+            final = evaluate_best(config, run_dir) if config.trainer.evaluate else {}
+            reporter.finish(final)
+            reporter.notice(f"run folder {run_dir}; heatmaps: tensorboard --logdir {run_dir / 'tensorboard'}")
     return run_dir
 
 
-def start(config: TrainConfig, last: Path | None, device: torch.device, reporter: Reporter) -> Trainer:
-    """Return a trainer ready to fit: at the beginning, or where the checkpoint `last` left it."""
+def start(config: TrainConfig, reporter: Reporter | Silence, processes: Processes) -> Trainer:
+    """Return a trainer ready to fit: at the beginning, or where the last checkpoint of the run left it."""
+    last = processes.by_first(checked)(config)
+    device = processes.each(processes.device)(config.trainer.device)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
     torch.manual_seed(config.seed)
-    origin = last or initial_checkpoint(config)
-    prepared = prepare(config, None if origin is None else Tokenizers.load(origin))
+    origin = last or processes.by_first(initial_checkpoint)(config)
+    prepared = prepare_in_turn(config, origin, processes)
     vocabularies = prepared.tokenizers
     model = build_model(config.model, len(vocabularies.source), len(vocabularies.target), joint=vocabularies.joint)
     if origin is not None:
-        model.load_state_dict(load_checkpoint(origin).model.state_dict())
-    trainer = build_trainer(config, model.to(device), prepared, device, reporter)
+        model.load_state_dict(processes.each(load_checkpoint)(origin).model.state_dict())
+    model.to(device)
+    processes.copy_from_first([*model.parameters(), *model.buffers()])
+    processes.part_randomness(config.seed)
+    trainer = build_trainer(config, model, prepared, device, reporter, processes)
     if last is not None:
-        go_on(trainer, config, last)
-    save_config(config, Path(config.run_dir) / "config.yaml")
-    reporter.start(summarize(model), trainer.progress.step)
+        go_on(trainer, config, last, processes.each(load_training_state)(last))
+    processes.by_first(open_run)(config, summarize(model), reporter, trainer.progress.step)
     if origin is not None:
         how = "continuing from" if last is not None else "beginning with the weights and subwords of"
         reporter.notice(f"{how} {origin} at update {trainer.progress.step}")
     return trainer
 
 
-def go_on(trainer: Trainer, config: TrainConfig, last: Path) -> None:
+def go_on(trainer: Trainer, config: TrainConfig, last: Path, state: dict[str, Any]) -> None:
     """Bring a trainer where a checkpoint left it; `best` is judged anew where its judge has changed."""
-    trainer.load_state_dict(load_training_state(last))
+    trainer.load_state_dict(state)
     if any(is_judged_otherwise(name) for name in changes(config, last)):
         trainer.progress.best, trainer.progress.stale = None, 0
+
+
+def open_run(config: TrainConfig, summary: str, reporter: Reporter | Silence, step: int) -> None:
+    """Create the run's files, or go on with them after update `step`; let outputs/latest lead to them."""
+    run_dir = Path(config.run_dir)
+    save_config(config, run_dir / "config.yaml")
+    reporter.start(summary, step)
+    point_to(run_dir)
+
+
+def checked(config: TrainConfig) -> Path | None:
+    """Return the checkpoint to go on from, if there is one, when all is well that can be known before any work."""
+    check_run(config)
+    return previous_checkpoint(config)
 
 
 def evaluate_best(config: TrainConfig, run_dir: Path) -> dict[str, Any]:
@@ -175,6 +195,18 @@ def point_to(run_dir: Path) -> None:
     link.replace(LATEST)
 
 
+def prepare_in_turn(config: TrainConfig, origin: Path | None, processes: Processes) -> Prepared:
+    """Let the first process prepare all, and then the others, who find the subwords learned and the corpus encoded."""
+    prepared: list[Prepared] = []
+
+    def learn() -> Tokenizers:
+        prepared.append(prepare(config, None if origin is None else Tokenizers.load(origin)))
+        return prepared[0].tokenizers
+
+    tokenizers = processes.by_first(learn)()
+    return processes.each(lambda: prepared[0] if prepared else prepare(config, tokenizers))()
+
+
 def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
     """Load, clean, segment and encode the training and validation splits; learn subwords unless they are given."""
     corpora = load_corpora(config)
@@ -205,7 +237,12 @@ def cleaned(config: TrainConfig, split: str, corpus: datasets.Dataset) -> datase
 
 
 def build_trainer(
-    config: TrainConfig, model: Seq2Seq, prepared: Prepared, device: torch.device, reporter: Reporter
+    config: TrainConfig,
+    model: Seq2Seq,
+    prepared: Prepared,
+    device: torch.device,
+    reporter: Reporter | Silence,
+    processes: Processes = ALONE,
 ) -> Trainer:
     """Put the trainer together."""
     loader = TrainLoader(
@@ -215,6 +252,8 @@ def build_trainer(
         sampling=config.tokenizer.sampling,
         guide=prepared.guide,
         seed=config.seed,
+        rank=processes.rank,
+        world_size=processes.size,
         pin_memory=device.type == "cuda",
     )
     optimizer = build_optimizer(model, config.optimizer)
@@ -226,7 +265,8 @@ def build_trainer(
         config.trainer,
         config.optimizer,
         device=device,
-        validate=Validator(prepared.validation, prepared.tokenizers, config, device),
-        save=Checkpoints(Path(config.run_dir), config, prepared.tokenizers),
+        validate=processes.by_first(Validator(prepared.validation, prepared.tokenizers, config, device)),
+        save=processes.by_first(Checkpoints(Path(config.run_dir), config, prepared.tokenizers)),
         reporter=reporter,
+        processes=processes,
     )

@@ -1,7 +1,6 @@
 """The training loop. Validating, reporting and saving are handed in."""
 
 import math
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, final, runtime_checkable
 
@@ -19,9 +18,10 @@ from nmt.training.meter import Meter
 from nmt.training.objective import token_loss
 from nmt.training.optimizer import Schedule, build_average, clipped_step, restore
 from nmt.training.precision import autocast_dtype
+from nmt.training.processes import ALONE, Processes, add_up_gradients
 from nmt.training.progress import Progress, ending, out_of_patience, share_done, validation_due
 from nmt.training.reinforce import Reinforce
-from nmt.training.reporting import Reporter
+from nmt.training.reporting import Reporter, Silence
 from nmt.training.validation import Validation
 
 ASTRAY = 10  # updates skipped in a row
@@ -50,7 +50,8 @@ class Trainer:
         device: torch.device,
         validate: Callable[[Seq2Seq], Validation],
         save: Save,
-        reporter: Reporter,
+        reporter: Reporter | Silence,
+        processes: Processes = ALONE,
     ) -> None:
         self.model = model
         self.loader = loader
@@ -63,13 +64,14 @@ class Trainer:
         self.validate = validate
         self.save = save
         self.reporter = reporter
-        self.progress = Progress()
+        self.processes = processes
+        self.progress = Progress(clock=processes.clock)
         self.average: AveragedModel | None = None
         if config.ema_decay is not None:
             self.average = build_average(model, config.ema_decay)
-        self.reinforce = Reinforce(config.reinforce)
-        self.meter = Meter(device)
-        self.saved = time.monotonic()
+        self.reinforce = Reinforce(config.reinforce, processes)
+        self.meter = Meter(device, processes)
+        self.saved = processes.clock()
         self.whole = False  # whether the state is that after an update, and nothing under way
 
     def fit(self) -> None:
@@ -80,7 +82,7 @@ class Trainer:
         last is then kept, unless the state is whole.
         """
         try:
-            with deferred_interrupts() as raise_interrupt:
+            with deferred_interrupts(self.processes) as raise_interrupt:
                 for batches in self.updates():
                     self.update(batches)
                     self.whole = True
@@ -102,7 +104,7 @@ class Trainer:
             self.report()
         if validation_due(self.progress, self.config):
             self.checkpoint()
-        elif time.monotonic() - self.saved >= 60 * (self.config.save_every_minutes or math.inf):
+        elif self.processes.clock() - self.saved >= 60 * (self.config.save_every_minutes or math.inf):
             self.save_last()
 
     def updates(self) -> Iterator[list[Batch]]:
@@ -122,13 +124,14 @@ class Trainer:
         return share_done(self.progress, self.config) >= 1.0 or out_of_patience(self.progress, self.config)
 
     def update(self, batches: list[Batch]) -> None:
-        """Do one update on the mean loss of the batches' real target tokens."""
+        """Do one update on the mean loss of the real target tokens of the batches, those of all processes."""
         self.model.train()
         self.progress.step += 1
         rate = self.schedule.set(self.progress.step, share_done(self.progress, self.config))
-        num_tokens = sum(batch.num_target_tokens for batch in batches)
+        num_tokens = int(*self.processes.total(sum(batch.num_target_tokens for batch in batches)))
         for batch in batches:
             self.backward(batch.to(self.device, non_blocking=True), num_tokens)
+        add_up_gradients(self.model.parameters(), self.processes)
         norm = clipped_step(self.optimizer, self.clip_norm)
         self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None:
@@ -192,7 +195,7 @@ class Trainer:
     def save_last(self) -> None:
         """Save all that is needed to go on exactly from here."""
         self.save("last", self.model, step=self.progress.step, training_state=self.state_dict())
-        self.saved = time.monotonic()
+        self.saved = self.processes.clock()
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything but the weights and the configuration."""
@@ -203,8 +206,10 @@ class Trainer:
             "schedule": self.schedule.state_dict(),
             "reinforce": self.reinforce.state_dict(),
             "average": None if self.average is None else self.average.state_dict(),
-            "random": torch.get_rng_state(),
-            "cuda_random": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
+            "random": torch.stack(self.processes.gather(torch.get_rng_state())),
+            "cuda_random": []
+            if self.device.type != "cuda"
+            else self.processes.gather(torch.cuda.get_rng_state(self.device)),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -216,6 +221,8 @@ class Trainer:
         self.reinforce.load_state_dict(state["reinforce"])
         if self.average is not None and state["average"] is not None:
             self.average.load_state_dict(state["average"])
-        torch.set_rng_state(state["random"])
+        random = state["random"]
+        # A copy: torch reads the memory of a row from its tensor's beginning.
+        torch.set_rng_state(random.view(-1, random.shape[-1])[self.processes.rank].clone())
         if self.device.type == "cuda" and state["cuda_random"]:
-            torch.cuda.set_rng_state_all(state["cuda_random"])
+            torch.cuda.set_rng_state(state["cuda_random"][self.processes.rank], self.device)

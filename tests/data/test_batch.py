@@ -151,6 +151,24 @@ def test_a_plan_depends_on_seed_and_epoch_alone(unit):
         assert len(same) < 0.1 * len(first)
 
 
+@given(sizes, st.integers(1, 5), st.integers(1, 7), st.integers(0, 3))
+def test_batches_abreast_make_whole_rows_of_neighbors(examples, size, abreast, epoch):
+    lengths = lengths_of(examples)
+    options = {"unit": "sentences", "size": size, "seed": 1, "epoch": epoch}
+    plan = [tuple(batch.tolist()) for batch in plan_batches(*lengths, **options, abreast=abreast)]
+    single = {tuple(batch.tolist()) for batch in plan_batches(*lengths, **options)}
+    assert set(plan) == single
+    assert len(plan) == -(-len(single) // abreast) * abreast
+    if len(single) >= abreast:
+        spans = [(lengths[1][list(batch)].min(), lengths[1][list(batch)].max()) for batch in plan]
+        for start in range(0, len(plan), abreast):
+            row = spans[start : start + abreast]
+            assert len(set(plan[start : start + abreast])) == abreast
+            assert all(first[1] <= second[0] for first, second in itertools.pairwise(row))
+            between = [span for span in spans if row[0][1] < span[0] and span[1] < row[-1][0]]
+            assert all(span in row for span in between)
+
+
 def test_batches_are_not_ordered_by_length():
     source, target = multi30k_like(5_000)
     plan = plan_batches(source, target, unit="tokens", size=1_000, seed=1, epoch=0)

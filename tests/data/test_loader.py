@@ -144,14 +144,25 @@ def test_a_state_of_other_batches_is_refused(make, change, name):
 
 @pytest.mark.parametrize("world_size", [2, 3, 100])
 def test_ranks_share_an_epoch_evenly(make, encoded, world_size):
+    """Every pair has its turn, few twice; all take equally many batches, alike in length at any one time."""
     loaders = [make(rank=rank, world_size=world_size) for rank in range(world_size)]
-    shares = [[b.rows.tolist() for b in loader] for loader in loaders]
-    single = [b.rows.tolist() for b in make()]
+    shares = [list(loader) for loader in loaders]
+    single = {tuple(b.rows.tolist()) for b in make()}
     assert {len(share) for share in shares} == {-(-len(single) // world_size)}
-    interleaved = [rows for step in zip(*shares, strict=True) for rows in step]
-    again = len(interleaved) - len(single)
-    assert interleaved == (single * world_size)[: len(interleaved)]
-    assert 0 <= again < world_size
+    shared = [tuple(b.rows.tolist()) for share in shares for b in share]
+    assert set(shared) == single
+    assert 0 <= len(shared) - len(single) < world_size
+    assert {(loader.epoch, loader.position) for loader in loaders} == {(1, 0)}
+
+
+def test_batches_of_one_time_are_neighbors_in_length(make):
+    loaders = [make(rank=rank, world_size=2) for rank in range(2)]
+    for _ in range(3):  # epochs: one batch comes twice, at another place in each
+        pairs = list(zip(*loaders, strict=True))
+        ranges = sorted(
+            sorted((b.target_mask.sum(1).min(), b.target_mask.sum(1).max()) for b in pair) for pair in pairs
+        )
+        assert all(first[1] <= second[0] for first, second in ranges)
 
 
 def test_sampling_segments_anew_in_each_epoch_and_reproducibly(make, tokenizers, corpus):

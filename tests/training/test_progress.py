@@ -58,3 +58,14 @@ def test_what_is_not_finite_is_never_the_best(metric: str, value: float):
     assert progress.improves(metric, 1.0)
     assert not progress.improves(metric, value)
     assert (progress.best, progress.stale) == (1.0, 1)
+
+
+def test_time_is_that_of_the_clock_it_is_given():
+    now = 50.0
+    progress = Progress(seconds_before=10.0, clock=lambda: now)
+    now = 53.0
+    assert progress.seconds == 13.0
+    resumed = Progress(clock=lambda: now)
+    resumed.load_state_dict(progress.state_dict())
+    now = 54.0
+    assert resumed.seconds == 14.0

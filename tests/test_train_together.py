@@ -1,0 +1,107 @@
+"""`torchrun --nproc-per-node=2 -m nmt.train`: one run of several processes, as its user sees it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+ROOT = Path(__file__).parents[1]
+QUIET = ("trainer.evaluate=false", "trainer.num_samples=0", "trainer.log_every=1")
+STATEFUL = ("tokenizer.sampling=0.2", "model.dropout=0.3", "trainer.ema_decay=0.9", "trainer.accumulate=2")
+ENDLESS = ("trainer.max_steps=1000000", "trainer.validate_every_steps=1000000")
+
+
+def steps(run: Path, event: str) -> list[int]:
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [record["step"] for record in map(json.loads, lines) if record["event"] == event]
+
+
+def state(run: Path) -> dict[str, Any]:
+    return torch.load(run / "checkpoints" / "last" / "training_state.pt", weights_only=True)
+
+
+def test_an_interrupted_run_of_two_can_be_continued(
+    together: Callable[..., Any], tiny_options: list[str], tmp_path: Path, wait: Callable[..., None]
+) -> None:
+    """One folder, one log, and no update twice; the name of the folder has the time of day in it."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
+    process = subprocess.Popen(
+        [*launcher, "-m", "nmt.train", *tiny_options, *QUIET, *STATEFUL, *ENDLESS],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    metrics = tmp_path / "outputs" / "latest" / "metrics.jsonl"
+    wait(lambda: metrics.exists() or process.poll() is not None, seconds=120)
+    os.killpg(process.pid, signal.SIGINT)
+    errors = process.communicate(timeout=60)[1]
+    assert errors.count("interrupted\n") == 1
+    assert errors.count("update 1 ") == 1
+    assert "nmt/training" not in errors  # no traceback of ours beside the launcher's
+    run = metrics.parent.resolve()
+    assert {path.resolve() for path in (tmp_path / "outputs").rglob("train.log")} == {run / "train.log"}
+    stopped = state(run)["progress"]["step"]
+    assert steps(run, "train") == list(range(1, stopped + 1))
+
+    more = (f"trainer.max_steps={stopped + 2}", "trainer.max_epochs=null")
+    done = together("nmt.train", f"run_dir={run}", *tiny_options, *QUIET, *STATEFUL, *more, cwd=tmp_path)
+    assert [each.returncode for each in done] == [0, 0], done
+    assert [each.stdout for each in done] == ["", ""]
+    assert f"/checkpoints/last at update {stopped}\n" in done[0].stderr
+    assert done[1].stderr == ""
+    assert steps(run, "train") == list(range(1, stopped + 3))
+    assert steps(run, "validation") == [stopped + 2]
+    assert len(list((run / "tensorboard").iterdir())) == 2  # one file a start
+
+
+def test_a_mistake_of_the_user_is_told_once_and_ends_all(
+    together: Callable[..., Any], tiny_options: list[str], tmp_path: Path
+) -> None:
+    text = [f"data.{split}.{side}=missing" for split in ("train", "validation") for side in ("source", "target")]
+    first, second = together("nmt.train", *tiny_options, "trainer.max_steps=1", "data=text", *text, cwd=tmp_path)
+    assert (first.returncode, second.returncode) == (2, 2)
+    assert first.stderr.startswith("error: data.train.source: no such file: missing")
+    assert first.stderr.count("\n") == 1
+    assert (second.stdout, second.stderr) == ("", "")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_sweep_of_several_processes_is_refused(
+    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, rank: str, tmp_path: Path
+) -> None:
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    for name, value in place.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("nmt.cli.PATIENCE", 0)
+    done = call("train", "-m", "seed=1,2")
+    assert done.returncode == 2
+    told = "error: a sweep (-m) trains in one process a job: start it without torchrun, or train one setting\n"
+    assert done.stderr == (told if rank == "0" else "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_two_processes_go_on_exactly_where_they_stopped(
+    together: Callable[..., Any], tiny_options: list[str], tmp_path: Path
+) -> None:
+    for run, *limits in (("straight", 8), ("parted", 4, 8)):
+        for limit in limits:
+            options = (*tiny_options, *QUIET, *STATEFUL, f"run_dir={run}", f"trainer.max_steps={limit}")
+            done = together("nmt.train", *options, cwd=tmp_path)
+            assert [each.returncode for each in done] == [0, 0], done
+    weights = [load_file(tmp_path / run / "checkpoints/last/model.safetensors") for run in ("straight", "parted")]
+    torch.testing.assert_close(*weights, rtol=0, atol=0)
+    average = [state(tmp_path / run)["average"] for run in ("straight", "parted")]
+    torch.testing.assert_close(*average, rtol=0, atol=0)

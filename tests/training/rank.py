@@ -1,0 +1,248 @@
+"""What one of several processes does in test_processes.py: `python -m tests.training.rank NAME FOLDER`."""
+
+import itertools
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import torch
+
+from nmt.attention.normalizers import Chance
+from nmt.config import (
+    BatchConfig,
+    GuidedAlignmentConfig,
+    ModelConfig,
+    OptimizerConfig,
+    ReinforceConfig,
+    ScheduleConfig,
+    TokenizerConfig,
+    TrainerConfig,
+)
+from nmt.data.batch import Batch, collate
+from nmt.data.encoded import Encoded, Ragged
+from nmt.data.loader import TrainLoader
+from nmt.errors import UserError
+from nmt.models.build import build_model
+from nmt.models.seq2seq import Seq2Seq
+from nmt.tokenizer import build_tokenizers
+from nmt.training.launch import Launch
+from nmt.training.optimizer import Schedule
+from nmt.training.processes import Processes, add_up_gradients, join
+from nmt.training.reinforce import Reinforce
+from nmt.training.reporting import Silence
+from nmt.training.trainer import Trainer
+from nmt.training.validation import Validation
+
+VOCAB = 12
+UPDATES = 3
+SIDES = Ragged.of([np.random.default_rng(row).integers(4, VOCAB, 2 + row % 7).tolist() for row in range(60)])
+DRAWS = [
+    (torch.tensor([[-1.0, -2.0], [-0.5, -3.0]]), torch.tensor([1.0, 2.0, 4.0]), [[True, True], [True, False]]),
+    (torch.tensor([[-0.1, -0.7], [-2.5, -1.5]]), torch.tensor([8.0, 9.0]), [[True, False], [True, False]]),
+]
+
+
+def loader(rank: int, size: int) -> TrainLoader:
+    lines = ["some words", "other words"]
+    empty = datasets.Dataset.from_dict({"source": [""] * len(SIDES), "target": [""] * len(SIDES)})
+    tokenizers = build_tokenizers(lines, lines, TokenizerConfig(vocab_size=271))  # not used: the toy has no subwords
+    config = BatchConfig(unit="sentences", size=7)
+    return TrainLoader(Encoded(empty, SIDES, SIDES), tokenizers, config, seed=5, rank=rank, world_size=size)
+
+
+def batches_of_all(size: int, accumulate: int) -> Iterator[list[list[Batch]]]:
+    """For each update, and each of its batches, the batches of all processes."""
+    endless = (itertools.chain.from_iterable(itertools.repeat(loader(rank, size))) for rank in range(size))
+    steps = zip(*endless, strict=True)
+    while step := list(itertools.islice(steps, accumulate)):
+        yield [list(batches) for batches in step]
+
+
+def taught(*batches: Batch) -> Batch:
+    """Join batches; the attention of the even sentences is taught: look where you copy from."""
+    rows = np.concatenate([batch.rows for batch in batches])
+    sides = [SIDES[row] for row in rows.tolist()]
+    alignment = [np.eye(len(side), dtype=np.float32) * (row % 2 == 0) for row, side in zip(rows, sides, strict=True)]
+    return collate(sides, sides, rows, alignment)
+
+
+def trainer(processes: Processes, *, dropout: float = 0.0, **settings: Any) -> Trainer:
+    """A toy whose every setting that is divided by counts, or that keeps a state over updates, is on."""
+    torch.manual_seed(processes.rank)  # the weights are to be those of the first
+    shape = ModelConfig(embedding_size=8, hidden_size=8, dropout=dropout, readout="linear")
+    model = build_model(shape, VOCAB, VOCAB, joint=True).double()
+    processes.copy_from_first([*model.parameters(), *model.buffers()])
+    processes.part_randomness(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.5)
+    guided = GuidedAlignmentConfig(weight=0.5, decay=0.5)
+    common = {"device": "cpu", "ema_decay": 0.9, "accumulate": 2, "guided_alignment": guided, "log_every": 1}
+    return Trainer(
+        model,
+        loader(processes.rank, processes.size),
+        optimizer,
+        Schedule(optimizer, ScheduleConfig(kind="cosine", warmup_steps=0), 0.5),
+        TrainerConfig(**{**common, **settings}),
+        OptimizerConfig(clip_norm=0.0),
+        device=torch.device("cpu"),
+        validate=processes.by_first(validate),
+        save=processes.by_first(save),
+        reporter=Silence(),
+        processes=processes,
+    )
+
+
+def validate(model: Seq2Seq) -> Validation:
+    return Validation({"bleu": float(sum(parameter.detach().sum() for parameter in model.parameters()))}, [])
+
+
+def save(name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:
+    if training_state is not None:
+        torch.save({"model": model.state_dict(), **training_state}, Path(sys.argv[2]) / f"{name}-{step}.pt")
+
+
+def found(trained: Trainer) -> dict[str, Any]:
+    return {
+        "step": trained.progress.step,
+        "epochs": trained.progress.epochs,
+        "best": trained.progress.best,
+        "weights": trained.model.state_dict(),
+        "average": trained.averaged().state_dict(),
+    }
+
+
+def primitives(processes: Processes) -> dict[str, Any]:
+    """Every kind of thing that processes say to each other."""
+    rank = processes.rank
+    tensors = [torch.full((2, 3), rank + 1.0), torch.arange(5) * (rank + 1), torch.tensor(rank + 0.5)]
+    processes.add_up(tensors)
+    first, second, third = (torch.nn.Parameter(torch.zeros(2)) for _ in range(3))
+    first.grad = torch.tensor([1.0, 2.0]) if rank == 0 else None
+    third.grad = torch.tensor([3.0, 4.0])
+    add_up_gradients([first, second, third], processes)
+    copied = torch.full((3,), float(rank))
+    processes.copy_from_first([copied])
+    totals = processes.total(rank + 1, 0.25)
+    clock = processes.clock()
+    time.sleep(0.01)
+    return {
+        "totals": totals,
+        "clocks": (clock, processes.clock()),
+        "sums": tensors,
+        "gradients": [each.grad for each in (first, second, third)],
+        "copied": copied,
+        "gathered": processes.gather({"rank": rank}),
+        "by_first": processes.by_first(lambda: f"said by {rank}")(),
+        "each": processes.each(lambda: rank)(),
+        "error of the first": caught(processes.by_first(fail), rank, on=0),
+        "error of the second": caught(processes.each(fail), rank, on=1),
+        "defect of the first": caught(processes.by_first(divide), 0),
+        "random": (processes.part_randomness(1), torch.rand(3))[1],
+    }
+
+
+def fail(rank: int, on: int) -> None:
+    if rank == on:
+        raise UserError(f"process {rank} misses a file")
+
+
+def divide(number: int) -> float:
+    return 1 / number
+
+
+def caught(function: Any, *arguments: Any, **options: Any) -> str:
+    try:
+        return str(function(*arguments, **options))
+    except (UserError, ZeroDivisionError, SystemExit) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def updates(processes: Processes) -> dict[str, Any]:
+    """Updates on batches of its own, then the term of draws at random."""
+    toy = trainer(processes, max_steps=10)
+    for batches in itertools.islice(toy.updates(), UPDATES):
+        toy.update([taught(batch) for batch in batches])
+    report = {name: value for name, value in toy.meter.read().items() if name != "tokens_per_second"}
+    return {**found(toy), "report": report, **reinforced(processes, [DRAWS[processes.rank]])}
+
+
+def reinforced(processes: Processes, draws: list[Any]) -> dict[str, Any]:
+    """The baseline after two batches, and the gradient by the log-probabilities of the second."""
+    term = Reinforce(ReinforceConfig(baseline_decay=0.5), processes)
+    log_prob = torch.cat([each for each, _, _ in draws]).requires_grad_()
+    losses, mask = torch.cat([each for _, each, _ in draws]), torch.cat([torch.tensor(each) for _, _, each in draws])
+    for _ in range(2):
+        loss = term(Chance(log_prob, torch.zeros_like(log_prob)), losses, mask)
+    return {"baseline": term.baseline, "by log_prob": torch.autograd.grad(loss, log_prob)[0]}
+
+
+def clocks(processes: Processes) -> dict[str, Any]:
+    """Training by the clock, to its end, in processes of different speed; the schedule follows the clock too."""
+    toy = trainer(processes, max_minutes=0.01, validate_every_steps=3)
+    toy.model.register_forward_hook(lambda *_: time.sleep(0.02 * processes.rank))
+    toy.fit()
+    return found(toy)
+
+
+def interrupted(processes: Processes) -> dict[str, Any]:
+    """The second process alone gets a signal, twice."""
+    toy = trainer(processes, dropout=0.3, max_steps=8, validate_every_steps=100)
+
+    def interrupt(*_: Any) -> None:
+        if toy.progress.step == 3 and processes.rank == 1:
+            signal.raise_signal(signal.SIGTERM)
+
+    toy.model.register_forward_hook(interrupt)
+    try:
+        toy.fit()
+    except KeyboardInterrupt:
+        return found(toy)
+    raise AssertionError("not interrupted")
+
+
+def resumed(processes: Processes) -> dict[str, Any]:
+    """Go on from the third update."""
+    toy = trainer(processes, dropout=0.3, max_steps=8, validate_every_steps=100)
+    state = torch.load(Path(sys.argv[2]) / "last-3.pt", weights_only=True)
+    toy.model.load_state_dict(state["model"])
+    toy.load_state_dict(state)
+    toy.fit()
+    return found(toy)
+
+
+def straight(processes: Processes) -> dict[str, Any]:
+    """Train as if there had been no interrupt."""
+    toy = trainer(processes, dropout=0.3, max_steps=8, validate_every_steps=100)
+    toy.fit()
+    return found(toy)
+
+
+def broken(processes: Processes) -> dict[str, Any]:
+    """The second process has a defect in the middle of training."""
+    toy = trainer(processes, max_steps=1000, validate_every_steps=100)
+    toy.model.register_forward_hook(lambda *_: (divide(processes.rank == 0 or toy.progress.step < 3), None)[1])
+    toy.fit()
+    raise AssertionError("no defect")
+
+
+TASKS = (primitives, updates, clocks, interrupted, resumed, straight, broken)
+
+
+def main() -> None:
+    tasks = {task.__name__: task for task in TASKS}
+    torch.set_num_threads(1)
+    launch = Launch.of(os.environ)
+    with join(launch, "cpu") as processes:
+        results: dict[str, Any] = {}
+        for name in sys.argv[1].split(","):
+            results[name] = tasks[name](processes)
+            torch.save(results, Path(sys.argv[2]) / f"rank-{launch.rank}.pt")
+
+
+if __name__ == "__main__":
+    main()
