@@ -13,6 +13,7 @@ from nmt.data.arrow import progress_on_terminals_only
 from nmt.errors import UserError, nearest
 
 REACH_SECONDS = 10
+BUILDERS = ("csv", "json", "parquet")  # of `datasets`, for files with columns
 
 
 def load(config: DataConfig, split: str) -> datasets.Dataset:
@@ -59,6 +60,12 @@ def _open(config: HubConfig) -> datasets.DatasetBuilder:
         raise UserError(
             "data=hub needs a data set: set data.hub.path=OWNER/NAME, or json, csv, parquet with data.hub.data_files"
         )
+    if config.path == "text":
+        raise UserError(
+            "data.hub.path=text has one column, a corpus has two: use data=text with data.train.source=F ..."
+        )
+    if config.path in BUILDERS and not config.data_files:
+        raise UserError(f"data.hub.path={config.path} needs files: set 'data.hub.data_files={{train:F,validation:F}}'")
     if _is_remote(config) and not huggingface_hub.constants.HF_HUB_OFFLINE:
         _check_reachable(config.path)
     try:

@@ -12,7 +12,7 @@ import torch
 from nmt.config import TrainConfig, keys
 from nmt.config_file import load_config, save_config
 from nmt.data.cleaning import clean
-from nmt.data.corpus import has_split, load_split
+from nmt.data.corpus import has_split, load_split, missing_split
 from nmt.data.encoded import Encoded, encode
 from nmt.data.links import Guide
 from nmt.data.loader import TrainLoader
@@ -134,7 +134,7 @@ def check_run(config: TrainConfig) -> None:
         raise UserError("training has no end: set trainer.max_steps, trainer.max_epochs or trainer.max_minutes")
     for split in ("train", "validation"):
         if not has_split(config.data, split):
-            raise UserError(f"no {split} text: set data.{split}.source and data.{split}.target")
+            raise missing_split(config.data, split)
     has_gold = config.data.kind == "grammar" or bool(config.data.validation.alignment)
     if config.trainer.metric == "aer" and not has_gold:
         raise UserError(
