@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from nmt.config import DataConfig, SplitConfig, TrainConfig, TrainerConfig
 from nmt.config_file import load_config
 from nmt.errors import UserError
-from nmt.training.run import check_run, check_same_model, point_to
+from nmt.models.checkpoint import retired
+from nmt.training.run import check_run, check_same_model, point_to, previous_checkpoint
+from nmt.training.run import train as train_here
 
 ROOT = Path(__file__).parents[1]
 
@@ -147,6 +150,34 @@ def test_a_run_is_not_trained_twice_against_the_users_will(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_damaged_state_is_told_in_one_line(
+    tiny_run: Path, tiny_options: list[str], tmp_path: Path, call: Callable[..., Any]
+) -> None:
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    file = run / "checkpoints/last/training_state.pt"
+    content = torch.load(file, weights_only=True)
+    del content["loader"]
+    torch.save(content, file)
+    done = call("train", "run_dir=run", *tiny_options, "trainer.max_steps=120")
+    assert done.returncode == 2
+    message = "error: cannot continue from run/checkpoints/last/training_state.pt: it is damaged, or another version's"
+    assert done.stderr.splitlines()[-1].startswith(f"{message} (KeyError: 'loader')")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_run_goes_on_where_its_writer_was_killed(tiny_run: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    checkpoints = run / "checkpoints"
+    for name in ("best", "last"):
+        (checkpoints / name).rename(retired(checkpoints / name))
+    (checkpoints / ".last.99.tmp").mkdir()
+    with pytest.raises(UserError, match="already holds a trained run"):
+        previous_checkpoint(run, "never")
+    assert (checkpoints / ".last.99.tmp").is_dir()
+    assert previous_checkpoint(run, "auto") == checkpoints / "last"
+    assert {path.name for path in checkpoints.iterdir()} == {"best", "last"}
+
+
 def test_another_model_does_not_go_on_from_a_checkpoint(tiny_run: Path) -> None:
     last = tiny_run / "checkpoints" / "last"
     config = load_config(tiny_run / "config.yaml")
@@ -208,6 +239,20 @@ def test_latest_points_to_the_newest_run(tmp_path: Path, monkeypatch: pytest.Mon
     point_to(Path("outputs/latest"))
     assert latest.resolve() == tmp_path / "elsewhere/run"
     assert {path.name for path in latest.parent.iterdir()} == {"latest", "2024-01-01"}
+
+
+def test_only_the_command_makes_its_run_the_latest(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A study's runs, or a benchmark's, are not what one wants to translate with."""
+    monkeypatch.chdir(tmp_path)
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    config = load_config(run / "config.yaml")
+    config.run_dir, config.trainer.evaluate = str(run), False
+    train_here(config)
+    assert not (tmp_path / "outputs").exists()
+    train_here(config, latest=True)
+    assert (tmp_path / "outputs/latest").resolve() == run
 
 
 def test_a_real_folder_named_latest_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,10 +23,11 @@ from nmt.models.checkpoint import (
     CONFIG,
     WEIGHTS,
     load_checkpoint,
-    load_training_state,
     recover,
     resolve_device,
+    retired,
     save_checkpoint,
+    training_state,
 )
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import summarize
@@ -69,8 +70,8 @@ class Checkpoints:
         )
 
 
-def train(config: TrainConfig) -> Path:
-    """Train as configured; return the run's folder.
+def train(config: TrainConfig, *, latest: bool = False) -> Path:
+    """Train as configured; return the run's folder. With `latest`, outputs/latest points to it once it has begun.
 
     Raises:
         UserError: the configuration or the corpus cannot be trained on.
@@ -85,7 +86,8 @@ def train(config: TrainConfig) -> Path:
         check_same_model(config, last)
     with Reporter(run_dir, config=config) as reporter:
         trainer = start(config, last, device, reporter)
-        point_to(run_dir)
+        if latest:
+            point_to(run_dir)
         trainer.fit()
         reporter.end_progress()
         final = evaluate_best(config, run_dir) if config.trainer.evaluate else {}
@@ -106,7 +108,8 @@ def start(config: TrainConfig, last: Path | None, device: torch.device, reporter
     reporter.start(summarize(model))
     trainer = build_trainer(config, model.to(device), prepared, device, reporter)
     if last is not None:
-        trainer.load_state_dict(load_training_state(last))
+        with training_state(last) as state:
+            trainer.load_state_dict(state)
         reporter.notice(f"continuing from {last} at update {trainer.progress.step}")
     return trainer
 
@@ -171,13 +174,10 @@ def previous_checkpoint(run_dir: Path, resume: str) -> Path | None:
         UserError: there is one, but `resume=never`.
     """
     last = run_dir / "checkpoints" / "last"
-    if last.parent.is_dir():
-        recover(last)
-    if not (last / WEIGHTS).is_file():
-        return None
-    if resume == "never":
+    if resume == "never" and any((folder / WEIGHTS).is_file() for folder in (last, retired(last))):
         raise UserError(f"{run_dir} already holds a trained run: give another run_dir, or resume=auto to go on")
-    return last
+    recover(last.parent)
+    return last if (last / WEIGHTS).is_file() else None
 
 
 def check_same_model(config: TrainConfig, last: Path) -> None:
