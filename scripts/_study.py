@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _options import configured, positive, positive_number
+from _options import configured, positive, positive_number, seed
 from rich.console import Console
 from rich.table import Table
 
@@ -53,7 +53,7 @@ def build_parser(description: str, *, minutes: float) -> argparse.ArgumentParser
         f"with --quick {QUICK_MINUTES:g})",
     )
     parser.add_argument("--steps", type=positive, metavar="N", help="updates of each run, instead of a share of time")
-    parser.add_argument("--seed", type=int, default=1, help="of all runs (default: 1)")
+    parser.add_argument("--seed", type=seed, default=1, help="of all runs (default: 1)")
     add_output(parser)
     parser.set_defaults(full_minutes=minutes)
     return parser

@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 
 from nmt.cli import config_folder, register_schemas
 from nmt.config import EvaluateConfig, TrainConfig, check, keys
+from nmt.models.build import check_used
 
 ROOT = Path(__file__).parents[1]
 FOLDER = config_folder()
@@ -29,7 +30,9 @@ def compose(root: str, *overrides: str) -> Any:
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_every_option_composes(option: str) -> None:
-    assert isinstance(compose("train", option), TrainConfig)
+    config = compose("train", option)
+    assert isinstance(config, TrainConfig)
+    check_used(config.model)
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.yaml")), ids=lambda file: file.stem)

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from nmt.config import DataConfig, SplitConfig, TrainConfig, TrainerConfig
+from nmt.config import DataConfig, ModelConfig, SplitConfig, TrainConfig, TrainerConfig
 from nmt.config_file import load_config
 from nmt.errors import UserError
 from nmt.models.checkpoint import retired
@@ -280,6 +280,7 @@ TEXT = SplitConfig(source="a", target="b")
             ),
             "trainer.metric=aer needs gold alignments of the validation text: set data.validation.alignment",
         ),
+        (TrainConfig(model=ModelConfig(input_feeding=False)), "input_feeding=false means nothing to model=bahdanau"),
     ],
 )
 def test_what_cannot_work_is_told_before_any_work(config: TrainConfig, message: str) -> None:

@@ -18,7 +18,7 @@ from nmt.data.links import Guide
 from nmt.data.loader import TrainLoader
 from nmt.errors import UserError
 from nmt.evaluation.evaluator import evaluate_split, print_table
-from nmt.models.build import build_model, check_model
+from nmt.models.build import build_model, check_model, check_used
 from nmt.models.checkpoint import (
     CONFIG,
     WEIGHTS,
@@ -132,6 +132,7 @@ def evaluate_best(config: TrainConfig, run_dir: Path) -> dict[str, Any]:
 def check_run(config: TrainConfig) -> None:
     """Raise UserError for settings that cannot work, before anything is read or written."""
     check_model(config.model, joint=config.tokenizer.joint)
+    check_used(config.model)
     limits = (config.trainer.max_steps, config.trainer.max_epochs, config.trainer.max_minutes)
     if all(limit is None for limit in limits):
         raise UserError("training has no end: set trainer.max_steps, trainer.max_epochs or trainer.max_minutes")
