@@ -35,7 +35,7 @@ TABLE, PICTURE, CONFIG = "table.csv", "figure.png", "config.yaml"
 
 # Where a run is, and how fast: no reason for other figures.
 PLACE_AND_SPEED = ("run_dir", "resume", "threads", "data.cache_dir", "data.num_workers")
-SHARE = "trainer.max_minutes"
+SHARES = ("trainer.max_minutes", "trainer.max_epochs")  # of the time, which a table shows
 
 Row = Mapping[str, Any]
 
@@ -146,7 +146,7 @@ def check_settings(configs: Iterable[TrainConfig], *, shares_may_differ: bool = 
 
     Args:
         configs: of the runs that the study shows, trained already or not; compared with `config.yaml` in their folders.
-        shares_may_differ: whether minutes of training may differ, as where a table is made in pieces; it is said.
+        shares_may_differ: whether minutes and epochs may differ, as where a table is made in pieces; it is said.
 
     Raises:
         UserError: naming a run and the first of its settings that differs.
@@ -155,14 +155,14 @@ def check_settings(configs: Iterable[TrainConfig], *, shares_may_differ: bool = 
     for config in configs:
         file = Path(config.run_dir) / CONFIG
         for name, before, now in differences(load_config(file), config) if file.is_file() else ():
-            if not (shares_may_differ and name == SHARE):
+            if not (shares_may_differ and name in SHARES):
                 raise UserError(
                     f"{config.run_dir} was trained with {name}={before}, not {now}: give another --output for other "
                     "settings, or the same settings again, or remove the folder"
                 )
-            shares.add(str(before))
+            shares.add(f"{name}={before}")
     if shares:
-        tell(f"note: runs here had another share of time ({SHARE}={', '.join(sorted(shares))}): compare their minutes")
+        tell(f"note: runs here had another share of time ({', '.join(sorted(shares))}): compare their minutes")
 
 
 def differences(before: TrainConfig, now: TrainConfig) -> list[tuple[str, Any, Any]]:
