@@ -149,7 +149,16 @@ def test_the_hub_cannot_be_reached(settings: dict[str, Any], monkeypatch: pytest
     message = complaint(DataConfig(kind="hub", hub=HubConfig(**settings)))
     assert time.monotonic() - start < 5
     assert f"cannot reach http://localhost:1 for data set {settings['path']} (" in message
-    assert "set HF_HUB_OFFLINE=1 if the data set is in the cache already, or use data=text" in message
+    assert "or use data=text with files of your own" in message
+    # `datasets` finds in its cache what the hub named, but not what `data_files` did.
+    assert ("set HF_HUB_OFFLINE=1 if the data set is in the cache" in message) == ("data_files" not in settings)
+
+
+def test_files_of_the_hub_are_not_found_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert complaint(compose("train", "data=iwslt2017").data).startswith(
+        "data.hub.data_files of IWSLT/iwslt2017 are listed by the hub, even if they are in the cache, and HF_HUB_OFF"
+    )
 
 
 def test_offline_and_not_in_the_cache(tmp_path: Path) -> None:
