@@ -6,6 +6,7 @@ the entry points only these dataclasses (or plain arguments) are passed on, neve
 """
 
 import dataclasses
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, get_args
@@ -13,6 +14,7 @@ from typing import Any, get_args
 from nmt.errors import UserError, nearest, unknown
 
 PRECISIONS = ("fp32", "bf16", "int8")  # of translation
+LARGEST_SEED = 2**63 - 1  # that every generator of random numbers takes
 
 
 def key(
@@ -24,10 +26,11 @@ def key(
     above: float | None = None,
     below: float | None = None,
     at_most: float | None = None,
+    length: int | None = None,
 ) -> Any:
-    """A dataclass field with its documentation, allowed choices and bounds in the metadata."""
+    """A dataclass field with its documentation, allowed choices and bounds in the metadata; a list's are its elements'."""
     bounds = {"at least": at_least, "above": above, "below": below, "at most": at_most}
-    metadata = {"help": help, "choices": choices, "bounds": {k: v for k, v in bounds.items() if v is not None}}
+    metadata = {"help": help, "choices": choices, "bounds": {k: v for k, v in bounds.items() if v is not None}, "length": length}
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -57,7 +60,7 @@ class GrammarConfig:
     min_length: int = key(3, "shortest source sentence, in words", at_least=3)
     max_length: int = key(60, "longest source sentence, in words", at_most=60)
     long_length: int = key(40, "shortest source sentence of the long split, in words", at_least=3)
-    seed: int = key(1, "seed of the generator; apart from `seed`, so that every run sees the same corpus", at_least=0)
+    seed: int = key(1, "seed of the generator; apart from `seed`, so that every run sees the same corpus", at_least=0, at_most=LARGEST_SEED)
 
 
 @dataclass(kw_only=True)
@@ -153,7 +156,7 @@ class ModelConfig:
     num_layers: int = key(1, "layers of the encoder and of the decoder", at_least=1)
     self_attention_heads: int = key(0, "heads of a self-attention layer on top of the encoder; 0: no such layer", at_least=0)
     attention: AttentionConfig = field(default_factory=AttentionConfig)
-    readout: str = key("maxout", "from state, embedding and context to the output layer: the paper's deep output, or a linear layer and tanh", choices=("maxout", "linear"))
+    readout: str = key("maxout", "from state, embedding and context to the output layer: the paper's deep output, or a linear layer and tanh, which alone `luong` has", choices=("maxout", "linear"))
     input_feeding: bool = key(True, "`luong` only: feed the attentional vector to the next step")
     tied_embeddings: str = key("none", "weights shared: none; `target`: target embedding and output layer; `all`: source embedding too (joint vocabulary)", choices=("none", "target", "all"))
     dropout: float = key(0.2, "dropout wherever no rate of its own is given", at_least=0, below=1)
@@ -171,7 +174,7 @@ class OptimizerConfig:
     """AdamW."""
 
     learning_rate: float = key(1e-3, "peak learning rate", above=0)
-    betas: list[float] = key([0.9, 0.98], "decay of the two moments")
+    betas: list[float] = key([0.9, 0.98], "decay of the two moments", length=2, at_least=0, below=1)
     epsilon: float = key(1e-8, "added to the denominator", above=0)
     weight_decay: float = key(0.0, "decoupled weight decay, on matrices only", at_least=0)
     clip_norm: float = key(1.0, "largest global norm of the gradient; 0 is off", at_least=0)
@@ -249,7 +252,7 @@ class TrainConfig:
     """Everything a training run needs (`configs/train.yaml`)."""
 
     run_dir: str = key("outputs/latest-run", "folder of the run; `configs/train.yaml` makes it `outputs/<date>/<time>`")
-    seed: int = key(1, "seed of initialization, dropout and data order", at_least=0)
+    seed: int = key(1, "seed of initialization, dropout and data order", at_least=0, at_most=LARGEST_SEED)
     resume: str = key("auto", "`auto`: go on from a checkpoint in `run_dir`; `never`: refuse a run_dir that holds one", choices=("auto", "never"))
     threads: int | None = key(None, "CPU threads of torch, a process (default: its own choice)", at_least=1)
     data: DataConfig = field(default_factory=DataConfig)
@@ -336,14 +339,23 @@ def check(config: Any) -> None:
         UserError: naming the key, the value given and what is allowed.
     """
     check_names(config)
-    compare = {"at least": float.__ge__, "above": float.__gt__, "below": float.__lt__, "at most": float.__le__}
     for name, member, value in keys(config):
         choices = member.metadata.get("choices") or ()
         if choices and value not in choices:
             raise unknown(name, value, choices)
-        for relation, bound in member.metadata.get("bounds", {}).items():
-            if value is not None and not compare[relation](float(value), float(bound)):
-                raise UserError(f"{name}={value} is out of range: it must be {relation} {bound}")
+        length = member.metadata.get("length")
+        if length is not None and len(value) != length:
+            raise UserError(f"{name}={value} has {len(value)} elements: it must have {length}")
+        check_bounds(name, value, member.metadata.get("bounds", {}))
+
+
+def check_bounds(name: str, value: Any, bounds: dict[str, float]) -> None:
+    """Raise `UserError` for a number, or one of a list, that is out of bounds."""
+    compare = {"at least": operator.ge, "above": operator.gt, "below": operator.lt, "at most": operator.le}
+    numbers, subject = (value, "each") if isinstance(value, list) else ([value], "it")
+    for relation, bound in bounds.items():
+        if not all(number is None or compare[relation](number, bound) for number in numbers):
+            raise UserError(f"{name}={value} is out of range: {subject} must be {relation} {bound}")
 
 
 def check_names(config: Any, prefix: str = "", root: Any = None) -> None:

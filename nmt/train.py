@@ -9,7 +9,7 @@ def main(config: TrainConfig) -> None:
     """Train as configured, then evaluate the best checkpoint on the test split."""
     from nmt.training.run import train  # torch and the rest load only once the options are known to be right
 
-    train(config)
+    train(config, latest=True)
 
 
 if __name__ == "__main__":

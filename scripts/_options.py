@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from nmt.cli import composition_error, config_folder, register_schemas
-from nmt.config import TrainConfig, check, explain
+from nmt.config import LARGEST_SEED, TrainConfig, check, explain
 from nmt.config_file import load_config
 
 
@@ -20,6 +20,14 @@ def positive_number(text: str) -> float:
     """Read a number above 0."""
     number = float(text)
     if not 0.0 < number < math.inf:
+        raise ValueError
+    return number
+
+
+def seed(text: str) -> int:
+    """Read a seed."""
+    number = int(text)
+    if not 0 <= number <= LARGEST_SEED:
         raise ValueError
     return number
 

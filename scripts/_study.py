@@ -10,16 +10,18 @@ import math
 import os
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _options import configured, positive, positive_number
+from _options import configured, positive, positive_number, seed
 from rich.console import Console
 from rich.table import Table
 
-from nmt.config import TrainConfig
+from nmt.config import TrainConfig, keys
+from nmt.config_file import load_config
+from nmt.errors import UserError
 
 QUICK_MINUTES = 3.0
 START = 0.3  # minutes before the first update: PyTorch's import, the corpus
@@ -29,7 +31,11 @@ SMALL = (  # a model that a core teaches in half a minute
     *("optimizer.learning_rate=8e-3", "schedule.warmup_steps=50", "data.grammar.validation_size=200"),
 )
 WIDTH = 170  # columns of a table that no terminal shows
-TABLE, PICTURE = "table.csv", "figure.png"
+TABLE, PICTURE, CONFIG = "table.csv", "figure.png", "config.yaml"
+
+# Where a run is, and how fast: no reason for other figures.
+PLACE_AND_SPEED = ("run_dir", "resume", "threads", "data.cache_dir", "data.num_workers")
+SHARES = ("trainer.max_minutes", "trainer.max_epochs")  # of the time, which a table shows
 
 Row = Mapping[str, Any]
 
@@ -47,7 +53,7 @@ def build_parser(description: str, *, minutes: float) -> argparse.ArgumentParser
         f"with --quick {QUICK_MINUTES:g})",
     )
     parser.add_argument("--steps", type=positive, metavar="N", help="updates of each run, instead of a share of time")
-    parser.add_argument("--seed", type=int, default=1, help="of all runs (default: 1)")
+    parser.add_argument("--seed", type=seed, default=1, help="of all runs (default: 1)")
     add_output(parser)
     parser.set_defaults(full_minutes=minutes)
     return parser
@@ -135,6 +141,40 @@ class Study:
         return self.output / "runs" / name
 
 
+def check_settings(configs: Iterable[TrainConfig], *, shares_may_differ: bool = False) -> None:
+    """Refuse to go on with runs, or to show their figures, that have other settings than the configurations.
+
+    Args:
+        configs: of the runs that the study shows, trained already or not; compared with `config.yaml` in their folders.
+        shares_may_differ: whether minutes and epochs may differ, as where a table is made in pieces; it is said.
+
+    Raises:
+        UserError: naming a run and the first of its settings that differs.
+    """
+    shares = set()
+    for config in configs:
+        file = Path(config.run_dir) / CONFIG
+        for name, before, now in differences(load_config(file), config) if file.is_file() else ():
+            if not (shares_may_differ and name in SHARES):
+                raise UserError(
+                    f"{config.run_dir} was trained with {name}={before}, not {now}: give another --output for other "
+                    "settings, or the same settings again, or remove the folder"
+                )
+            shares.add(f"{name}={before}")
+    if shares:
+        tell(f"note: runs here had another share of time ({', '.join(sorted(shares))}): compare their minutes")
+
+
+def differences(before: TrainConfig, now: TrainConfig) -> list[tuple[str, Any, Any]]:
+    """Return (key, value before, value now) where the figures of two runs are not to be compared."""
+    values = {name: value for name, _, value in keys(before)}
+    return [
+        (name, values[name], value)
+        for name, _, value in keys(now)
+        if value != values[name] and name not in PLACE_AND_SPEED
+    ]
+
+
 def train_run(config: TrainConfig) -> Path:
     """Train a run, or what is left of it; return its folder.
 
@@ -162,7 +202,10 @@ def train_and_evaluate(config: TrainConfig, *, splits: Sequence[str] = ("test",)
 
 
 def remembered(file: Path, make: Callable[[], Any]) -> Any:
-    """Return what the file holds, or make it and write it there: what was measured once is not measured again."""
+    """Return what the file holds, or make it and write it there: what was measured once is not measured again.
+
+    That it was measured with the same settings is for `check_settings` to see to, before.
+    """
     if file.is_file():
         return json.loads(file.read_text(encoding="utf-8"))
     made = make()

@@ -9,8 +9,8 @@ The table has for each moment the updates and minutes of training, BLEU (greedy)
 attention on the validation split, and for the two crossing words the weight of attention on the right word.
 
 One run is trained, stopped at each moment and continued, at a constant learning rate. Moments that are written down
-already are not trained again: give another --output to start anew. With `--quick` a small model learns sentences of up
-to 10 words.
+already are not trained again, and other settings are refused: give another --output to start anew. With `--quick` a
+small model learns sentences of up to 10 words.
 """
 
 import itertools
@@ -21,11 +21,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from _study import (
+    CONFIG,
     PICTURE,
     SMALL,
     TABLE,
     Study,
     build_parser,
+    check_settings,
     effort_of,
     print_table,
     records_of,
@@ -37,6 +39,7 @@ from _study import (
 
 from nmt.cli import user_errors
 from nmt.config import DataConfig, TrainConfig
+from nmt.config_file import save_config
 from nmt.errors import UserError
 from nmt.evaluation.alignment import Link, Links, parse_pharaoh
 
@@ -62,7 +65,10 @@ def main() -> None:
     with user_errors():
         study = Study.of(options, "alignment")
         config = study.configure(*(QUICK if options.quick else FULL), *study.limits(1))
+        check_settings([replace(config, run_dir=str(study.output))])
         pair = crossing(config.data)
+        study.output.mkdir(parents=True, exist_ok=True)
+        save_config(config, study.output / CONFIG)
         found = []
         for number, part in enumerate(parts(replace(config, run_dir=str(study.run_dir("run")))), start=1):
             tell(f"moment {number} of {len(MOMENTS)}")
@@ -98,7 +104,6 @@ def moment(study: Study, config: TrainConfig, pair: Crossing, number: int) -> di
             "weights": alignment.weights.tolist(),
         }
 
-    study.output.mkdir(parents=True, exist_ok=True)
     seen: dict[str, Any] = remembered(study.output / f"moment{number}.json", observe)
     return seen
 

@@ -11,7 +11,8 @@ README's command on sentences of up to 60 words, with windows that reach 5 token
 `concat` is `additive` under another name, so it is left out unless named.
 
 A run that is finished is not trained again, and one that was interrupted goes on. So the table can be made in pieces,
-each with its share of time; it holds all finished runs of the output folder. For 5 minutes a run on two cores:
+each with its share of time; it holds all finished runs of the output folder, and other settings than theirs are
+refused: give another --output. For 5 minutes a run on two cores:
 
     python scripts/study_attention.py --standard --normalizers softmax --windows global --minutes 20
     python scripts/study_attention.py --standard --minutes 240
@@ -34,6 +35,7 @@ from _study import (
     Study,
     add_workers,
     build_parser,
+    check_settings,
     effort_of,
     print_table,
     remembered,
@@ -107,6 +109,7 @@ def main() -> None:
         limits = study.limits(len(compositions), overhead=setting.overhead)
         base = study.configure(*setting.overrides, *limits)
         warn(base, len(compositions), setting.least)
+        check_settings((job_of(study, base, each).config for each in everything()), shares_may_differ=True)
         jobs = [job_of(study, base, each) for each in compositions]
         left = [job for job in jobs if not job.file.is_file()]
         tell(f"{len(jobs) - len(left)} of {len(jobs)} runs are finished, {len(left)} to do")
@@ -152,6 +155,15 @@ def quick() -> list[Composition]:
         *(usual._replace(normalizer=name) for name in NORMALIZERS if name != usual.normalizer),
         *(usual._replace(window=name) for name in WINDOWS if name != usual.window),
     ]
+
+
+def everything() -> Iterator[Composition]:
+    """Yield all compositions, in the order of the registries."""
+    from nmt.attention.normalizers import NORMALIZERS
+    from nmt.attention.scores import SCORES
+    from nmt.attention.windows import WINDOWS
+
+    return itertools.starmap(Composition, itertools.product(SCORES, NORMALIZERS, WINDOWS))
 
 
 def without_aliases(registry: Mapping[str, Part]) -> list[str]:
@@ -255,11 +267,7 @@ def report(study: Study) -> None:
 
 def finished(study: Study) -> Iterator[dict[str, Any]]:
     """Yield the rows of all finished runs of the output folder, in the order of the registries."""
-    from nmt.attention.normalizers import NORMALIZERS
-    from nmt.attention.scores import SCORES
-    from nmt.attention.windows import WINDOWS
-
-    for composition in itertools.starmap(Composition, itertools.product(SCORES, NORMALIZERS, WINDOWS)):
+    for composition in everything():
         file = study.run_dir("-".join(composition)) / FIGURES
         if file.is_file():
             yield remembered(file, dict)

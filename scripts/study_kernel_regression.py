@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from _options import positive, positive_number
+from _options import positive, positive_number, seed
 from _study import PICTURE, TABLE, add_output, output_folder, print_table, write_table
 from jaxtyping import Float
 from torch import Tensor
@@ -80,7 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="SIGMA",
         help="fixed ones",
     )
-    parser.add_argument("--seed", type=int, default=1, help="of the points (default: 1)")
+    parser.add_argument("--seed", type=seed, default=1, help="of the points (default: 1)")
     add_output(parser)
     return parser
 

@@ -20,6 +20,7 @@ from _study import (
     TABLE,
     Study,
     build_parser,
+    check_settings,
     effort_of,
     print_table,
     remembered,
@@ -76,20 +77,24 @@ def main() -> None:
                 raise unknown("model", name, MODELS)
         setting = QUICK if options.quick else FULL
         limits = study.limits(len(options.models), overhead=setting.overhead)
-        configs = {name: study.configure(*MODELS[name], *setting.overrides, *limits) for name in options.models}
+        configs = {
+            name: replace(study.configure(*MODELS[name], *setting.overrides, *limits), run_dir=str(study.run_dir(name)))
+            for name in options.models
+        }
+        check_settings(configs.values(), shares_may_differ=True)
         found = {}
         for number, (name, config) in enumerate(configs.items(), start=1):
             tell(f"{number} of {len(configs)}: {name}")
-            found[name] = figures(study, name, config, setting)
+            found[name] = figures(config, setting)
         report(study, found, setting)
 
 
-def figures(study: Study, name: str, config: TrainConfig, setting: Setting) -> dict[str, Any]:
+def figures(config: TrainConfig, setting: Setting) -> dict[str, Any]:
     """Return what a model reached at each length, trained unless it is already."""
-    run = study.run_dir(name)
+    run = Path(config.run_dir)
 
     def measure() -> dict[str, Any]:
-        train_and_evaluate(replace(config, run_dir=str(run)), splits=SPLITS)
+        train_and_evaluate(config, splits=SPLITS)
         return {**by_length(run, config, setting), **effort_of(run)}
 
     found: dict[str, Any] = remembered(run / FIGURES, measure)

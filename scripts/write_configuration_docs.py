@@ -60,6 +60,7 @@ def row(prefix: str, member: dataclasses.Field[Any], default: Any) -> str:
     """Return a key's line of the table."""
     allowed = [f"one of {', '.join(f'`{choice}`' for choice in member.metadata['choices'])}"]
     allowed = allowed if member.metadata["choices"] else []
+    allowed += [f"{member.metadata['length']} elements"] if member.metadata["length"] else []
     allowed += [f"{relation} {bound}" for relation, bound in member.metadata["bounds"].items()]
     meaning = member.metadata["help"] + (f" ({'; '.join(allowed)})" if allowed else "")
     shown = "null" if default is None else str(default).lower() if isinstance(default, bool) else str(default)

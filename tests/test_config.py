@@ -1,11 +1,14 @@
 """The schema and its checks."""
 
+import random
 import runpy
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
-from nmt.config import EvaluateConfig, TrainConfig, check, keys, unknown_key
+from nmt.config import LARGEST_SEED, EvaluateConfig, TrainConfig, check, keys, unknown_key
 from nmt.errors import UserError
 
 
@@ -32,6 +35,37 @@ def test_a_bound_that_is_not_reached(value: float, passes: bool) -> None:
     else:
         with pytest.raises(UserError, match="learning_rate"):
             check(config)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ([0.9], r"optimizer\.betas=\[0\.9\] has 1 elements: it must have 2"),
+        ([0.9, 0.98, 0.99], "has 3 elements: it must have 2"),
+        ([0.9, 1.5], r"optimizer\.betas=\[0\.9, 1\.5\] is out of range: each must be below 1"),
+        ([-0.1, 0.9], "each must be at least 0"),
+        ([float("nan"), 0.9], "each must be at least 0"),
+    ],
+)
+def test_bounds_of_a_list_are_those_of_its_elements(value: list[float], message: str) -> None:
+    config = TrainConfig()
+    config.optimizer.betas = value
+    with pytest.raises(UserError, match=message):
+        check(config)
+
+
+@pytest.mark.parametrize("seed", [2**63, 2**70, 10**400])
+def test_a_seed_that_no_generator_takes(seed: int) -> None:
+    config = TrainConfig(seed=seed)
+    with pytest.raises(UserError, match=rf"seed={seed} is out of range: it must be at most {2**63 - 1}"):
+        check(config)
+
+
+def test_every_generator_takes_the_largest_seed() -> None:
+    check(TrainConfig(seed=LARGEST_SEED))
+    torch.Generator().manual_seed(LARGEST_SEED)
+    for taker in (np.random.default_rng, random.Random):
+        taker(LARGEST_SEED)
 
 
 def test_choices_name_the_nearest() -> None:

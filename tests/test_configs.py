@@ -1,5 +1,8 @@
 """Every YAML file and every experiment composes into a configuration that passes its checks."""
 
+import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +11,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from nmt.cli import config_folder, register_schemas
-from nmt.config import EvaluateConfig, TrainConfig, check
+from nmt.config import EvaluateConfig, TrainConfig, check, keys
+from nmt.models.build import check_used
 
+ROOT = Path(__file__).parents[1]
 FOLDER = config_folder()
 GROUPS = sorted(folder.name for folder in FOLDER.iterdir() if folder.is_dir())
 OPTIONS = [f"{file.parent.name}={file.stem}" for file in sorted(FOLDER.glob("*/*.yaml"))]
@@ -25,7 +30,9 @@ def compose(root: str, *overrides: str) -> Any:
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_every_option_composes(option: str) -> None:
-    assert isinstance(compose("train", option), TrainConfig)
+    config = compose("train", option)
+    assert isinstance(config, TrainConfig)
+    check_used(config.model)
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.yaml")), ids=lambda file: file.stem)
@@ -67,4 +74,32 @@ def test_an_experiment_overrides_groups_and_the_command_line_overrides_it() -> N
 
 def test_the_pair_of_iwslt2017_follows_the_languages() -> None:
     config = compose("train", "data=iwslt2017", "data.source_language=en", "data.target_language=fr")
-    assert config.data.hub.name == "iwslt2017-en-fr"
+    assert config.data.hub.data_files["train"] == "iwslt2017-en-fr/train/*.parquet"
+
+
+def texts() -> Iterator[str]:
+    """Everything that speaks to the user: strings and docstrings of the source, comments of the YAML files, pages."""
+    for file in (*ROOT.glob("nmt/**/*.py"), *ROOT.glob("scripts/*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+    for file in (*FOLDER.rglob("*.yaml"), ROOT / "README.md", *ROOT.glob("docs/*.md")):
+        yield file.read_text(encoding="utf-8")
+
+
+def test_every_option_that_a_text_names_exists() -> None:
+    named = {
+        f"{group}={name}"
+        for group, names in re.findall(rf"\b({'|'.join(GROUPS)})=([a-z]\w*(?:[,|]\w+)*)", "\n".join(texts()))
+        for name in re.split(r"[,|]", names)
+    }
+    assert {"data=hub", "model=gnmt", "experiment=multi30k"} <= named
+    assert named <= set(OPTIONS)
+
+
+def test_every_kind_of_data_and_model_has_an_option() -> None:
+    """Messages name them: `data={config.kind}`."""
+    choices = {name: member.metadata["choices"] for name, member, _ in keys(TrainConfig())}
+    kinds = {("data", kind) for kind in choices["data.kind"]} | {("model", kind) for kind in choices["model.decoder"]}
+    kinds |= {("schedule", kind) for kind in choices["schedule.kind"]}
+    assert {f"{group}={kind}" for group, kind in kinds} <= set(OPTIONS)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,10 +15,11 @@ import torch
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from nmt.config import DataConfig, SplitConfig, TrainConfig, TrainerConfig
+from nmt.config import DataConfig, ModelConfig, SplitConfig, TrainConfig, TrainerConfig
 from nmt.config_file import load_config
 from nmt.errors import UserError
 from nmt.training.run import check_run, point_to
+from nmt.training.run import train as train_here
 
 ROOT = Path(__file__).parents[1]
 
@@ -162,6 +164,21 @@ def test_a_run_is_not_trained_twice_against_the_users_will(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_damaged_state_is_told_in_one_line(
+    tiny_run: Path, tiny_options: list[str], tmp_path: Path, call: Callable[..., Any]
+) -> None:
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    file = run / "checkpoints/last/training_state.pt"
+    content = torch.load(file, weights_only=True)
+    del content["loader"]
+    torch.save(content, file)
+    done = call("train", "run_dir=run", *tiny_options, "trainer.max_steps=120")
+    assert done.returncode == 2
+    message = "error: cannot continue from run/checkpoints/last/training_state.pt: it is damaged, or another version's"
+    assert done.stderr.splitlines()[-1].startswith(f"{message} (KeyError: 'loader')")
+    assert "Traceback" not in done.stderr
+
+
 def test_an_interrupted_run_can_be_continued(
     train: Callable[..., Path], tiny_options: list[str], tmp_path: Path, wait: Callable[..., None]
 ) -> None:
@@ -215,6 +232,20 @@ def test_latest_points_to_the_newest_run(tmp_path: Path, monkeypatch: pytest.Mon
     assert {path.name for path in latest.parent.iterdir()} == {"latest", "2024-01-01"}
 
 
+def test_only_the_command_makes_its_run_the_latest(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A study's runs, or a benchmark's, are not what one wants to translate with."""
+    monkeypatch.chdir(tmp_path)
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    config = load_config(run / "config.yaml")
+    config.run_dir, config.trainer.evaluate = str(run), False
+    train_here(config)
+    assert not (tmp_path / "outputs").exists()
+    train_here(config, latest=True)
+    assert (tmp_path / "outputs/latest").resolve() == run
+
+
 def test_a_real_folder_named_latest_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "outputs/latest").mkdir(parents=True)
@@ -240,6 +271,7 @@ TEXT = SplitConfig(source="a", target="b")
             ),
             "trainer.metric=aer needs gold alignments of the validation text: set data.validation.alignment",
         ),
+        (TrainConfig(model=ModelConfig(input_feeding=False)), "input_feeding=false means nothing to model=bahdanau"),
     ],
 )
 def test_what_cannot_work_is_told_before_any_work(config: TrainConfig, message: str) -> None:

@@ -56,6 +56,16 @@ def has_split(config: DataConfig, split: str) -> bool:
     return bool(files.source or files.target)
 
 
+def missing_split(config: DataConfig, split: str) -> UserError:
+    """Return the error for a split that a run needs and `has_split` has not."""
+    if config.kind == "hub":
+        return UserError(
+            f"data set {config.hub.path} has no split {split!r}: set data.{split}.name to another, or to a slice of "
+            f"one, such as 'data.{split}.name=\"train[:1000]\"'"
+        )
+    return UserError(f"no {split} text: set data.{split}.source and data.{split}.target")
+
+
 def _split_config(config: DataConfig, split: str) -> SplitConfig:
     files: SplitConfig = getattr(config, split)
     return files

@@ -13,6 +13,7 @@ from nmt.data.arrow import progress_on_terminals_only
 from nmt.errors import UserError, nearest
 
 REACH_SECONDS = 10
+BUILDERS = ("csv", "json", "parquet")  # of `datasets`, for files with columns
 
 
 def load(config: DataConfig, split: str) -> datasets.Dataset:
@@ -59,8 +60,14 @@ def _open(config: HubConfig) -> datasets.DatasetBuilder:
         raise UserError(
             "data=hub needs a data set: set data.hub.path=OWNER/NAME, or json, csv, parquet with data.hub.data_files"
         )
-    if _is_remote(config) and not huggingface_hub.constants.HF_HUB_OFFLINE:
-        _check_reachable(config.path)
+    if config.path == "text":
+        raise UserError(
+            "data.hub.path=text has one column, a corpus has two: use data=text with data.train.source=F ..."
+        )
+    if config.path in BUILDERS and not config.data_files:
+        raise UserError(f"data.hub.path={config.path} needs files: set 'data.hub.data_files={{train:F,validation:F}}'")
+    if _is_remote(config):
+        _check_reachable(config)
     try:
         builder = datasets.load_dataset_builder(
             config.path, name=config.name, revision=config.revision, data_files=config.data_files
@@ -83,17 +90,24 @@ def _is_remote(config: HubConfig) -> bool:
     return "hf://" in files or not (is_local_builder or Path(path).exists())
 
 
-def _check_reachable(path: str) -> None:
+def _check_reachable(config: HubConfig) -> None:
     """One request, because the hub's client tries again for half a minute before it gives up on each."""
+    if huggingface_hub.constants.HF_HUB_OFFLINE:
+        if config.data_files:
+            raise UserError(
+                f"data.hub.data_files of {config.path} are listed by the hub, even if they are in the cache, and "
+                "HF_HUB_OFFLINE keeps from asking: unset HF_HUB_OFFLINE, or use data=text with files of your own"
+            )
+        return
     endpoint = huggingface_hub.constants.ENDPOINT
     try:
         huggingface_hub.get_session().head(endpoint, timeout=REACH_SECONDS)
     # Which library makes the request, and so what it raises, changes with the client's version.
     except Exception as error:
+        cached = "" if config.data_files else "set HF_HUB_OFFLINE=1 if the data set is in the cache already, "
         raise UserError(
-            f"cannot reach {endpoint} for data set {path} ({_one_line(error)}): check the network or proxy, "
-            "set HF_HUB_OFFLINE=1 if the data set is in the cache already, or use data=text with files of your own, "
-            "or data=grammar"
+            f"cannot reach {endpoint} for data set {config.path} ({_one_line(error)}): check the network or proxy, "
+            f"{cached}or use data=text with files of your own, or data=grammar"
         ) from None
 
 

@@ -59,6 +59,19 @@ def check_fixed_context(attention: AttentionConfig) -> None:
             )
 
 
+def check_used(config: ModelConfig) -> None:
+    """Raise UserError where a decoder that is to be trained would ignore a setting: another model was meant."""
+    if config.decoder == "luong" and config.readout != "linear":
+        raise UserError(
+            f"model=luong has a readout of its own, a linear layer and tanh, so model.readout={config.readout} means "
+            "nothing: set model.readout=linear, or choose model=bahdanau"
+        )
+    if config.decoder != "luong" and not config.input_feeding:
+        raise UserError(
+            f"model.input_feeding=false means nothing to model={config.decoder}: leave it out, or choose model=luong"
+        )
+
+
 def build_model(config: ModelConfig, source_vocab: int, target_vocab: int, *, joint: bool) -> Seq2Seq:
     """Build and initialize a model for vocabularies of these sizes; `joint` says that they are one and the same.
 

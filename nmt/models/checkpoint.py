@@ -1,8 +1,13 @@
-"""Checkpoints: folders that hold all that translation needs, written atomically, loaded without running code."""
+"""Checkpoints: folders that hold all that translation needs, written atomically, loaded without running code.
 
+One trainer writes to a run's checkpoints; any number of readers may look at the same time, and change nothing.
+"""
+
+import contextlib
 import os
+import pickle
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,7 +68,10 @@ def save_checkpoint(
 
 
 def replace_folder(new: Path, folder: Path) -> None:
-    """Rename `new` to `folder`. Folders cannot be exchanged in one call: `recover` mends a crash between the two."""
+    """Rename `new` to `folder`. Folders cannot be exchanged in one call, so for a moment only `retired` is there.
+
+    A reader takes that then (`find_checkpoint`), and after a crash at that moment the next trainer does (`recover`).
+    """
     old = retired(folder)
     shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
@@ -73,15 +81,21 @@ def replace_folder(new: Path, folder: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def recover(folder: Path) -> None:
-    """Bring the previous checkpoint back when a crash fell between the two renames of `replace_folder`."""
-    if not folder.exists() and retired(folder).exists():
-        retired(folder).rename(folder)
+def recover(checkpoints: Path) -> None:
+    """Mend what a killed trainer left in its folder of checkpoints; only for the trainer that goes on there."""
+    for unfinished in checkpoints.glob(".*.tmp"):
+        shutil.rmtree(unfinished, ignore_errors=True)
+    for old in checkpoints.glob(".*.old"):
+        folder = checkpoints / old.name.removeprefix(".").removesuffix(".old")
+        if folder.exists():
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            old.rename(folder)
 
 
 def retired(folder: Path) -> Path:
     """Return where the previous checkpoint waits while the next takes its place."""
-    return folder.with_name(f".{folder.name}.old")
+    return folder.parent / f".{folder.name}.old"
 
 
 def flush(path: Path) -> None:
@@ -96,16 +110,17 @@ def flush(path: Path) -> None:
 def find_checkpoint(path: str | Path) -> Path:
     """Return the checkpoint folder of a run (its best, else its last) or of a checkpoint.
 
+    Nothing is renamed or written, as a trainer may be at work there.
+
     Raises:
         UserError: there is none.
     """
     given = Path(path)
-    candidates = [given / "checkpoints" / "best", given / "checkpoints" / "last", given]
-    for folder in candidates:
-        if folder.parent.is_dir():
-            recover(folder)
-        if (folder / WEIGHTS).is_file() and (folder / CONFIG).is_file():
-            return folder
+    for folder in (given / "checkpoints" / "best", given / "checkpoints" / "last", given):
+        # The second look finds what took its place since the first.
+        for place in (folder, retired(folder), folder):
+            if (place / WEIGHTS).is_file() and (place / CONFIG).is_file():
+                return place
     if not given.exists():
         raise UserError(
             f"no checkpoint at {path}: there is no such folder; give the folder of a run or of a checkpoint"
@@ -119,10 +134,39 @@ def find_checkpoint(path: str | Path) -> Path:
 def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> Checkpoint:
     """Load a run's best checkpoint, or a checkpoint folder, ready to translate.
 
+    It is read again if a trainer has put another in its place meanwhile.
+
     Raises:
         UserError: there is none, or its files do not fit together.
     """
-    folder = find_checkpoint(path)
+    while True:
+        folder = find_checkpoint(path)
+        before = identity(folder)
+        try:
+            found = read_checkpoint(folder, device)
+        except (OSError, UserError):
+            if before is not None and identity(folder) == before:
+                raise
+        else:
+            if identity(folder) == before:
+                return found
+
+
+def identity(folder: Path) -> tuple[int, int] | None:
+    """Return what tells a folder from another that takes its name; None if there is none."""
+    try:
+        found = folder.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def read_checkpoint(folder: Path, device: str | torch.device) -> Checkpoint:
+    """Load a checkpoint folder.
+
+    Raises:
+        UserError: its files do not fit together.
+    """
     config = load_config(folder / CONFIG)
     tokenizers = Tokenizers.load(folder)
     model = build_model(config.model, len(tokenizers.source), len(tokenizers.target), joint=tokenizers.joint)
@@ -144,16 +188,36 @@ def read_step(path: Path) -> int:
 
 
 def load_training_state(folder: Path) -> dict[str, Any]:
-    """Return what `save_checkpoint` was given as `training_state`; never runs code from the file.
+    """Return what `save_checkpoint` was given as `training_state`.
 
     Raises:
-        UserError: the checkpoint has none, and so can be translated with but not be continued.
+        UserError: as `training_state`.
+    """
+    with training_state(folder) as state:
+        return state
+
+
+@contextlib.contextmanager
+def training_state(folder: Path) -> Iterator[dict[str, Any]]:
+    """Hand over what `save_checkpoint` was given as `training_state`, to go on from; never runs code from the file.
+
+    Raises:
+        UserError: there is none, it cannot be read, or the block cannot use it: the checkpoint can be translated with,
+            but not be continued.
     """
     path = folder / TRAINING_STATE
     if not path.is_file():
         raise UserError(f"cannot continue from {folder}: it has no {TRAINING_STATE}")
-    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    return state
+    try:
+        yield torch.load(path, map_location="cpu", weights_only=True)
+    except UserError:
+        raise
+    except (EOFError, KeyError, RuntimeError, TypeError, ValueError, pickle.UnpicklingError) as error:
+        reason = next(iter(str(error).splitlines()), "")
+        raise UserError(
+            f"cannot continue from {path}: it is damaged, or another version's ({type(error).__name__}: {reason}); put "
+            f"back a copy of it, or give another run_dir with trainer.initialize_from={folder} to keep what is learned"
+        ) from error
 
 
 def resolve_device(name: str) -> torch.device:

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from nmt.config import OptimizerConfig, ScheduleConfig
-from nmt.errors import UserError
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
@@ -54,19 +53,9 @@ def clipped_step(optimizer: torch.optim.Optimizer, clip_norm: float) -> Float[Te
 
 
 def restore(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load an optimizer's moments; rates and decays stay as they are configured now.
-
-    Raises:
-        UserError: the state is that of other parameters.
-    """
+    """Load an optimizer's moments; rates and decays stay as they are configured now."""
     settings = [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
-    try:
-        optimizer.load_state_dict(state)
-    except ValueError as error:
-        raise UserError(
-            "cannot continue: the checkpoint's optimizer groups the weights otherwise, as an earlier version of "
-            "nmt did; give another run_dir, and trainer.initialize_from with this one to keep what is learned"
-        ) from error
+    optimizer.load_state_dict(state)
     for group, setting in zip(optimizer.param_groups, settings, strict=True):
         group.update(setting)
 

@@ -7,7 +7,7 @@ from typing import Any
 from nmt.config import TrainConfig, keys
 from nmt.config_file import load_config
 from nmt.errors import UserError
-from nmt.models.checkpoint import CONFIG, WEIGHTS, find_checkpoint, recover
+from nmt.models.checkpoint import CONFIG, WEIGHTS, find_checkpoint, recover, retired
 
 Changes = dict[str, tuple[Any, Any]]  # before and now
 
@@ -19,12 +19,11 @@ def previous_checkpoint(config: TrainConfig) -> Path | None:
         UserError: there is one, but `resume=never`, or it cannot be gone on from as configured.
     """
     last = Path(config.run_dir) / "checkpoints" / "last"
-    if last.parent.is_dir():
-        recover(last)
+    if config.resume == "never" and any((folder / WEIGHTS).is_file() for folder in (last, retired(last))):
+        raise UserError(f"{config.run_dir} already holds a trained run: give another run_dir, or resume=auto to go on")
+    recover(last.parent)
     if not (last / WEIGHTS).is_file():
         return None
-    if config.resume == "never":
-        raise UserError(f"{config.run_dir} already holds a trained run: give another run_dir, or resume=auto to go on")
     check_same(config, last, is_part_of_run, f"cannot continue from {last}", "restore that, or give another run_dir")
     return last
 

@@ -12,14 +12,14 @@ import torch
 from nmt.config import TrainConfig
 from nmt.config_file import save_config
 from nmt.data.cleaning import clean
-from nmt.data.corpus import has_split, load_split
+from nmt.data.corpus import has_split, load_split, missing_split
 from nmt.data.encoded import Encoded, encode
 from nmt.data.links import Guide
 from nmt.data.loader import TrainLoader
 from nmt.errors import UserError
 from nmt.evaluation.evaluator import evaluate_split, print_table
-from nmt.models.build import build_model, check_model
-from nmt.models.checkpoint import load_checkpoint, load_training_state, save_checkpoint
+from nmt.models.build import build_model, check_model, check_used
+from nmt.models.checkpoint import load_checkpoint, save_checkpoint, training_state
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import summarize
 from nmt.tokenizer import Tokenizers, build_tokenizers
@@ -64,8 +64,10 @@ class Checkpoints:
         )
 
 
-def train(config: TrainConfig) -> Path:
+def train(config: TrainConfig, *, latest: bool = False) -> Path:
     """Train as configured, with the other processes that a launcher has started; return the run's folder.
+
+    With `latest`, outputs/latest points to it once it has begun.
 
     Raises:
         UserError: the configuration or the corpus cannot be trained on.
@@ -76,7 +78,10 @@ def train(config: TrainConfig) -> Path:
         with join(launch, config.trainer.device) as processes:
             # Of the first for all: a default run_dir has the time of day in it.
             config = processes.by_first(lambda: config)()
-            start(config, reporter, processes).fit()
+            trainer = start(config, reporter, processes)
+            if latest and launch.is_first:
+                point_to(run_dir)
+            trainer.fit()
         if isinstance(reporter, Reporter):
             reporter.end_progress()
             final = evaluate_best(config, run_dir) if config.trainer.evaluate else {}
@@ -103,7 +108,7 @@ def start(config: TrainConfig, reporter: Reporter | Silence, processes: Processe
     processes.part_randomness(config.seed)
     trainer = build_trainer(config, model, prepared, device, reporter, processes)
     if last is not None:
-        go_on(trainer, config, last, processes.each(load_training_state)(last))
+        processes.each(go_on)(trainer, config, last)
     processes.by_first(open_run)(config, summarize(model), reporter, trainer.progress.step)
     if origin is not None:
         how = "continuing from" if last is not None else "beginning with the weights and subwords of"
@@ -111,19 +116,18 @@ def start(config: TrainConfig, reporter: Reporter | Silence, processes: Processe
     return trainer
 
 
-def go_on(trainer: Trainer, config: TrainConfig, last: Path, state: dict[str, Any]) -> None:
+def go_on(trainer: Trainer, config: TrainConfig, last: Path) -> None:
     """Bring a trainer where a checkpoint left it; `best` is judged anew where its judge has changed."""
-    trainer.load_state_dict(state)
+    with training_state(last) as state:
+        trainer.load_state_dict(state)
     if any(is_judged_otherwise(name) for name in changes(config, last)):
         trainer.progress.best, trainer.progress.stale = None, 0
 
 
 def open_run(config: TrainConfig, summary: str, reporter: Reporter | Silence, step: int) -> None:
-    """Create the run's files, or go on with them after update `step`; let outputs/latest lead to them."""
-    run_dir = Path(config.run_dir)
-    save_config(config, run_dir / "config.yaml")
+    """Create the run's files, or go on with them after update `step`."""
+    save_config(config, Path(config.run_dir) / "config.yaml")
     reporter.start(summary, step)
-    point_to(run_dir)
 
 
 def checked(config: TrainConfig) -> Path | None:
@@ -150,12 +154,13 @@ def evaluate_best(config: TrainConfig, run_dir: Path) -> dict[str, Any]:
 def check_run(config: TrainConfig) -> None:
     """Raise UserError for settings that cannot work, before anything is read or written."""
     check_model(config.model, joint=config.tokenizer.joint)
+    check_used(config.model)
     limits = (config.trainer.max_steps, config.trainer.max_epochs, config.trainer.max_minutes)
     if all(limit is None for limit in limits):
         raise UserError("training has no end: set trainer.max_steps, trainer.max_epochs or trainer.max_minutes")
     for split in ("train", "validation"):
         if not has_split(config.data, split):
-            raise UserError(f"no {split} text: set data.{split}.source and data.{split}.target")
+            raise missing_split(config.data, split)
     has_gold = config.data.kind == "grammar" or bool(config.data.validation.alignment)
     if config.trainer.metric == "aer" and not has_gold:
         raise UserError(

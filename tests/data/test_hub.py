@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from nmt.config import DataConfig, HubConfig, SplitConfig
 from nmt.data import hub
 from nmt.errors import UserError
+from tests.test_configs import compose
 
 
 @pytest.fixture(autouse=True)
@@ -121,8 +123,23 @@ def test_wrong_data_set(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("json", "data.hub.path=json needs files: set 'data.hub.data_files={train:F,validation:F}'"),
+        ("text", "data.hub.path=text has one column, a corpus has two: use data=text with data.train.source=F"),
+    ],
+)
+def test_a_builder_that_cannot_work(path: str, message: str) -> None:
+    assert message in complaint(DataConfig(kind="hub", hub=HubConfig(path=path)))
+
+
+@pytest.mark.parametrize(
     "settings",
-    [{"path": "bentrevett/multi30k"}, {"path": "parquet", "data_files": {"train": "hf://datasets/a/b/c.parquet"}}],
+    [
+        {"path": "bentrevett/multi30k"},
+        {"path": "IWSLT/iwslt2017", "revision": "refs/convert/parquet", "data_files": {"train": "a/train/*.parquet"}},
+        {"path": "parquet", "data_files": {"train": "hf://datasets/a/b/c.parquet"}},
+    ],
 )
 def test_the_hub_cannot_be_reached(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
@@ -132,7 +149,16 @@ def test_the_hub_cannot_be_reached(settings: dict[str, Any], monkeypatch: pytest
     message = complaint(DataConfig(kind="hub", hub=HubConfig(**settings)))
     assert time.monotonic() - start < 5
     assert f"cannot reach http://localhost:1 for data set {settings['path']} (" in message
-    assert "set HF_HUB_OFFLINE=1 if the data set is in the cache already, or use data=text" in message
+    assert "or use data=text with files of your own" in message
+    # `datasets` finds in its cache what the hub named, but not what `data_files` did.
+    assert ("set HF_HUB_OFFLINE=1 if the data set is in the cache" in message) == ("data_files" not in settings)
+
+
+def test_files_of_the_hub_are_not_found_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert complaint(compose("train", "data=iwslt2017").data).startswith(
+        "data.hub.data_files of IWSLT/iwslt2017 are listed by the hub, even if they are in the cache, and HF_HUB_OFF"
+    )
 
 
 def test_offline_and_not_in_the_cache(tmp_path: Path) -> None:
@@ -152,6 +178,72 @@ def test_offline_and_not_in_the_cache(tmp_path: Path) -> None:
         f"UserError: data set bentrevett/multi30k is not in the cache {tmp_path}/datasets, and HF_HUB_OFFLINE"
         in run.stderr
     )
+
+
+@pytest.mark.parametrize("builder", ["json", "csv", "parquet"])
+def test_a_run_on_files_with_columns(
+    builder: str, tmp_path: Path, tiny_options: list[str], call: Callable[..., Any]
+) -> None:
+    rows = datasets.Dataset.from_list(
+        [{"en": f"the dog sees {i} cats", "de": f"der Hund sieht {i}"} for i in range(60)]
+    )
+    for split in ("train", "validation"):
+        getattr(rows, f"to_{builder}")(tmp_path / f"{split}.{builder}")
+    files = ",".join(f"{split}:{split}.{builder}" for split in ("train", "validation"))
+    data = ("data=hub", f"data.hub.path={builder}", f"data.hub.data_files={{{files}}}", "data.target_language=de")
+    limits = ("trainer.max_steps=1", "tokenizer.vocab_size=300", "trainer.evaluate=false", "trainer.num_samples=0")
+    done = call("train", *tiny_options, *data, *limits, "run_dir=run")
+    assert done.returncode == 0, done.stderr
+    assert "train: kept 60 of 60 pairs" in (tmp_path / "run/train.log").read_text(encoding="utf-8")
+
+
+def test_a_run_needs_a_split_to_validate_on(tmp_path: Path, tiny_options: list[str], call: Callable[..., Any]) -> None:
+    (tmp_path / "all.json").write_text("\n".join(map(json.dumps, ROWS)))
+    data = ("data=hub", "data.hub.path=json", "data.hub.data_files=all.json", "trainer.max_steps=1")
+    done = call("train", *tiny_options, *data, "run_dir=run")
+    assert done.returncode == 2
+    assert "error: data set json has no split 'validation': set data.validation.name to another, or to" in done.stderr
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Path:
+    """A folder like the branch of parquet files that the hub makes of IWSLT 2017: a folder a pair, and one a split."""
+    for source, target in (("de", "en"), ("en", "fr")):
+        features = datasets.Features({"translation": datasets.Translation([source, target])})
+        for split in ("train", "validation", "test"):
+            rows = [{"translation": {source: f"{split} {source}", target: f"{split} {target}"}}]
+            file = tmp_path / "branch" / f"iwslt2017-{source}-{target}" / split / "0000.parquet"
+            file.parent.mkdir(parents=True)
+            datasets.Dataset.from_list(rows, features=features).to_parquet(file)
+    return tmp_path / "branch"
+
+
+@pytest.mark.parametrize("pair", [("de", "en"), ("en", "fr")])
+def test_iwslt2017_reads_the_files_of_its_pair(exported: Path, pair: tuple[str, str]) -> None:
+    source, target = pair
+    data = compose("train", "data=iwslt2017", f"data.source_language={source}", f"data.target_language={target}").data
+    data.hub.path = str(exported)
+    for split in ("train", "validation", "test"):
+        assert hub.load(data, split)[:] == {"source": [f"{split} {source}"], "target": [f"{split} {target}"]}
+
+
+@pytest.mark.parametrize("name", ["multi30k", "wmt14"])
+def test_a_named_corpus_has_its_columns(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """With the files and columns that the hub's pages show, in a folder in place of the repository."""
+    folder = tmp_path_factory.mktemp("repository")  # `tmp_path` has test in its name, which would pass for a split's
+    row: dict[str, Any] = {"en": "a cat", "de": "eine Katze"}
+    for split, file in (("train", "train"), ("validation", "val"), ("test", "test")):
+        if name == "multi30k":
+            (folder / f"{file}.jsonl").write_text(json.dumps(row))
+        else:
+            features = datasets.Features({"translation": datasets.Translation(["de", "en"])})
+            corpus = datasets.Dataset.from_list([{"translation": row}], features=features)
+            corpus.to_parquet(folder / f"{split}-00000-of-00001.parquet")
+    data = compose("train", f"data={name}").data
+    data.hub.path = str(folder)
+    data.hub.name = None  # which the page of the repository explains, and a folder has not
+    for split in ("train", "validation", "test"):
+        assert hub.load(data, split)[:] == {"source": ["a cat"], "target": ["eine Katze"]}
 
 
 def complaint(config: DataConfig) -> str:

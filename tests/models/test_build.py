@@ -5,7 +5,7 @@ import torch
 
 from nmt.config import AttentionConfig, ModelConfig
 from nmt.errors import UserError
-from nmt.models.build import build_model, check_model
+from nmt.models.build import build_model, check_model, check_used
 from nmt.models.summary import count_parameters, summarize
 from tests.models.conftest import VOCAB
 
@@ -67,3 +67,45 @@ def test_recurrent_matrices_start_orthogonal_and_forget_gates_open():
 def test_settings_that_cannot_work_are_explained(config, message):
     with pytest.raises(UserError, match=message):
         check_model(config, joint=False)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            ModelConfig(decoder="luong", readout="maxout"),
+            "model=luong has a readout of its own, .* so model.readout=maxout means nothing: set model.readout=linear",
+        ),
+        *(
+            (
+                ModelConfig(decoder=decoder, input_feeding=False),
+                f"model.input_feeding=false means nothing to model={decoder}: leave it out, or choose model=luong",
+            )
+            for decoder in ("bahdanau", "conditional", "gnmt", "fixed_context")
+        ),
+    ],
+)
+def test_settings_that_a_decoder_would_ignore_are_refused(config, message):
+    with pytest.raises(UserError, match=message):
+        check_used(config)
+
+
+def test_settings_that_a_decoder_uses_are_not_refused():
+    for decoder in ("bahdanau", "conditional", "gnmt", "fixed_context"):
+        for readout in ("linear", "maxout"):
+            check_used(ModelConfig(decoder=decoder, readout=readout))
+    for feeding in (True, False):
+        check_used(ModelConfig(decoder="luong", readout="linear", input_feeding=feeding))
+
+
+@pytest.mark.parametrize(("decoder", "is_used"), [("luong", False), ("bahdanau", True), ("gnmt", True)])
+def test_the_readout_is_that_of_the_configuration_but_for_luong(decoder, is_used):
+    kinds = {
+        type(
+            build_model(
+                ModelConfig(decoder=decoder, readout=readout, num_layers=2, **SIZES), VOCAB, VOCAB, joint=True
+            ).decoder.readout
+        )
+        for readout in ("maxout", "linear")
+    }
+    assert len(kinds) == 1 + is_used

@@ -10,7 +10,17 @@ from nmt.config import ModelConfig, TrainConfig
 from nmt.errors import UserError
 from nmt.models import checkpoint
 from nmt.models.build import build_model
-from nmt.models.checkpoint import find_checkpoint, load_checkpoint, load_training_state, resolve_device, save_checkpoint
+from nmt.models.checkpoint import (
+    TRAINING_STATE,
+    find_checkpoint,
+    load_checkpoint,
+    load_training_state,
+    recover,
+    resolve_device,
+    retired,
+    save_checkpoint,
+    training_state,
+)
 from nmt.tokenizer import build_tokenizers
 
 LINES = ["the small cat sleeps on the old mat.", "a dog sees the cat, and the cat sees a dog."] * 20
@@ -66,9 +76,115 @@ def test_a_crash_while_writing_leaves_the_old_one(parts, tmp_path: Path, monkeyp
 
 
 def test_a_crash_between_the_renames_is_mended(parts, tmp_path: Path):
+    for name in ("best", "last"):
+        save(parts, tmp_path / name)
+        (tmp_path / name).rename(retired(tmp_path / name))
+    recover(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"best", "last"}
+
+
+def test_what_killed_writers_left_is_removed_by_the_next_trainer_only(parts, tmp_path: Path):
     save(parts, tmp_path / "last")
-    (tmp_path / "last").rename(checkpoint.retired(tmp_path / "last"))
+    leftovers = {".last.123.tmp", ".best.45.tmp", ".last.old"}
+    for name in leftovers:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").touch()
     assert load_checkpoint(tmp_path / "last").step == 7
+    assert {path.name for path in tmp_path.iterdir()} == {"last", *leftovers}
+    recover(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"last"}
+    recover(tmp_path / "none")
+
+
+# What the writer calls, in the order of its calls: flushes of a file, of the folder, two renames and removals.
+CALLS = ["rmtree", "flush", "flush", "flush", "flush", "rmtree", "rename", "rename", "flush", "rmtree"]
+
+
+@pytest.mark.parametrize("name", ["best", "last"])
+def test_a_reader_at_every_point_of_a_writer_finds_a_whole_checkpoint_and_changes_nothing(
+    parts, tmp_path: Path, monkeypatch, name: str
+):
+    """The reader comes before and after each call that changes a folder; the writer is not disturbed."""
+    folder = tmp_path / "checkpoints" / name
+    model, config, tokenizers = parts
+    save_checkpoint(folder, model, config, tokenizers, step=1)
+    calls, steps = [], []
+
+    def read() -> None:
+        before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+        steps.extend(load_checkpoint(place).step for place in (tmp_path, folder))
+        assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+    def watched(function):
+        def call(*arguments, **options):
+            calls.append(function.__name__)
+            read()
+            function(*arguments, **options)
+            read()
+
+        return call
+
+    monkeypatch.setattr(checkpoint.shutil, "rmtree", watched(checkpoint.shutil.rmtree))
+    monkeypatch.setattr(checkpoint, "flush", watched(checkpoint.flush))
+    monkeypatch.setattr(Path, "rename", watched(Path.rename))
+    save_checkpoint(folder, model, config, tokenizers, step=2)
+    assert calls == CALLS
+    assert steps == sorted(steps)
+    assert set(steps) == {1, 2}
+
+
+@pytest.mark.parametrize("between_renames", [False, True])
+def test_a_checkpoint_replaced_while_it_is_read_is_read_again(
+    parts, tmp_path: Path, monkeypatch, between_renames: bool
+):
+    model, config, tokenizers = parts
+    folder = tmp_path / "best"
+    save_checkpoint(folder, model, config, tokenizers, step=1)
+    if between_renames:
+        folder.rename(retired(folder))
+    read_config, read = checkpoint.load_config, []
+
+    def replaced_meanwhile(path: Path):
+        found = read_config(path)
+        if not read:
+            save_checkpoint(folder, model, config, tokenizers, step=2)
+        read.append(path.parent)
+        return found
+
+    monkeypatch.setattr(checkpoint, "load_config", replaced_meanwhile)
+    assert load_checkpoint(folder).step == 2
+    assert read == [retired(folder) if between_renames else folder, folder]
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda content: content[: len(content) // 2], "RuntimeError: PytorchStreamReader failed"),
+        (lambda content: b"", "EOFError: "),
+        (lambda content: b"nonsense" * 9, "UnpicklingError: "),
+    ],
+)
+def test_a_damaged_training_state_is_explained(parts, tmp_path: Path, damage, reason: str):
+    save(parts, tmp_path / "last", training_state={"progress": {"step": 3}, "moments": torch.ones(999)})
+    file = tmp_path / "last" / TRAINING_STATE
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(UserError, match=rf"cannot continue from .*/last/training_state\.pt: .*\({reason}") as caught:
+        load_training_state(tmp_path / "last")
+    assert "\n" not in str(caught.value)
+    assert "another run_dir" in str(caught.value)
+
+
+def test_a_training_state_that_cannot_be_used_is_explained_but_other_errors_pass(parts, tmp_path: Path):
+    save(parts, tmp_path / "last", training_state={"progress": {}})
+    with (
+        pytest.raises(UserError, match=r"training_state\.pt: .* \(KeyError: 'loader'\); put back a copy of it"),
+        training_state(tmp_path / "last") as state,
+    ):
+        state["loader"]
+    for error in (UserError("another corpus"), AssertionError("a defect"), KeyboardInterrupt()):
+        with pytest.raises(type(error)) as caught, training_state(tmp_path / "last"):
+            raise error
+        assert caught.value is error
 
 
 def raising(error: Exception):

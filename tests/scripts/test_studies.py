@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from nmt.config import DataConfig, GrammarConfig, TrainConfig, TrainerConfig
+from nmt.config_file import save_config
 from nmt.errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -110,6 +112,22 @@ def test_attention_goes_on_where_it_stopped(
     assert after[:2] == before
 
 
+def test_attention_of_another_seed_is_not_that_of_the_first(
+    attention_study: Path, tiny_options: list[str], call: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Not even where the runs asked for are new: the table would hold both."""
+    before = {file: file.stat().st_mtime_ns for file in attention_study.rglob("*")}
+    for score in ("additive", "gaussian"):
+        chosen = ("--scores", score, "--normalizers", "sparsemax", "--windows", "global", "--workers", "1")
+        line = ("study_attention", *tiny_options, *SENTENCES, "--steps", "6", "--seed", "4", *chosen)
+        assert call(*line, cwd=attention_study) == 2
+        output, error = capfd.readouterr()
+        run = "outputs/study_attention/runs/additive-sparsemax-global"
+        assert f"error: {run} was trained with seed=3, not 4: give another --output" in error
+        assert output == ""
+    assert {file: file.stat().st_mtime_ns for file in attention_study.rglob("*")} == before
+
+
 def test_gallery(attention_study: Path, call: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:
     page = attention_study / "attention.md"
     text = (ROOT / "docs/attention.md").read_text(encoding="utf-8")
@@ -180,10 +198,62 @@ def test_runs_side_by_side_have_a_thread_each(script: Callable[[str], Any], work
     assert module.Study.of(parser.parse_args(["--threads", "3", "--workers", "2"]), "x").configure().threads == 3
 
 
+@pytest.fixture
+def checked(
+    script: Callable[[str], Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> Callable[[dict[str, Any], dict[str, Any]], str]:
+    """What `check_settings` says of a run and a configuration that differ from the defaults in these keys."""
+    module = script("_study")
+
+    def run(before: dict[str, Any], now: dict[str, Any], **options: bool) -> str:
+        configs = []
+        for changes in (before, now):
+            composed = OmegaConf.structured(TrainConfig(run_dir=str(tmp_path)))
+            for name, value in changes.items():
+                OmegaConf.update(composed, name, value)
+            configs.append(OmegaConf.to_object(composed))
+        save_config(configs[0], tmp_path / "config.yaml")
+        module.check_settings([configs[1]], **options)
+        return capfd.readouterr().err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "now"),
+    [
+        ("seed", 1, 2),
+        ("model.attention.radius", 2, 5),
+        ("data.grammar.max_length", 7, 60),
+        ("trainer.max_steps", None, 9),
+        ("optimizer.betas", [0.9, 0.98], [0.9, 0.999]),
+        ("data.train.source", None, ["a.en", "b.en"]),
+    ],
+)
+def test_other_settings_are_refused(checked: Any, tmp_path: Path, name: str, before: Any, now: Any) -> None:
+    assert checked({name: now}, {name: now}) == ""
+    message = rf"{tmp_path} was trained with {name}={before}, not {now}: give another --output".replace("[", r"\[")
+    with pytest.raises(UserError, match=message):
+        checked({name: before}, {name: now}, shares_may_differ=True)
+
+
+def test_shares_of_time_may_differ_where_that_is_said(checked: Any) -> None:
+    before = {"trainer.max_minutes": 0.5, "trainer.max_epochs": 5, "threads": 1}
+    now = {"trainer.max_minutes": 5.0, "trainer.max_epochs": None, "threads": 2}
+    said = "another share of time (trainer.max_epochs=5, trainer.max_minutes=0.5)"
+    assert said in checked(before, now, shares_may_differ=True)
+    before["trainer.max_epochs"] = None
+    with pytest.raises(UserError, match=r"trained with trainer\.max_minutes=0\.5, not 5\.0"):
+        checked(before, now)
+    assert checked({"threads": 1, "data.cache_dir": "a"}, {"threads": None, "data.cache_dir": "b"}) == ""
+
+
 # --- study_length ---------------------------------------------------------------------------------------------
 
 
-def test_length(tmp_path: Path, tiny_options: list[str]) -> None:
+def test_length(
+    tmp_path: Path, tiny_options: list[str], call: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
     lengths = ("data.grammar.max_length=14", "data.grammar.long_length=12", "data.grammar.test_size=40")
     done = study("study_length", *tiny_options, *SENTENCES, *lengths, *STEPS, cwd=tmp_path)
     output = tmp_path / "outputs/study_length"
@@ -196,13 +266,19 @@ def test_length(tmp_path: Path, tiny_options: list[str]) -> None:
     assert [sum(int(row["sentences"]) for row in rows[i : i + 2]) for i in (0, 2, 4)] == [43, 43, 43]
     assert (output / "figure.png").read_bytes().startswith(PNG)
     assert "kept" in done.stdout
+    assert not (tmp_path / "outputs/latest").is_symlink()
+    assert call("study_length", *tiny_options, *SENTENCES, *lengths, "--steps", "7", "--seed", "3") == 2
+    assert "runs/fixed_context was trained with trainer.max_steps=6, not 7" in capfd.readouterr().err
 
 
 # --- study_alignment ------------------------------------------------------------------------------------------
 
 
-def test_alignment(tmp_path: Path, tiny_options: list[str]) -> None:
-    study("study_alignment", *tiny_options, *SENTENCES, "--steps", "20", "--output", "out", cwd=tmp_path)
+def test_alignment(
+    tmp_path: Path, tiny_options: list[str], call: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    line = ("study_alignment", *tiny_options, *SENTENCES, "--output", "out")
+    study(*line, "--steps", "20", cwd=tmp_path)
     rows = table(tmp_path / "out")
     figures = ("bleu", "aer", "attention_entropy", "adjective_weight", "noun_weight")
     assert tuple(rows[0]) == ("updates", "minutes", *figures)
@@ -211,6 +287,11 @@ def test_alignment(tmp_path: Path, tiny_options: list[str]) -> None:
     assert all(0.0 < float(row["adjective_weight"]) < 1.0 for row in rows)
     minutes = [float(row["minutes"]) for row in rows]
     assert minutes == sorted(minutes)
+    (tmp_path / "out/moment5.json").unlink()  # half-done
+    for other, told in ((("--seed", "2"), "seed=1, not 2"), (("--steps", "40"), "trainer.max_steps=20, not 40")):
+        assert call(*line, "--steps", "20", *other) == 2
+        assert f"error: out was trained with {told}" in capfd.readouterr().err
+    assert not (tmp_path / "out/moment5.json").exists()
 
 
 def test_the_sentence_has_an_adjective_behind_its_noun(script: Callable[[str], Any], tmp_path: Path) -> None:

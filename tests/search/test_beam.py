@@ -1,4 +1,4 @@
-"""Beam search against a list of all hypotheses, and against greedy search."""
+"""Beam search against a list of all hypotheses."""
 
 from dataclasses import replace
 
@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from nmt.search import loop
 from nmt.search.beam import beam_search
-from nmt.search.greedy import greedy_search
 from nmt.search.hypothesis import EOS
 
 ALPHAS = (0.0, 0.5, 1.0, 2.0)
@@ -57,19 +56,6 @@ def test_coverage_is_a_part_of_the_score(toy, inputs, beta, max_length):
             best = model.every_hypothesis(tuple(row), max_length, 1.0, beta)[:3]
             assert [each.tokens for each in found] == [tokens for _, tokens in best]
             assert [each.score for each in found] == pytest.approx([score for score, _ in best], rel=1e-6)
-
-
-@settings(max_examples=50, deadline=None)
-@given(rows=rows_of_sources, seed=st.integers(0, 1000), alpha=st.sampled_from(ALPHAS), data=st.data())
-def test_a_beam_of_one_is_greedy_search(toy, inputs, rows, seed, alpha, data):
-    limits = data.draw(st.lists(st.integers(1, 12), min_size=len(rows), max_size=len(rows)))
-    arguments, max_lengths = inputs(rows, limits)
-    model = toy(seed, vocab=8)
-    greedy = greedy_search(model, *arguments, max_lengths=max_lengths, length_penalty=alpha)
-    beam = beam_search(model, *arguments, beam_size=1, max_lengths=max_lengths, length_penalty=alpha)
-    for one, (other,) in zip(greedy, beam, strict=True):
-        assert (one.tokens, one.log_prob, one.score) == (other.tokens, other.log_prob, other.score)
-        np.testing.assert_array_equal(one.weights, other.weights)
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,4 +1,4 @@
-"""Greedy search against a loop over one sentence."""
+"""Greedy search, which is a beam of one, against a loop over one sentence."""
 
 import numpy as np
 import pytest
@@ -8,10 +8,14 @@ from hypothesis import strategies as st
 
 from nmt import tokenizer
 from nmt.search import hypothesis, loop
-from nmt.search.greedy import greedy_search
+from nmt.search.beam import beam_search
 from nmt.search.hypothesis import BOS, EOS, PAD, UNK
 
 sources = st.lists(st.lists(st.integers(4, 9), min_size=1, max_size=4), min_size=1, max_size=6)
+
+
+def greedy_search(model, *arguments, **options):
+    return [found for (found,) in beam_search(model, *arguments, beam_size=1, **options)]
 
 
 def one_by_one(model, source, max_length):
@@ -25,17 +29,17 @@ def one_by_one(model, source, max_length):
 
 
 @settings(max_examples=50, deadline=None)
-@given(rows=sources, seed=st.integers(0, 1000), data=st.data())
-def test_greedy_search_takes_the_best_token_at_every_step(toy, inputs, rows, seed, data):
+@given(rows=sources, seed=st.integers(0, 1000), alpha=st.sampled_from((0.0, 0.7, 2.0)), data=st.data())
+def test_greedy_search_takes_the_best_token_at_every_step(toy, inputs, rows, seed, alpha, data):
     limits = data.draw(st.lists(st.integers(1, 12), min_size=len(rows), max_size=len(rows)))
     model = toy(seed, vocab=8)
     arguments, max_lengths = inputs(rows, limits)
-    found = greedy_search(model, *arguments, max_lengths=max_lengths, length_penalty=0.7)
+    found = greedy_search(model, *arguments, max_lengths=max_lengths, length_penalty=alpha)
     for row, limit, each in zip(rows, limits, found, strict=True):
         produced = one_by_one(model, row, limit)
         ended = produced[-1] == EOS
         assert each.tokens == (produced[:-1] if ended else produced)
-        log_prob, score, weights = model.score(tuple(row), each.tokens, 0.7, ended)
+        log_prob, score, weights = model.score(tuple(row), each.tokens, alpha, ended)
         assert each.log_prob == pytest.approx(log_prob, rel=1e-6)
         assert each.score == pytest.approx(score, rel=1e-6)
         np.testing.assert_allclose(each.weights, weights, rtol=1e-6)

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from nmt.config import TrainConfig
 from nmt.config_file import load_config
 from nmt.errors import UserError
+from nmt.models.checkpoint import retired
 from nmt.training.resuming import initial_checkpoint, previous_checkpoint
 
 QUIET = ("trainer.evaluate=false", "trainer.num_samples=0", "trainer.log_every=1")
@@ -91,6 +92,20 @@ def run(tiny_run: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def train(call: Callable[..., Any], run: Path, tiny_options: list[str]) -> Callable[..., Any]:
     return lambda *options: call("train", f"run_dir={run}", *tiny_options, *QUIET, *options)
+
+
+def test_a_run_goes_on_where_its_writer_was_killed(config: TrainConfig, run: Path) -> None:
+    checkpoints = run / "checkpoints"
+    for name in ("best", "last"):
+        (checkpoints / name).rename(retired(checkpoints / name))
+    (checkpoints / ".last.99.tmp").mkdir()
+    config.run_dir, config.resume = str(run), "never"
+    with pytest.raises(UserError, match="already holds a trained run"):
+        previous_checkpoint(config)
+    assert (checkpoints / ".last.99.tmp").is_dir()
+    config.resume = "auto"
+    assert previous_checkpoint(config) == checkpoints / "last"
+    assert {path.name for path in checkpoints.iterdir()} == {"best", "last"}
 
 
 def state(run: Path) -> dict[str, Any]:

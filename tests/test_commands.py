@@ -1,0 +1,151 @@
+"""The commands of README.md and docs/ are understood: their options, keys and groups exist, their values fit.
+
+Nothing is trained or translated: configurations are composed and checked, command lines parsed by the real parsers.
+"""
+
+import argparse
+import itertools
+import re
+import runpy
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra._internal.utils import get_args_parser
+
+from nmt import translate
+from nmt.models.build import check_model, check_used
+from tests.test_configs import compose
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMAND = re.compile(r"python (?:-m nmt\.|scripts/)(\w+)(?:\.py)?(.*)")
+
+# Files and folders may be called anything; these stand for what has to be one of several.
+PLACEHOLDERS = {"P": "int8", "B": "5", "S": "general", "...": ""}
+ENDS = ("|", "&&", ";", "#")
+
+
+def commands(page: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield (program, arguments) of the commands of a page: of its code blocks, and those in a line of text."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ").replace("\\|", "|")
+    block = "\n".join(re.findall(r"^    (.*)$", text, flags=re.MULTILINE))
+    lines = re.sub(r"^    .*$", "", text, flags=re.MULTILINE)
+    variables = dict(re.findall(r"^(\w+)=\"(.*)\"$", block, flags=re.MULTILINE))
+    for name, value in variables.items():
+        block = re.sub(rf"^{name}=.*$", "", block, flags=re.MULTILINE).replace(f"${name}", value)
+    for command in (*block.split("\n"), *(" ".join(code.split()) for code in re.findall(r"`([^`]+)`", lines))):
+        if found := COMMAND.search(command):
+            yield found[1], arguments(found[2])
+
+
+def arguments(line: str) -> list[str]:
+    words = itertools.takewhile(lambda word: word not in ENDS, shlex.split(line))
+    found = []
+    for word in words:
+        name, equals, value = word.rpartition("=")
+        found.append(name + equals + PLACEHOLDERS.get(value, value))
+    return [word for word in found if word]
+
+
+FOUND = [(page.name, *command) for page in PAGES for command in commands(page)]
+
+
+def of(*programs: str) -> Any:
+    chosen = [command for command in FOUND if command[1] in programs]
+    return pytest.mark.parametrize(("page", "program", "line"), chosen, ids=lambda part: str(part)[:60])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_command_is_overlooked(page: Path) -> None:
+    written = re.findall(r"python (?:-m nmt\.|scripts/)\w", page.read_text(encoding="utf-8"))
+    assert sum(command[0] == page.name for command in FOUND) >= len(written)
+
+
+@pytest.mark.parametrize(
+    ("page", "program", "some"),
+    [
+        ("README.md", "translate", {"--show-alignment", "The women did not eat them."}),
+        ("README.md", "train", {"data=hub", "data.hub.data_files={train:F,validation:F}"}),
+        ("results.md", "benchmark", {"data.train.source=train.en", "model=gnmt", "batch.size=8192"}),
+        ("results.md", "study_attention", {"--standard", "global", "--scores", "sparsemax"}),
+    ],
+)
+def test_a_command_is_read_as_the_shell_reads_it(page: str, program: str, some: set[str]) -> None:
+    assert any((page, program) == command[:2] and some <= set(command[2]) for command in FOUND)
+
+
+@of("train", "evaluate")
+def test_a_configuration_composes(page: str, program: str, line: list[str]) -> None:
+    given = get_args_parser().parse_args(line)
+    values = [override.partition("=")[::2] for override in given.overrides]
+    choices = [
+        [f"{name}={value}" for value in (text.split(",") if given.multirun else [text])] for name, text in values
+    ]
+    for overrides in itertools.product(*choices):
+        config = compose(program, *overrides)
+        if program == "train":
+            check_model(config.model, joint=config.tokenizer.joint)
+            check_used(config.model)
+
+
+@of("translate")
+def test_a_translation_is_understood(page: str, program: str, line: list[str]) -> None:
+    if "--help" not in line:
+        translate.parser().parse_args(line)
+
+
+class ParsedError(Exception):
+    """What a script understood, instead of what it would do."""
+
+
+@pytest.fixture
+def understood(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, list[str]], argparse.Namespace]:
+    """Let a script parse a command line, and stop it there."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    for method in ("parse_args", "parse_intermixed_args"):
+        parse = getattr(argparse.ArgumentParser, method)
+        monkeypatch.setattr(argparse.ArgumentParser, method, stopping(parse))
+
+    def run(program: str, line: list[str]) -> argparse.Namespace:
+        monkeypatch.setattr(sys, "argv", [f"{program}.py", *line])
+        with pytest.raises(ParsedError) as parsed:
+            runpy.run_path(str(ROOT / "scripts" / f"{program}.py"), run_name="__main__")
+        options: argparse.Namespace = parsed.value.args[0]
+        return options
+
+    return run
+
+
+def stopping(parse: Callable[..., argparse.Namespace]) -> Callable[..., argparse.Namespace]:
+    def parse_and_stop(parser: argparse.ArgumentParser, *given: Any) -> argparse.Namespace:
+        raise ParsedError(parse(parser, *given))
+
+    return parse_and_stop
+
+
+SCRIPTS = {command[1] for command in FOUND} - {"train", "translate", "evaluate", "write_configuration_docs"}
+
+
+@of(*SCRIPTS)
+def test_a_script_understands_its_options(page: str, program: str, line: list[str], understood: Any) -> None:
+    options = understood(program, line)
+    compose("train", *getattr(options, "overrides", ()))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_scripts_that_a_page_names_exist(page: Path) -> None:
+    named = re.findall(r"\bscripts/(\w+)\.py", page.read_text(encoding="utf-8"))
+    named += re.findall(r"`(study_\w+)\.py`", page.read_text(encoding="utf-8"))
+    assert not [name for name in named if not (ROOT / "scripts" / f"{name}.py").is_file()]
+
+
+def test_a_wrong_option_is_noticed(understood: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    for program, line in (("study_attention", ["--scors", "dot"]), ("benchmark", ["train", "--precision", "P"])):
+        with pytest.raises(SystemExit):
+            understood(program, line)
+    with pytest.raises(Exception, match="no_such_key"):
+        compose("train", "trainer.no_such_key=1")
