@@ -235,6 +235,10 @@ TEXT = SplitConfig(source="a", target="b")
             ),
             "trainer.metric=aer needs gold alignments of the validation text: set data.validation.alignment",
         ),
+        (
+            TrainConfig(trainer=TrainerConfig(max_steps=1), data=DataConfig(target_language="ja")),
+            "bleu_tokenize=ja-mecab is not available here",
+        ),
     ],
 )
 def test_what_cannot_work_is_told_before_any_work(config: TrainConfig, message: str) -> None:

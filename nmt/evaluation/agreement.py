@@ -31,6 +31,7 @@ class Translating(Protocol):
     """What is asked of a translator; `nmt.translator.Translator` has it."""
 
     search: SearchConfig
+    precision: str
     device: torch.device
     checkpoint: Path | None
     step: int | None

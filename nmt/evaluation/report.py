@@ -94,9 +94,18 @@ def render_report(
 
 def summary(metrics: Mapping[str, Any]) -> str:
     """Say in a line what was scored and how it was translated."""
+    return f"{metrics['sentences']:,} sentences of {metrics['split']} · {search_summary(metrics)}"
+
+
+def search_summary(settings: Mapping[str, Any]) -> str:
+    """Say in a line which model translated, and how."""
+    penalties = f"length penalty {settings['length_penalty']}"
+    if settings["coverage_penalty"]:
+        penalties += f" · coverage penalty {settings['coverage_penalty']}"
     return (
-        f"{metrics['sentences']:,} sentences of {metrics['split']} · beam {metrics['beam_size']} · length penalty "
-        f"{metrics['length_penalty']} · checkpoint {metrics['checkpoint']}, step {metrics['step']}"
+        f"beam {settings['beam_size']} · {penalties} · at most {settings['max_length_ratio']:g} x source + "
+        f"{settings['max_length_offset']} subwords · {settings['precision']} · checkpoint {settings['checkpoint']}, "
+        f"step {settings['step']}"
     )
 
 
@@ -145,7 +154,8 @@ def _comparison(baseline: Mapping[str, Any] | None) -> str:
     for name, label in (("bleu", "BLEU"), ("chrf", "chrF")):
         test = baseline[name]
         rows.append([label, number(test["baseline"]), f"{test['difference']:+.2f}", number(test["p_value"], 4)])
-    return f"<h2>Compared with {html.escape(str(baseline['run']))}</h2>{_table(rows)}"
+    note = f"<p class=quiet>The baseline: {html.escape(search_summary(baseline))}</p>"
+    return f"<h2>Compared with {html.escape(str(baseline['run']))}</h2>{_table(rows)}{note}"
 
 
 def _bars(buckets: Sequence[Mapping[str, Any]]) -> str:

@@ -36,7 +36,7 @@ class Fixed:
     """Gives every pair the same weights, as attention and as saliency."""
 
     def __init__(self, weights: np.ndarray) -> None:
-        self.search, self.device = SearchConfig(), torch.device("cpu")
+        self.search, self.precision, self.device = SearchConfig(), "fp32", torch.device("cpu")
         self.checkpoint: Path | None = None
         self.step: int | None = None
         self.weights = weights

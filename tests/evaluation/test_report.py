@@ -60,6 +60,10 @@ def metrics(**changes: Any) -> dict[str, Any]:
         "split": "test",
         "beam_size": 5,
         "length_penalty": 1.0,
+        "coverage_penalty": 0.0,
+        "max_length_ratio": 2.0,
+        "max_length_offset": 20,
+        "precision": "fp32",
         "checkpoint": "runs/<a>/best",
         "step": 1200,
         "lowercase": False,
@@ -98,12 +102,15 @@ def test_no_number_without_its_settings() -> None:
     assert settings["lowercase"] == "false"
     assert settings["checkpoint"] == "runs/<a>/best"
     assert settings["signature of bleu"] == "tok:13a|version:2"
-    assert "beam 5 · length penalty 1.0 · checkpoint runs/<a>/best, step 1200" in summary(metrics())
+    assert summary(metrics()).endswith(
+        "beam 5 · length penalty 1.0 · at most 2 x source + 20 subwords · fp32 · checkpoint runs/<a>/best, step 1200"
+    )
+    assert "length penalty 1.0 · coverage penalty 0.2 · at most" in summary(metrics(coverage_penalty=0.2))
 
 
 def test_comparison_shows_sign_and_p_value() -> None:
     test = {"baseline": 30.0, "difference": -1.5, "p_value": 0.0123}
-    cells = read(baseline={"run": "other", "bleu": test, "chrf": test}).cells
+    cells = read(baseline={**metrics(), "run": "other", "bleu": test, "chrf": test}).cells
     assert cells[4:8] == ["BLEU", "30.0", "-1.50", "0.0123"]
 
 

@@ -85,6 +85,22 @@ def test_the_quality_is_that_of_the_translations(model: Seq2Seq, tokenizers: Tok
     assert set(expected) == {"bleu", "chrf"}
 
 
+def test_the_scores_are_those_of_the_configuration(model: Seq2Seq, tokenizers: Tokenizers) -> None:
+    config = TrainConfig(
+        search=SearchConfig(max_length_ratio=0.2, max_length_offset=4), bleu_tokenize="char", lowercase=True
+    )
+    shouting = encoded(tokenizers)
+    columns = {"source": SOURCES, "target": [line.upper() for line in TARGETS]}
+    shouting = Encoded(datasets.Dataset.from_dict(columns), shouting.source, shouting.target)
+    found = Validator(shouting, tokenizers, config, CPU)(model).metrics
+    search = SearchConfig(beam_size=1, max_length_ratio=0.2, max_length_offset=4)
+    texts = [each.text for each in Translator(model, tokenizers, search, CPU).translate(SOURCES)]
+    expected = quick_scores(texts, columns["target"], tokenize="char", lowercase=True)
+    assert {name: found[name] for name in expected} == expected
+    assert expected != quick_scores(texts, columns["target"])
+    assert expected != quick_scores(texts, columns["target"], tokenize="char")
+
+
 def test_alignments_are_scored_where_there_is_gold(model: Seq2Seq, tokenizers: Tokenizers) -> None:
     metrics = validator(tokenizers)(model).metrics
     aligned = Translator(model, tokenizers, SearchConfig(), CPU).align(SOURCES, TARGETS)
