@@ -223,7 +223,8 @@ def as_json(translation: "Translation") -> dict[str, Any]:
 
 def pharaoh(translation: "Translation") -> str:
     """Return each target word's strongest link, `source-target`, counted from 0."""
-    from nmt.evaluation.alignment import argmax_links, format_pharaoh
+    from nmt.data.pharaoh import format_pharaoh
+    from nmt.evaluation.alignment import argmax_links
 
     return format_pharaoh(argmax_links(translation.weights))
 

@@ -14,17 +14,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from nmt.data.pharaoh import Link, Links, format_pharaoh
 from nmt.errors import UserError
 from nmt.evaluation.agreement import Translating, Views, alignment_metrics, read_gold, settings_of
-from nmt.evaluation.alignment import (
-    Link,
-    LinkRule,
-    Links,
-    attention_entropy,
-    coverage_deficit,
-    format_pharaoh,
-    intersection,
-)
+from nmt.evaluation.alignment import LinkRule, attention_entropy, coverage_deficit, intersection
 from nmt.evaluation.baseline import HYPOTHESES, METRICS, Baseline, compare, fingerprint, settings, texts
 from nmt.evaluation.correlation import Correlation, rank_correlation
 from nmt.evaluation.heatmap import draw_heatmaps, render_svg, save_png
@@ -36,7 +29,7 @@ from nmt.evaluation.metrics import (
     repetition_rate,
     sentence_chrf,
 )
-from nmt.evaluation.report import Drawing, Sentence, number, render_report, search_summary, summary
+from nmt.evaluation.report import Drawing, Sentence, gold_note, number, render_report, search_summary, summary
 from nmt.translator import Alignment, Translation
 
 ALIGNMENTS = "alignments.pharaoh"
@@ -93,7 +86,9 @@ def evaluate_split(
     started = time.perf_counter()
     translations = translator.translate(sources)
     seconds = time.perf_counter() - started
-    hypotheses, evidence = texts(translations), gather(translations, gold, views)
+    # Gold counts pieces where text is segmented already, and so cannot be drawn on the words made of them.
+    drawn = gold if list(map(str.split, references)) == list(map(str.split, targets)) else None
+    hypotheses, evidence = texts(translations), gather(translations, drawn, views)
     scoring: dict[str, Any] = {"tokenize": bleu_tokenize, "lowercase": lowercase}
     metrics: dict[str, Any] = finite(
         {
@@ -252,7 +247,8 @@ def draw(folder: Path, rows: Sequence[Sentence], evidence: Evidence, chosen: Seq
         panels = {"attention": each.weights}
         if evidence.saliency is not None:
             panels["saliency"] = evidence.saliency[index].weights
-        outlined = evidence.gold[index] if evidence.gold and each.target_words == row.reference.split() else None
+        as_gold = words == (row.source.split(), row.reference.split())
+        outlined = evidence.gold[index] if evidence.gold and as_gold else None
         figure = draw_heatmaps(panels, *words, title=f"line {row.number}", gold=outlined)
         save_png(figure, folder / f"{row.number:05d}.png")
         pictures = {name: render_svg(weights, *words, gold=outlined) for name, weights in panels.items()}
@@ -292,9 +288,7 @@ def print_table(metrics: Mapping[str, Any], console: Console | None = None) -> N
     table.add_row("BLEU", number(metrics["bleu"], 2), f"95% interval {number(low)} to {number(high)}")
     table.add_row("chrF", number(metrics["chrf"], 2))
     table.add_row("TER", number(metrics["ter"], 2), "lower is better")
-    table.add_row(
-        "AER", number(metrics["aer"], 3), "no gold alignments" if metrics["aer"] is None else "lower is better"
-    )
+    table.add_row("AER", number(metrics["aer"], 3), gold_note(metrics))
     for row in alignment_rows(metrics):
         table.add_row(*row)
     table.add_row("repetition rate", number(metrics["repetition_rate"], 4), "share of words")

@@ -109,6 +109,16 @@ def search_summary(settings: Mapping[str, Any]) -> str:
     )
 
 
+def gold_note(metrics: Mapping[str, Any]) -> str:
+    """Say what an alignment error rate, or its absence, is due to."""
+    scored, gold = metrics["aer_sentences"], metrics["gold_sentences"]
+    if not gold:
+        return "no gold alignments"
+    if not scored:
+        return f"gold alignments, but in none of {gold:,} pairs are the model's words those between spaces"
+    return "lower is better" if scored == gold else f"lower is better; {scored:,} of {gold:,} pairs"
+
+
 def number(value: float | None, digits: int = 1) -> str:
     """Write a number for people; an en dash where there is none."""
     return "–" if value is None else f"{value:.{digits}f}"
@@ -120,7 +130,7 @@ def _cards(metrics: Mapping[str, Any]) -> str:
         ("BLEU", number(metrics["bleu"]), f"95%: {number(low)} – {number(high)}"),
         ("chrF", number(metrics["chrf"]), "higher is better"),
         ("TER", number(metrics["ter"]), "lower is better"),
-        ("AER", number(metrics["aer"], 3), "no gold alignments" if metrics["aer"] is None else "lower is better"),
+        ("AER", number(metrics["aer"], 3), gold_note(metrics)),
         *_further_cards(metrics),
         ("Attention entropy", number(metrics["attention_entropy"], 2), "nats a word"),
         ("Coverage deficit", number(metrics["coverage_deficit"], 2), "attention a source word lacks"),

@@ -9,8 +9,9 @@ import torch
 from nmt.config import TrainConfig
 from nmt.data.encoded import Encoded
 from nmt.data.loader import fixed_batches
-from nmt.evaluation.agreement import gold_scores, word_links
-from nmt.evaluation.alignment import LinkRule, attention_entropy, coverage_deficit, parse_pharaoh
+from nmt.data.pharaoh import parse_pharaoh
+from nmt.evaluation.agreement import check_countable, gold_scores, word_links
+from nmt.evaluation.alignment import LinkRule, attention_entropy, coverage_deficit
 from nmt.evaluation.metrics import bleu_tokenizer, quick_scores, repetition_rate
 from nmt.models.seq2seq import Seq2Seq
 from nmt.tokenizer import Tokenizers
@@ -39,6 +40,8 @@ class Validator:
         self.num_samples = config.trainer.num_samples
         self.tokenize, self.lowercase = bleu_tokenizer(config), config.lowercase
         self.device = device
+        if config.trainer.metric == "aer":
+            check_countable(tokenizers, list(encoded.corpus["source"]), list(encoded.corpus["target"]))
 
     @torch.inference_mode()
     def __call__(self, model: Seq2Seq) -> Validation:

@@ -133,8 +133,14 @@ class Joining(Capitals):
 
 def test_segmented_references_are_joined_before_they_are_scored(tmp_path: Path) -> None:
     rows = {"source": ["abcd b c d e f"], "target": ["AB@@ CD B C D E F"]}
+    rows["alignment"] = ["0-0 0-1 1-2"]
     metrics = evaluate_split(Joining(), datasets.Dataset.from_dict(rows), tmp_path / "test", split="test")
     assert metrics["bleu"] == pytest.approx(100.0)
+    # Gold counts the pieces, and so is not drawn on the words.
+    assert 'class="sure"' not in (tmp_path / "test" / "report.html").read_text()
+    rows |= {"target": ["ABCD B C D E F"], "alignment": ["0-0"]}
+    evaluate_split(Joining(), datasets.Dataset.from_dict(rows), tmp_path / "test", split="test")
+    assert (tmp_path / "test" / "report.html").read_text().count('class="sure"') == 1
 
 
 def test_without_gold_there_is_no_error_rate(tmp_path: Path) -> None:
@@ -158,7 +164,19 @@ def test_gold_speaks_of_words_between_spaces(tmp_path: Path) -> None:
             first, *rest = super().align(sources, targets)
             return [Alignment(["a", "b", "!"], first.target_words, np.ones((2, 3)) / 3), *rest]
 
-    assert evaluate(tmp_path / "test", Splitting())["aer_sentences"] == 4
+    metrics = evaluate(tmp_path / "test", Splitting())
+    assert (metrics["aer_sentences"], metrics["gold_sentences"]) == (4, 5)
+    assert "lower is better; 4 of 5 pairs" in printed(metrics)
+
+    class Shattering(Capitals):
+        def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+            return [Alignment(["!"] * 99, [], np.zeros((0, 99))) for _ in sources]
+
+    metrics = evaluate(tmp_path / "test", Shattering())
+    assert metrics["aer"] is None
+    for shown in (printed(metrics), (tmp_path / "test" / "report.html").read_text()):
+        assert "gold alignments, but in none of 5 pairs are the model's words those between spaces" in shown
+        assert "no gold alignments" not in shown
 
 
 def test_an_older_evaluation_is_replaced(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nmt.evaluation.report import Drawing, Sentence, mark_differences, number, render_report, summary
+from nmt.evaluation.report import Drawing, Sentence, gold_note, mark_differences, number, render_report, summary
 
 VOID = {"meta", "input", "br"}
 ROWS = [
@@ -50,6 +50,8 @@ def metrics(**changes: Any) -> dict[str, Any]:
         "signature": {"bleu": "tok:13a|version:2"},
         "bleu_ci95": [36.0, 38.25],
         "aer": None,
+        "aer_sentences": 0,
+        "gold_sentences": 0,
         "attention_entropy": 0.71,
         "coverage_deficit": 0.25,
         "repetition_rate": 0.0123,
@@ -139,6 +141,21 @@ def test_empty_parts_are_left_out() -> None:
 )
 def test_differences_are_marked(hypothesis: str, reference: str, marked: str) -> None:
     assert mark_differences(hypothesis, reference) == marked
+
+
+@pytest.mark.parametrize(
+    ("scored", "gold", "note"),
+    [
+        (0, 0, "no gold alignments"),
+        (0, 7, "gold alignments, but in none of 7 pairs"),
+        (5, 7, "lower is better; 5 of 7 pairs"),
+        (7, 7, "lower is better"),
+    ],
+)
+def test_an_error_rate_says_what_it_is_of(scored: int, gold: int, note: str) -> None:
+    found = gold_note(metrics(aer_sentences=scored, gold_sentences=gold))
+    assert found.startswith(note)
+    assert (found == note) == (scored == gold or scored > 0)
 
 
 def test_number() -> None:

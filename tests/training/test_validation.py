@@ -10,13 +10,8 @@ import torch
 from nmt.config import BatchConfig, ModelConfig, SearchConfig, TokenizerConfig, TrainConfig, TrainerConfig
 from nmt.data.batch import collate
 from nmt.data.encoded import Encoded, Ragged
-from nmt.evaluation.alignment import (
-    alignment_error_rate,
-    argmax_links,
-    attention_entropy,
-    coverage_deficit,
-    parse_pharaoh,
-)
+from nmt.data.pharaoh import parse_pharaoh
+from nmt.evaluation.alignment import alignment_error_rate, argmax_links, attention_entropy, coverage_deficit
 from nmt.evaluation.metrics import quick_scores, repetition_rate
 from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq
