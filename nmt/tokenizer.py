@@ -94,8 +94,9 @@ class Tokenizer:
 
         Args:
             ids: the subwords.
-            line: the text that they are of. Normalization may part it otherwise (`l´homme` has a space once the accent
-                is taken apart), or change its letters: where it can be told, the words are those of the text.
+            line: the text that they are of, whose own words are wanted: normalization changes letters, and may part
+                it otherwise (`l´homme` has a space once the accent is taken apart). Where it cannot be told which piece
+                is of which word, they are the model's.
 
         Returns:
             The words, bytes decoded, and for each piece the index of its word. A control piece (pad, bos, eos) is
@@ -103,9 +104,11 @@ class Tokenizer:
         """
         ids = list(map(int, ids))
         merged = self._merged(ids)
-        if line is None or merged[0] == line.split():
+        if line is None:
             return merged
-        return self._words_between_spaces(ids, line) or merged
+        own = line.split()
+        # As many are the same ones, and to ask for the place of every piece takes longer than all the rest.
+        return (own, merged[1]) if len(own) == len(merged[0]) else self._words_between_spaces(ids, line) or merged
 
     def parts(self, ids: Iterable[int], line: str) -> tuple[list[str], list[int]]:
         """Return what stands between the spaces of a line, its words, and for each piece the index of its part."""

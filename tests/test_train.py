@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from nmt.config import DataConfig, SplitConfig, TrainConfig, TrainerConfig
 from nmt.config_file import load_config
 from nmt.errors import UserError
-from nmt.training.run import check_run, check_same_model, point_to
+from nmt.training.run import check_run, check_same_model, evaluate_best, point_to
 
 ROOT = Path(__file__).parents[1]
 
@@ -195,6 +196,17 @@ def test_a_sweep_makes_a_run_of_every_job(train: Callable[..., Path], tmp_path: 
     decoders = [load_config(folder / job / "checkpoints/best/config.yaml").model.decoder for job in ("0", "1")]
     assert decoders == ["bahdanau", "luong"]
     assert (tmp_path / "outputs/latest").resolve() == folder / "1"
+
+
+def test_the_final_evaluation_scores_as_configured(tiny_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_run / "checkpoints" / "best", tmp_path / "checkpoints" / "best")
+    config = load_config(tiny_run / "config.yaml")
+    plain = evaluate_best(config, tmp_path)
+    assert (plain["bleu_tokenize"], plain["lowercase"]) == ("13a", False)
+    config.bleu_tokenize, config.lowercase = "char", True
+    changed = evaluate_best(config, tmp_path)
+    assert (changed["bleu_tokenize"], changed["lowercase"]) == ("char", True)
+    assert "tok:char" in changed["signature"]["bleu"]
 
 
 def test_latest_points_to_the_newest_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

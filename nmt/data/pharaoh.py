@@ -57,9 +57,10 @@ def check_links(links: Links, num_source: int, num_target: int, where: str = "al
     Raises:
         UserError: naming the first such link and the lengths of the pair.
     """
-    for i, j in sorted(links.possible):
-        if i >= num_source or j >= num_target:
-            raise UserError(
-                f"{where}: link {i}-{j} points outside the pair, which has {num_source} source and {num_target} target "
-                "words: positions count from 0 and come as source-target; check that the files are in step"
-            )
+    outside = [(i, j) for i, j in links.possible if i >= num_source or j >= num_target]
+    if outside:
+        i, j = min(outside)
+        raise UserError(
+            f"{where}: link {i}-{j} points outside the pair, which has {num_source} source and {num_target} target "
+            "words: positions count from 0 and come as source-target; check that the files are in step"
+        )
