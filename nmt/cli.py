@@ -183,6 +183,17 @@ def output_folder() -> Path:
     return Path(HydraConfig.get().runtime.output_dir)
 
 
+def swept_overrides() -> list[str]:
+    """Return the overrides by which the running job of a sweep differs from the others; none where it is alone."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    if HydraConfig.get().mode != RunMode.MULTIRUN:
+        return []
+    # What the command line says as it stands is the same for all jobs.
+    return [each for each in HydraConfig.get().overrides.task if each not in sys.argv]
+
+
 def composition_error(error: Exception, config: Any) -> UserError:
     """Return an error met before the job began as one clear line."""
     from hydra.errors import MissingConfigException, OverrideParseException

@@ -15,6 +15,7 @@ from nmt.errors import UserError, nearest, unknown
 
 PRECISIONS = ("fp32", "bf16", "int8")  # of translation
 LARGEST_SEED = 2**63 - 1  # that every generator of random numbers takes
+BLEU_TOKENIZERS = ("13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab", "flores200")
 
 
 def key(
@@ -36,6 +37,12 @@ def key(
     return field(default=default, metadata=metadata)
 
 
+def override(config: type, name: str) -> Any:
+    """A field that replaces a key of another dataclass, within the same bounds; null keeps what that one says."""
+    (member,) = (each for each in dataclasses.fields(config) if each.name == name)
+    return field(default=None, metadata=member.metadata)
+
+
 # --- data ---------------------------------------------------------------------------------------------------
 
 
@@ -45,7 +52,7 @@ class SplitConfig:
 
     source: Any = key(None, "file, or list of files, of source sentences, one a line (.gz is read too)")
     target: Any = key(None, "file, or list of files, of target sentences, in step with `source`")
-    alignment: Any = key(None, "file, or list of files, of gold word alignments: Pharaoh, `0-0 1-2`; `1?2` is possible only")
+    alignment: Any = key(None, "file, or list of files, of gold word alignments: Pharaoh, `0-0 1-2`; `1?2` is possible only; they count the parts between spaces of the files as they are, in segmented text its pieces")
     name: str | None = key(None, "name of the split in a hub corpus, e.g. `train` or `train[:1000]`")
 
 
@@ -255,6 +262,8 @@ class TrainConfig:
     seed: int = key(1, "seed of initialization, dropout and data order", at_least=0, at_most=LARGEST_SEED)
     resume: str = key("auto", "`auto`: go on from a checkpoint in `run_dir`; `never`: refuse a run_dir that holds one", choices=("auto", "never"))
     threads: int | None = key(None, "CPU threads of torch, a process (default: its own choice)", at_least=1)
+    bleu_tokenize: str | None = key(None, "sacrebleu tokenizer of every BLEU; `none` for text that is tokenized already; null: sacrebleu's own for `data.target_language` (`zh`, `ja-mecab`, `ko-mecab`, else `13a`), and `13a` with `tokenizer.kind=whitespace`, whose text brings its words", choices=BLEU_TOKENIZERS)
+    lowercase: bool = key(False, "ignore case in BLEU, chrF and TER")
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
@@ -280,9 +289,12 @@ class EvaluationDataConfig:
 class EvaluateSearchConfig:
     """Search settings that replace those of the run; null keeps the run's."""
 
-    beam_size: int | None = key(None, "hypotheses kept; 1 is greedy", at_least=1)
-    length_penalty: float | None = key(None, "alpha of score = log p / length^alpha", at_least=0)
-    batch_size: int | None = key(None, "sentences translated together", at_least=1)
+    beam_size: int | None = override(SearchConfig, "beam_size")
+    length_penalty: float | None = override(SearchConfig, "length_penalty")
+    coverage_penalty: float | None = override(SearchConfig, "coverage_penalty")
+    max_length_ratio: float | None = override(SearchConfig, "max_length_ratio")
+    max_length_offset: int | None = override(SearchConfig, "max_length_offset")
+    batch_size: int | None = override(SearchConfig, "batch_size")
 
 
 @dataclass(kw_only=True)
@@ -298,6 +310,7 @@ class EvaluateConfig:
     """Everything an evaluation needs (`configs/evaluate.yaml`)."""
 
     checkpoint: str = key("outputs/latest", "run folder or checkpoint folder")
+    output: str | None = key(None, "folder to write to; null: `evaluation/<split>` of the run, for another of its checkpoints than the best `evaluation/<split>-<checkpoint>`. A job of a sweep adds what sets it apart to the name, or makes a folder of that name in the one given")
     split: str = key("test", "split to score; `test_long` is the grammar's split of long sentences", choices=("test", "validation", "test_long"))
     data: EvaluationDataConfig = field(default_factory=EvaluationDataConfig)
     search: EvaluateSearchConfig = field(default_factory=EvaluateSearchConfig)
@@ -305,8 +318,8 @@ class EvaluateConfig:
     alignment: LinksConfig = field(default_factory=LinksConfig)
     reverse: str | None = key(None, "a run trained from target to source: its links are intersected with this run's, scored, and written to `alignments.intersection.pharaoh`")
     saliency: bool = key(False, "explain translations by gradient times input too: heatmaps, alignment error rate, rank correlation with attention; takes longer than translating")
-    bleu_tokenize: str = key("13a", "sacrebleu tokenizer; `none` for text that is tokenized already", choices=("13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab", "flores200"))
-    lowercase: bool = key(False, "ignore case in BLEU, chrF and TER")
+    bleu_tokenize: str | None = key(None, "sacrebleu tokenizer; `none` for text that is tokenized already; null: that of the run", choices=BLEU_TOKENIZERS)
+    lowercase: bool | None = key(None, "ignore case in BLEU, chrF and TER; null: as the run does")
     num_heatmaps: int = key(12, "sentences whose heatmap is drawn", at_least=0)
     device: str = key("auto", "where to translate", choices=("auto", "cpu", "cuda"))
     precision: str = key("fp32", "arithmetic of the products; `int8` is for a CPU", choices=PRECISIONS)
@@ -341,7 +354,7 @@ def check(config: Any) -> None:
     check_names(config)
     for name, member, value in keys(config):
         choices = member.metadata.get("choices") or ()
-        if choices and value not in choices:
+        if choices and value is not None and value not in choices:
             raise unknown(name, value, choices)
         length = member.metadata.get("length")
         if length is not None and len(value) != length:

@@ -1,15 +1,19 @@
 """Score a trained run: `python -m nmt.evaluate checkpoint=RUN [split=validation] [key.path=value ...]`."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nmt.cli import hydra_main
+from nmt.cli import hydra_main, swept_overrides
 from nmt.config import DataConfig, EvaluateConfig, SplitConfig
 from nmt.errors import UserError
 
 if TYPE_CHECKING:
+    import datasets
+
     from nmt.evaluation.agreement import Views
+    from nmt.evaluation.baseline import Baseline
     from nmt.translator import Translator
 
 
@@ -22,7 +26,9 @@ def main(config: EvaluateConfig) -> None:
 
     from nmt.config_file import load_config
     from nmt.data.corpus import load_split
-    from nmt.evaluation.evaluator import evaluate_split, print_table, stored_baseline, translated_baseline
+    from nmt.evaluation.baseline import lasting
+    from nmt.evaluation.evaluator import evaluate_split, print_table
+    from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
     from nmt.models.checkpoint import CONFIG, find_checkpoint
     from nmt.translator import Translator
 
@@ -31,30 +37,38 @@ def main(config: EvaluateConfig) -> None:
     run_config = load_config(find_checkpoint(config.checkpoint) / CONFIG)
     if config.reverse is not None:
         check_reverse(config, run_config.data, load_config(find_checkpoint(config.reverse) / CONFIG).data)
+    tokenize = config.bleu_tokenize or bleu_tokenizer(run_config)
+    check_tokenizer(tokenize)
     corpus = load_split(choose_data(config, run_config.data), config.split)
     search = dataclasses.asdict(config.search)
     translator = Translator.load(config.checkpoint, device=config.device, precision=config.precision, **search)
+    folder = output_folder(config, swept_overrides())
     with Console(stderr=True).status(f"Translating {len(corpus):,} sentences of {config.split} ..."):
-        baseline = None
-        if config.baseline is not None:
-            run = Path(config.baseline)
-            baseline = stored_baseline(run, config.split, corpus) or translated_baseline(
-                run, Translator.load(run, device=config.device, **search), corpus
-            )
-        folder = evaluation_folder(Path(config.checkpoint), config.split)
         metrics = evaluate_split(
             translator,
             corpus,
             folder,
             split=config.split,
-            bleu_tokenize=config.bleu_tokenize,
-            lowercase=config.lowercase,
+            bleu_tokenize=tokenize,
+            lowercase=run_config.lowercase if config.lowercase is None else config.lowercase,
             num_heatmaps=config.num_heatmaps,
-            baseline=baseline,
+            baseline=choose_baseline(config, corpus),
             views=choose_views(config, translator),
         )
     print_table(metrics)
-    print(f"written to {folder}: look at {folder / 'report.html'}")
+    print(f"written to {lasting(folder)}: look at {lasting(folder / 'report.html')}")
+
+
+def choose_baseline(config: EvaluateConfig, corpus: "datasets.Dataset") -> "Baseline | None":
+    """Return what to compare with: translated with the same options, or read where that was done before."""
+    from nmt.evaluation.baseline import baseline_of
+    from nmt.translator import Translator
+
+    if config.baseline is None:
+        return None
+    run, search = Path(config.baseline), dataclasses.asdict(config.search)
+    translator = Translator.load(run, device=config.device, precision=config.precision, **search)
+    return baseline_of(run, evaluation_folder(run, config.split), translator, corpus)
 
 
 def check_reverse(config: EvaluateConfig, run: DataConfig, reverse: DataConfig) -> None:
@@ -95,9 +109,29 @@ def choose_views(config: EvaluateConfig, translator: "Translator") -> "Views":
     )
 
 
+def output_folder(config: EvaluateConfig, swept: Sequence[str]) -> Path:
+    """Return where to write: what was given, else the checkpoint's own folder; in a sweep each job has one.
+
+    Args:
+        config: names the checkpoint, the split and perhaps an output.
+        swept: the overrides by which the job differs from the others of its sweep.
+    """
+    own = ",".join(each.replace("/", "_") for each in swept if not each.startswith(("checkpoint=", "split=")))
+    if config.output is not None:
+        return Path(config.output, ",".join(each.replace("/", "_") for each in swept))
+    folder = evaluation_folder(Path(config.checkpoint), config.split)
+    return folder.with_name(f"{folder.name}-{own}") if own else folder
+
+
 def evaluation_folder(checkpoint: Path, split: str) -> Path:
-    """Return where an evaluation goes: into the run, or into a checkpoint folder that was given by itself."""
-    return checkpoint / "evaluation" / split
+    """Return the folder of evaluations of a run, or of a checkpoint.
+
+    A checkpoint in a run is evaluated into the run, for training replaces its folder: the best as the run itself.
+    """
+    place = checkpoint.resolve()
+    if place.parent.name != "checkpoints":
+        return checkpoint / "evaluation" / split
+    return place.parents[1] / "evaluation" / (split if place.name == "best" else f"{split}-{place.name}")
 
 
 def choose_data(config: EvaluateConfig, trained_on: DataConfig) -> DataConfig:

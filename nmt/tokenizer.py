@@ -8,6 +8,7 @@ segmented already keeps its pieces (`nmt.vocabulary`).
 import io
 import logging
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -88,13 +89,32 @@ class Tokenizer:
         """Return the pieces by name: words begin with U+2581, bytes look like `<0xE2>`."""
         return [self._processor.id_to_piece(int(i)) for i in ids]
 
-    def words(self, ids: Iterable[int]) -> tuple[list[str], list[int]]:
-        """Merge subwords at the word mark.
+    def words(self, ids: Iterable[int], line: str | None = None) -> tuple[list[str], list[int]]:
+        """Merge subwords at the word mark, or where the text that they are of has its spaces.
+
+        Args:
+            ids: the subwords.
+            line: the text that they are of, whose own words are wanted: normalization changes letters, and may part
+                it otherwise (`l´homme` has a space once the accent is taken apart). Where it cannot be told which piece
+                is of which word, they are the model's.
 
         Returns:
             The words, bytes decoded, and for each piece the index of its word. A control piece (pad, bos, eos) is
             a word of its own, under its own name.
         """
+        ids = list(map(int, ids))
+        merged = self._merged(ids)
+        if line is None:
+            return merged
+        own = line.split()
+        # As many are the same ones, and to ask for the place of every piece takes longer than all the rest.
+        return (own, merged[1]) if len(own) == len(merged[0]) else self._words_between_spaces(ids, line) or merged
+
+    def parts(self, ids: Iterable[int], line: str) -> tuple[list[str], list[int]]:
+        """Return what stands between the spaces of a line, its words, and for each piece the index of its part."""
+        return self.words(ids, line)
+
+    def _merged(self, ids: Iterable[int]) -> tuple[list[str], list[int]]:
         words: list[bytes] = []
         word_of_piece: list[int] = []
         is_open = False  # may the next piece still join the last word?
@@ -108,6 +128,25 @@ class Tokenizer:
             word_of_piece.append(len(words) - 1)
             is_open = not is_control
         return [word.decode("utf-8", errors="replace") for word in words], word_of_piece
+
+    def _words_between_spaces(self, ids: list[int], line: str) -> tuple[list[str], list[int]] | None:
+        """Return the words of a text, by what each piece stands for in it.
+
+        None where ids are another segmentation, a piece reaches over several words, or a word has no piece.
+        """
+        from sentencepiece import sentencepiece_pb2
+
+        message: Any = sentencepiece_pb2
+        found = message.SentencePieceText.FromString(self._processor.encode(line, out_type="serialized_proto"))
+        if [piece.id for piece in found.pieces] != ids or any(WORD_MARK in piece.piece[1:] for piece in found.pieces):
+            return None
+        spans = list(re.finditer(r"\S+", line))
+        ends = [len(line[: span.end()].encode()) for span in spans]
+        # A piece belongs to the word in which it ends; a space, and what stands for nothing, to the word after it.
+        word_of_piece = [bisect_right(ends, max(piece.begin, piece.end - 1)) for piece in found.pieces]
+        if set(word_of_piece) != set(range(len(spans))):
+            return None
+        return [span.group() for span in spans], word_of_piece
 
     def _content(self, i: int) -> tuple[bytes, bool]:
         """Return the bytes of a piece, and whether it carries the mark of a word's start."""

@@ -40,6 +40,19 @@ def parser() -> argparse.ArgumentParser:
     add("--output", metavar="FILE", help="where translations go (default: standard output)")
     add("--beam-size", type=at_least(int, 1), metavar="N", help="hypotheses kept; 1 is greedy (default: the run's)")
     add("--length-penalty", type=at_least(float, 0), metavar="X", help="score = log p / length^X (default: the run's)")
+    add(
+        "--coverage-penalty",
+        type=at_least(float, 0),
+        metavar="X",
+        help="weight of coverage, beams only (default: the run's)",
+    )
+    add(
+        "--max-length-ratio",
+        type=at_least(float, 0),
+        metavar="X",
+        help="most subwords = X x source's + N (default: the run's)",
+    )
+    add("--max-length-offset", type=at_least(int, 1), metavar="N", help="see --max-length-ratio (default: the run's)")
     add("--n-best", type=at_least(int, 1), default=1, metavar="N", help="translations a line, separated by tabs")
     add("--batch-size", type=at_least(int, 1), metavar="N", help="sentences searched together (default: the run's)")
     add("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where to translate (%(default)s)")
@@ -109,6 +122,9 @@ def load(options: argparse.Namespace) -> "Translator":
         options.precision,
         beam_size=options.beam_size,
         length_penalty=options.length_penalty,
+        coverage_penalty=options.coverage_penalty,
+        max_length_ratio=options.max_length_ratio,
+        max_length_offset=options.max_length_offset,
         batch_size=options.batch_size,
     )
 
@@ -207,7 +223,8 @@ def as_json(translation: "Translation") -> dict[str, Any]:
 
 def pharaoh(translation: "Translation") -> str:
     """Return each target word's strongest link, `source-target`, counted from 0."""
-    from nmt.evaluation.alignment import argmax_links, format_pharaoh
+    from nmt.data.pharaoh import format_pharaoh
+    from nmt.evaluation.alignment import argmax_links
 
     return format_pharaoh(argmax_links(translation.weights))
 

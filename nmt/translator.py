@@ -22,11 +22,16 @@ from nmt.search.hypothesis import Hypothesis
 from nmt.tokenizer import Tokenizers
 
 Array = np.ndarray
+Words = tuple[list[str], list[int]]  # words, and for each piece the index of its word
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """How much each target word attended to each source word; rows sum to 1."""
+    """How much each target word attended to each source word.
+
+    Rows sum to 1, or are 0 where attention says nothing of words: all of it is on the end mark, or it is the same
+    everywhere.
+    """
 
     source_words: list[str]
     target_words: list[str]
@@ -50,16 +55,19 @@ def merge_words(
     """Attention between words from attention between subwords.
 
     A source word gets the sum of its pieces' columns, a target word the mean of its pieces' rows. Rows and
-    columns beyond the words (end marks) are left out, and rows are normalized again.
+    columns beyond the words (end marks) are left out, and rows are normalized again. A row that has nothing left, or
+    that gives all pieces of several words the same, as `fixed_context` does, names no word: it is 0.
     """
     columns = np.zeros((len(source_word), max(source_word, default=-1) + 1), dtype=np.float64)
     columns[np.arange(len(source_word)), source_word] = 1.0
     rows = np.zeros((max(target_word, default=-1) + 1, len(target_word)), dtype=np.float64)
     rows[target_word, np.arange(len(target_word))] = 1.0
-    merged = rows @ weights[: len(target_word), : len(source_word)].astype(np.float64) @ columns
+    pieces = weights[: len(target_word), : len(source_word)].astype(np.float64)
+    if columns.shape[1] > 1:
+        pieces[np.ptp(pieces, axis=1) == 0] = 0.0
+    merged = rows @ pieces @ columns
     total = merged.sum(axis=1, keepdims=True)
-    even = np.full_like(merged, 1.0 / max(1, merged.shape[1]))  # all attention on the end mark says nothing
-    return np.divide(merged, total, out=even, where=total > 0)
+    return np.divide(merged, total, out=np.zeros_like(merged), where=total > 0)
 
 
 class Translator:
@@ -146,7 +154,10 @@ class Translator:
 
     @torch.inference_mode()
     def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
-        """Return the attention between each source and a given target (forced decoding)."""
+        """Return the attention between each source and a given target (forced decoding).
+
+        Words are the parts between spaces, as gold links count them: in text that is segmented already, its pieces.
+        """
         self.model.eval()
         source_ids = self.tokenizers.source.encode(list(sources))
         target_ids = self.tokenizers.target.encode(list(targets))
@@ -157,7 +168,8 @@ class Translator:
             with self._arithmetic():
                 weights = self.model(batch).weights.float().cpu().numpy()
             for row, matrix in zip(rows, weights, strict=True):
-                results[row] = self._alignment(source_ids[row], target_ids[row], matrix)
+                source = self.tokenizers.source.parts(source_ids[row], sources[row])
+                results[row] = alignment(source, self.tokenizers.target.parts(target_ids[row], targets[row]), matrix)
         return results
 
     def _groups(self, lengths: Sequence[int]) -> Iterator[list[int]]:
@@ -186,9 +198,9 @@ class Translator:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
 
     def _translation(self, sentence: str, ids: list[int], hypothesis: Hypothesis) -> Translation:
-        alignment = self._alignment(ids, hypothesis.tokens, hypothesis.weights)
+        source, target = self.tokenizers.source.words(ids, sentence), self.tokenizers.target.words(hypothesis.tokens)
         return Translation(
-            **vars(alignment),
+            **vars(alignment(source, target, hypothesis.weights)),
             source=sentence,
             text=self.tokenizers.target.decode([hypothesis.tokens])[0],
             score=hypothesis.score,
@@ -196,10 +208,10 @@ class Translator:
             pieces=self.tokenizers.target.pieces(hypothesis.tokens),
         )
 
-    def _alignment(self, source: list[int], target: list[int], weights: Float[Array, "rows columns"]) -> Alignment:
-        source_words, source_word = self.tokenizers.source.words(source)
-        target_words, target_word = self.tokenizers.target.words(target)
-        return Alignment(source_words, target_words, merge_words(weights, target_word, source_word))
+
+def alignment(source: Words, target: Words, weights: Float[Array, "rows columns"]) -> Alignment:
+    """Return the attention between words from attention between their pieces."""
+    return Alignment(source[0], target[0], merge_words(weights, target[1], source[1]))
 
 
 def empty(sentence: str) -> Translation:

@@ -90,8 +90,18 @@ class Vocabulary:
         """Return the pieces by name."""
         return [self._names[int(i)] for i in ids]
 
-    def words(self, ids: Iterable[int]) -> tuple[list[str], list[int]]:
+    def parts(self, ids: Iterable[int], line: str) -> tuple[list[str], list[int]]:
+        """Return what stands between the spaces of a line, and for each piece the index of its part: itself."""
+        parts = line.split()
+        assert len(parts) == len(list(ids)), "the pieces are those of the line"
+        return parts, list(range(len(parts)))
+
+    def words(self, ids: Iterable[int], line: str | None = None) -> tuple[list[str], list[int]]:
         """Merge pieces to words.
+
+        Args:
+            ids: the pieces.
+            line: the text that they are of, of which nothing more is to be known.
 
         Returns:
             The words, and for each piece the index of its word. A special piece is a word of its own.

@@ -40,8 +40,8 @@ from _study import (
 from nmt.cli import user_errors
 from nmt.config import DataConfig, TrainConfig
 from nmt.config_file import save_config
+from nmt.data.pharaoh import Link, Links, parse_pharaoh
 from nmt.errors import UserError
-from nmt.evaluation.alignment import Link, Links, parse_pharaoh
 
 MOMENTS = (0.03, 0.1, 0.2, 0.45, 1.0)  # as shares of the training
 FULL = ("trainer.max_epochs=null", "schedule.kind=constant", "optimizer.learning_rate=2e-3")

@@ -1,5 +1,6 @@
 """The schema and its checks."""
 
+import dataclasses
 import random
 import runpy
 from pathlib import Path
@@ -8,7 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.config import LARGEST_SEED, EvaluateConfig, TrainConfig, check, keys, unknown_key
+from nmt.config import (
+    LARGEST_SEED,
+    EvaluateConfig,
+    EvaluateSearchConfig,
+    SearchConfig,
+    TrainConfig,
+    check,
+    keys,
+    unknown_key,
+)
 from nmt.errors import UserError
 
 
@@ -72,6 +82,22 @@ def test_choices_name_the_nearest() -> None:
     config = TrainConfig()
     config.model.cell = "grru"
     with pytest.raises(UserError, match=r"unknown model\.cell 'grru': choose one of gru, lstm; did you mean 'gru'\?"):
+        check(config)
+
+
+def test_all_of_the_search_can_be_set_when_evaluating() -> None:
+    trained, evaluated = (dataclasses.fields(each) for each in (SearchConfig, EvaluateSearchConfig))
+    assert [each.name for each in evaluated] == [each.name for each in trained]
+    assert [each.metadata for each in evaluated] == [each.metadata for each in trained]
+    assert {each.default for each in evaluated} == {None}
+
+
+def test_null_stands_for_no_choice() -> None:
+    config = TrainConfig()
+    config.bleu_tokenize = None
+    check(config)
+    config.bleu_tokenize = "14a"
+    with pytest.raises(UserError, match=r"unknown bleu_tokenize '14a': choose one of 13a, .*; did you mean '13a'"):
         check(config)
 
 

@@ -23,10 +23,11 @@ def run(tiny_run: Path, tmp_path: Path) -> Path:
 def evaluate(run: Path, call: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
     """Evaluate the run, and return what metrics.json holds."""
 
-    def score(*options: str, split: str = "test") -> dict[str, Any]:
+    def score(*options: str, split: str = "test", folder: Path | None = None) -> dict[str, Any]:
         done = call("evaluate", "checkpoint=run", *options, f"split={split}", "threads=1")
         assert done.returncode == 0, done.stderr
-        found: dict[str, Any] = json.loads((run / "evaluation" / split / "metrics.json").read_text(encoding="utf-8"))
+        folder = folder or run / "evaluation" / split
+        found: dict[str, Any] = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
         return found
 
     return score
@@ -60,6 +61,64 @@ def test_the_validation_split_against_a_baseline(evaluate: Callable[..., dict[st
     assert metrics["beam_size"] == metrics["baseline"]["beam_size"] == 1
     assert metrics["baseline"]["bleu"]["difference"] == 0
     assert metrics["aer"] is not None
+
+
+def test_all_of_the_search_can_be_set_and_is_recorded(evaluate: Callable[..., dict[str, Any]]) -> None:
+    search = {"coverage_penalty": 0.2, "max_length_ratio": 1.5, "max_length_offset": 3, "batch_size": 7}
+    metrics = evaluate(*(f"search.{name}={value}" for name, value in search.items()), "num_heatmaps=0")
+    assert search.items() <= metrics.items()
+    assert (metrics["precision"], metrics["beam_size"]) == ("fp32", 2)
+
+
+def test_a_baseline_is_translated_as_the_run_is(evaluate: Callable[..., dict[str, Any]], run: Path) -> None:
+    evaluate("num_heatmaps=0")
+    stored = run / "evaluation/test/hypotheses.txt"
+    marked = stored.read_text(encoding="utf-8").replace("\n", " marked\n")
+    for options, is_read in (((), True), (("search.length_penalty=0.3",), False), (("precision=int8",), False)):
+        shutil.copytree(run, run.parent / "other", dirs_exist_ok=True)
+        (run.parent / "other/evaluation/test/hypotheses.txt").write_text(marked, encoding="utf-8")
+        compared = evaluate("baseline=other", "num_heatmaps=0", "output=mine", *options, folder=run.parent / "mine")
+        assert (compared["baseline"]["bleu"]["difference"] == 0) == (not is_read)
+        assert compared["baseline"]["precision"] == compared["precision"]
+
+
+def test_scores_are_those_the_run_was_trained_with(evaluate: Callable[..., dict[str, Any]], run: Path) -> None:
+    path = run / "checkpoints/best/config.yaml"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("target_language: fr", "target_language: zh"), encoding="utf-8")
+    found = evaluate("num_heatmaps=0")
+    assert (found["bleu_tokenize"], found["lowercase"]) == ("zh", False)
+    assert "tok:zh" in found["signature"]["bleu"]
+    assert evaluate("num_heatmaps=0", "bleu_tokenize=char", "lowercase=true")["bleu_tokenize"] == "char"
+    path.write_text(text.replace("lowercase: false", "lowercase: true"), encoding="utf-8")
+    assert evaluate("num_heatmaps=0")["lowercase"] is True
+    assert evaluate("num_heatmaps=0", "lowercase=false")["lowercase"] is False
+
+
+def test_a_missing_tokenizer_is_told_before_translating(call: Callable[..., Any], run: Path) -> None:
+    done = call("evaluate", "checkpoint=run", "bleu_tokenize=ja-mecab")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: bleu_tokenize=ja-mecab is not available here")
+    assert not (run / "evaluation").exists()
+
+
+def test_a_checkpoint_is_evaluated_into_its_run(run: Path, call: Callable[..., Any]) -> None:
+    for name in ("best", "last"):
+        done = call("evaluate", f"checkpoint=run/checkpoints/{name}", "num_heatmaps=0", "threads=1")
+        assert done.returncode == 0, done.stderr
+        assert not (run / "checkpoints" / name / "evaluation").exists()
+    assert sorted(path.name for path in (run / "evaluation").iterdir()) == ["test", "test-last"]
+    assert "written to run/evaluation/test-last: look at" in done.stdout
+
+
+def test_a_sweep_overwrites_nothing(run: Path, call: Callable[..., Any]) -> None:
+    done = call("evaluate", "-m", "checkpoint=run", "search.beam_size=1,3", "num_heatmaps=0", "threads=1")
+    assert done.returncode == 0, done.stderr
+    folders = {path.name: json.loads((path / "metrics.json").read_text()) for path in (run / "evaluation").iterdir()}
+    assert {name: found["beam_size"] for name, found in folders.items()} == {
+        "test-search.beam_size=1": 1,
+        "test-search.beam_size=3": 3,
+    }
 
 
 def test_eight_bits_have_scores_but_no_gradients(

@@ -175,6 +175,54 @@ def test_words_are_those_of_the_text(kind: str, text: str) -> None:
         )
 
 
+NORMALIZING = {kind: learned(kind, "nmt_nfkc") for kind in KINDS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("line", "owners"),
+    [
+        ("the dog", ["the", "dog"]),
+        ("the´dog  sees", ["the´dog", "sees"]),  # the accent becomes a space and a mark
+        ("a\u200bred dog", ["a\u200bred", "dog"]),  # an invisible space becomes a space
+        (" ﬁ\u3000１２ ½", ["ﬁ", "１２", "½"]),
+        ("é red，é", ["é", "red，é"]),  # spelt in bytes
+        ("", []),
+    ],
+)
+def test_with_its_line_words_are_those_of_the_text(kind: str, line: str, owners: list[str]) -> None:
+    tokenizer = NORMALIZING[kind]
+    (ids,) = tokenizer.encode([line])
+    words, word_of_piece = tokenizer.words(ids, line)
+    assert words == line.split() == owners
+    assert tokenizer.parts(ids, line) == (words, word_of_piece)
+    # Each word's pieces are those that it has by itself, or would have behind a mark.
+    for number, word in enumerate(owners):
+        pieces = [i for i, owner in zip(ids, word_of_piece, strict=True) if owner == number]
+        assert tokenizer.decode([pieces]) == tokenizer.decode(tokenizer.encode([word]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(text=texts)
+def test_the_words_of_any_text_are_its_own_or_those_of_the_model(kind: str, text: str) -> None:
+    tokenizer = NORMALIZING[kind]
+    (ids,) = tokenizer.encode([text])
+    words, word_of_piece = tokenizer.words(ids, text)
+    assert words in (text.split(), tokenizer.words(ids)[0])
+    assert len(word_of_piece) == len(ids)
+    assert sorted(set(word_of_piece)) == list(range(len(words)))
+    assert word_of_piece == sorted(word_of_piece)
+
+
+def test_where_the_text_does_not_tell_words_are_those_of_the_model() -> None:
+    tokenizer = NORMALIZING["unigram"]
+    (ids,) = tokenizer.encode(["the´dog"])
+    assert tokenizer.words(ids, "dog")[0] == tokenizer.words(ids)[0]  # of another text
+    line = "the \u200e dog"  # a word that normalization takes away
+    (ids,) = tokenizer.encode([line])
+    assert tokenizer.words(ids, line)[0] == ["the", "dog"]
+
+
 def test_words_of_anything_a_model_may_produce() -> None:
     tokenizer = TOKENIZERS["unigram"]
     (mark,) = (i for i in range(len(tokenizer)) if tokenizer.pieces([i]) == ["\u2581"])

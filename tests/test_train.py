@@ -18,7 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from nmt.config import DataConfig, ModelConfig, SplitConfig, TrainConfig, TrainerConfig
 from nmt.config_file import load_config
 from nmt.errors import UserError
-from nmt.training.run import check_run, point_to
+from nmt.training.run import check_run, evaluate_best, point_to
 from nmt.training.run import train as train_here
 
 ROOT = Path(__file__).parents[1]
@@ -219,6 +219,17 @@ def test_a_sweep_makes_a_run_of_every_job(train: Callable[..., Path], tmp_path: 
     assert (tmp_path / "outputs/latest").resolve() == folder / "1"
 
 
+def test_the_final_evaluation_scores_as_configured(tiny_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_run / "checkpoints" / "best", tmp_path / "checkpoints" / "best")
+    config = load_config(tiny_run / "config.yaml")
+    plain = evaluate_best(config, tmp_path)
+    assert (plain["bleu_tokenize"], plain["lowercase"]) == ("13a", False)
+    config.bleu_tokenize, config.lowercase = "char", True
+    changed = evaluate_best(config, tmp_path)
+    assert (changed["bleu_tokenize"], changed["lowercase"]) == ("char", True)
+    assert "tok:char" in changed["signature"]["bleu"]
+
+
 def test_latest_points_to_the_newest_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     latest = tmp_path / "outputs/latest"
@@ -272,6 +283,10 @@ TEXT = SplitConfig(source="a", target="b")
             "trainer.metric=aer needs gold alignments of the validation text: set data.validation.alignment",
         ),
         (TrainConfig(model=ModelConfig(input_feeding=False)), "input_feeding=false means nothing to model=bahdanau"),
+        (
+            TrainConfig(trainer=TrainerConfig(max_steps=1), data=DataConfig(target_language="ja")),
+            "bleu_tokenize=ja-mecab is not available here",
+        ),
     ],
 )
 def test_what_cannot_work_is_told_before_any_work(config: TrainConfig, message: str) -> None:

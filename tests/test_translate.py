@@ -141,6 +141,16 @@ def test_the_search_can_be_set(translate: Callable[..., Any], tiny_run: Path) ->
     found = json.loads(translate("--json", "--beam-size", "1", "--length-penalty", "0", SENTENCES[0]).stdout)
     assert found["text"] == each.text
     assert found["score"] == pytest.approx(each.log_prob, abs=1e-5)
+    options = ("--coverage-penalty", "0.7", "--max-length-ratio", "0.1", "--max-length-offset", "3")
+    short = Translator.load(
+        tiny_run, device="cpu", coverage_penalty=0.7, max_length_ratio=0.1, max_length_offset=3
+    ).translate(SENTENCES[1:2])[0]
+    found = json.loads(translate("--json", *options, SENTENCES[1]).stdout)
+    assert len(short.pieces) <= 4
+    assert (found["text"], found["score"]) == (short.text, pytest.approx(short.score, abs=1e-5))
+    assert found["score"] < found["log_prob"] / len(short.pieces)  # what is not covered costs
+    done = translate("--max-length-ratio", "0", SENTENCES[0])
+    assert (done.returncode, "max_length_ratio=0.0 is out of range" in done.stderr) == (2, True)
 
 
 def test_eight_bits_are_as_many_lines(translate: Callable[..., Any]) -> None:

@@ -5,10 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmt.config import ModelConfig, SearchConfig, TokenizerConfig
 from nmt.errors import UserError
+from nmt.evaluation.alignment import argmax_links, attention_entropy
+from nmt.models.build import build_model
+from nmt.tokenizer import build_tokenizers
 from nmt.translator import Translator, merge_words
 
 SENTENCES = [
@@ -120,7 +125,60 @@ def test_merged_words_against_a_worked_example() -> None:
         dtype=np.float32,
     )
     merged = merge_words(weights, target_word=[0, 0, 1], source_word=[0, 1, 1])
-    np.testing.assert_allclose(merged, [[0.4 / 1.4, 1.0 / 1.4], [0.5, 0.5]], atol=1e-7)
+    np.testing.assert_allclose(merged, [[0.4 / 1.4, 1.0 / 1.4], [0.0, 0.0]], atol=1e-7)
+
+
+def test_a_row_that_is_the_same_everywhere_names_no_word() -> None:
+    weights = np.array([[0.25, 0.25, 0.25, 0.25], [0.2, 0.3, 0.2, 0.3], [0.25, 0.25, 0.25, 0.25]], dtype=np.float32)
+    # The word of two pieces would have the most of an even row.
+    np.testing.assert_allclose(merge_words(weights, [0, 1, 2], [0, 0, 1])[[0, 2]], 0.0)
+    np.testing.assert_allclose(merge_words(weights, [0, 1, 1], [0, 0, 1]), [[0, 0], [5 / 7, 2 / 7]], atol=1e-6)
+    # Where there is one word, it is that one.
+    np.testing.assert_allclose(merge_words(weights, [0, 1, 2], [0, 0, 0]), 1.0)
+
+
+def test_no_attention_means_no_links() -> None:
+    """A model without attention gives no weights to words, and links none."""
+    tokenizers = build_tokenizers(SENTENCES, SENTENCES, TokenizerConfig(vocab_size=330))
+    config = ModelConfig(decoder="fixed_context", embedding_size=8, hidden_size=16)
+    model = build_model(config, len(tokenizers.source), len(tokenizers.target), joint=True)
+    translator = Translator(model, tokenizers, SearchConfig(beam_size=2, max_length_offset=3), torch.device("cpu"))
+    for each in [*translator.translate(SENTENCES), *translator.align(SENTENCES, SENTENCES[::-1])]:
+        assert each.weights.shape == (len(each.target_words), len(each.source_words))
+        assert not each.weights.any()
+        assert argmax_links(each.weights) == set()
+    assert attention_entropy([each.weights for each in translator.translate(SENTENCES)]) is None
+
+
+@pytest.fixture(scope="module")
+def normalizing() -> Translator:
+    """Its subwords are of normalized text, in which an accent stands apart from its letter and ligatures are none."""
+    lines = [*SENTENCES, "l´homme dort ici .", "ﬁne"]
+    tokenizers = build_tokenizers(lines, lines, TokenizerConfig(vocab_size=340))
+    model = build_model(ModelConfig(embedding_size=8, hidden_size=16), *[len(tokenizers.source)] * 2, joint=True)
+    return Translator(model, tokenizers, SearchConfig(beam_size=1, max_length_offset=3), torch.device("cpu"))
+
+
+def test_source_words_are_those_of_the_input(normalizing: Translator) -> None:
+    line = "l´homme dort ici ."
+    assert len(normalizing.tokenizers.source.words(normalizing.tokenizers.source.encode([line])[0])[0]) == 5
+    (found,) = normalizing.translate([line])
+    assert found.source_words == line.split()
+    assert found.weights.shape == (len(found.target_words), 4)
+    (aligned,) = normalizing.align([line], ["ﬁne l´homme"])
+    assert (aligned.source_words, aligned.target_words) == (line.split(), ["ﬁne", "l´homme"])
+    assert aligned.weights.shape == (2, 4)
+
+
+def test_in_segmented_text_given_pairs_are_aligned_piece_by_piece() -> None:
+    sources, targets = ["ol@@ d river"], ["vieille riv@@ ière"]
+    tokenizers = build_tokenizers(sources, targets, TokenizerConfig(kind="whitespace"))
+    model = build_model(ModelConfig(embedding_size=8, hidden_size=16), *[len(tokenizers.source)] * 2, joint=True)
+    translator = Translator(model, tokenizers, SearchConfig(beam_size=1, max_length_offset=3), torch.device("cpu"))
+    (aligned,) = translator.align(sources, targets)
+    assert (aligned.source_words, aligned.target_words) == (["ol@@", "d", "river"], ["vieille", "riv@@", "ière"])
+    assert aligned.weights.shape == (3, 3)
+    assert translator.translate(sources)[0].source_words == ["old", "river"]  # as its translation is joined
 
 
 def test_merging_single_pieces_drops_the_end_marks_only() -> None:

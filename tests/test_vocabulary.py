@@ -44,6 +44,8 @@ def test_pieces_are_joined_to_the_words_they_were_cut_from(style: str, words: li
     assert vocabulary.pieces(ids) == line.split()
     assert vocabulary.decode([ids]) == vocabulary.plain([line]) == [" ".join(expected)]
     assert vocabulary.words(ids) == (expected, [n for n, word in enumerate(parts) for _ in word])
+    assert vocabulary.words(ids, line) == vocabulary.words(ids)
+    assert vocabulary.parts(ids, line) == (line.split(), list(range(len(ids))))
 
 
 @pytest.mark.parametrize("style", SEGMENTED)

@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 
 from nmt.data.batch import Attention, IntArray
 from nmt.data.encoded import Encoded
-from nmt.data.text import COLUMNS, LINK
+from nmt.data.pharaoh import parse_pharaoh
+from nmt.data.text import COLUMNS
 from nmt.errors import UserError
 from nmt.tokenizer import Tokenizer, Tokenizers
 from nmt.vocabulary import WORD_MARK, Vocabulary
@@ -24,9 +25,9 @@ logger = logging.getLogger(__name__)
 class Guide:
     """The attention that gold links ask for, made for the segmentation in use: sampling changes it from epoch to epoch.
 
-    Links count what stands between spaces: words, made of pieces that are merged at the word mark, or, in text that
-    is segmented already, the pieces themselves. A pair in which spaces and pieces disagree (a normalization makes two
-    words of one, a piece holds several) is not taught.
+    Links count what stands between spaces, as for the alignment error rate: words, made of pieces that are merged at
+    the word mark, or, in text that is segmented already, the pieces themselves. A pair in which spaces and pieces
+    disagree (a normalization makes two words of one, a piece holds several) is not taught.
 
     Args:
         encoded: a corpus with the column alignment, in Pharaoh notation.
@@ -83,10 +84,9 @@ class Guide:
 
 @final
 class Words:
-    """Finds the part between spaces that each piece belongs to.
+    """Finds the part between spaces that each piece belongs to, of any segmentation and without asking piece by piece.
 
-    For subwords that is their word, as in `Tokenizer.words` but without asking piece by piece; the pieces of a
-    `Vocabulary` are such parts themselves.
+    As the tokenizers' `parts`, but that subwords are always merged at the word mark, whatever the line's spaces.
     """
 
     def __init__(self, tokenizer: Tokenizer | Vocabulary) -> None:
@@ -123,11 +123,11 @@ def taught_attention(links: str, source_word: npt.NDArray[np.int64], target_word
     Returns:
         p: rows sum to 1, and rows of pieces whose word has no link are 0.
     """
-    found = [(int(i), int(j), kind == "-") for i, kind, j in LINK.findall(links)]
-    has_sure = {j for _, j, is_sure in found if is_sure}
+    gold = parse_pharaoh(links)
+    has_sure = {j for _, j in gold.sure}
     linked = np.zeros((target_word.max(initial=-1) + 1, source_word.max(initial=-1) + 1), np.float32)
-    for i, j, is_sure in found:
-        if is_sure or j not in has_sure:
+    for i, j in gold.possible:
+        if (i, j) in gold.sure or j not in has_sure:
             linked[j, i] = 1.0
     pieces = linked[np.ix_(target_word, source_word)]
     spread: Attention = pieces / np.maximum(pieces.sum(axis=1, keepdims=True), 1.0)

@@ -5,7 +5,6 @@ as `str.splitlines` does, would bring the sides out of step. A newline at the en
 """
 
 import gzip
-import re
 import zlib
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nmt.config import SplitConfig
+from nmt.data.pharaoh import check_links, parse_pharaoh
 from nmt.errors import UserError
 
 COLUMNS = ("source", "target", "alignment")
-LINK = re.compile(r"([0-9]+)([-?])([0-9]+)")
 
 # How much better, in nats of length ratio, the lines must fit with a gap before a place is named as the gap.
 GAP_EVIDENCE = 1.5
@@ -169,23 +168,11 @@ def _check_alignment(source: TextFile, target: TextFile, alignment: TextFile) ->
     """Check that there is a line of links for every pair, well formed and within the pair's words."""
     pairs = zip(source.lines, target.lines, strict=True)
     for number, (line, (left, right)) in enumerate(zip(alignment.lines, pairs, strict=False), start=1):
-        sizes = len(left.split()), len(right.split())
-        for link in line.split():
-            _check_link(link, sizes, f"{alignment.path}, line {number}")
+        where = f"{alignment.path}, line {number}"
+        check_links(parse_pharaoh(line, where), len(left.split()), len(right.split()), where)
     given, needed = len(alignment.lines), len(source.lines)
     if given != needed:
         raise UserError(
             f"{alignment.path} has {given} lines but {source.path} has {needed}: "
             f"line {min(given, needed) + 1} is the first without a counterpart"
-        )
-
-
-def _check_link(link: str, sizes: tuple[int, int], where: str) -> None:
-    match = LINK.fullmatch(link)
-    if not match:
-        raise UserError(f"{where}: {link!r} is no link: write SOURCE-TARGET or SOURCE?TARGET, counted from 0")
-    if int(match[1]) >= sizes[0] or int(match[3]) >= sizes[1]:
-        raise UserError(
-            f"{where}: link {link} lies outside its pair of {sizes[0]} and {sizes[1]} words: "
-            "words are counted from 0, and parted by spaces"
         )

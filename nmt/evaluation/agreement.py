@@ -9,15 +9,10 @@ import datasets
 import torch
 
 from nmt.config import SearchConfig
-from nmt.evaluation.alignment import (
-    Link,
-    LinkRule,
-    Links,
-    alignment_error_rate,
-    check_links,
-    intersection,
-    parse_pharaoh,
-)
+from nmt.data.pharaoh import Link, Links, check_links, parse_pharaoh
+from nmt.errors import UserError
+from nmt.evaluation.alignment import LinkRule, alignment_error_rate, intersection
+from nmt.tokenizer import Tokenizers
 from nmt.translator import Alignment, Translation
 
 # What AER, precision and recall are called in metrics.json.
@@ -31,6 +26,7 @@ class Translating(Protocol):
     """What is asked of a translator; `nmt.translator.Translator` has it."""
 
     search: SearchConfig
+    precision: str
     device: torch.device
     checkpoint: Path | None
     step: int | None
@@ -94,10 +90,11 @@ def alignment_metrics(
 ) -> dict[str, Any]:
     """Score the links of attention between sources and references against gold, and those of the further views.
 
-    Gold counts words between spaces; a pair whose words the subword model's normalization counts differently is
-    left out, and `aer_sentences` says how many were scored.
+    Gold counts what stands between spaces, in text that is segmented already its pieces; a pair whose words the
+    subword model counts otherwise is left out. `aer_sentences` of the `gold_sentences` were scored.
     """
-    found: dict[str, Any] = {name: None for names in SCORES.values() for name in names} | {"aer_sentences": 0}
+    found: dict[str, Any] = {name: None for names in SCORES.values() for name in names}
+    found |= {"aer_sentences": 0, "gold_sentences": 0 if gold is None else len(gold)}
     if gold is None:
         return found
     forward = word_links(translator.align(sources, references), sources, references, views.rule)
@@ -123,6 +120,22 @@ def word_links(
         else None
         for each, source, target in zip(aligned, sources, targets, strict=True)
     ]
+
+
+def check_countable(tokenizers: Tokenizers, sources: Sequence[str], targets: Sequence[str]) -> None:
+    """Refuse to watch an error rate that no pair of a corpus can have.
+
+    Raises:
+        UserError: in every pair the subword models count other words than spaces do.
+    """
+    for source, target in zip(sources, targets, strict=True):
+        sides = ((tokenizers.source, source), (tokenizers.target, target))
+        if all(len(side.parts(side.encode([line])[0], line)[0]) == len(line.split()) for side, line in sides):
+            return
+    raise UserError(
+        f"trainer.metric=aer cannot be measured in any of {len(sources)} validation pairs: the subword models part "
+        "their lines into other words than spaces do; choose another metric, or other subword models"
+    )
 
 
 def intersections(forward: Sequence[set[Link] | None], backward: Sequence[set[Link] | None]) -> list[set[Link] | None]:

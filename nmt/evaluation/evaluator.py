@@ -1,6 +1,5 @@
 """Evaluate a translator on a split: translate it, score it, and write everything down."""
 
-import hashlib
 import json
 import math
 import shutil
@@ -15,43 +14,27 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from nmt.data.pharaoh import Link, Links, format_pharaoh
 from nmt.errors import UserError
 from nmt.evaluation.agreement import Translating, Views, alignment_metrics, read_gold, settings_of
-from nmt.evaluation.alignment import (
-    Link,
-    LinkRule,
-    Links,
-    attention_entropy,
-    coverage_deficit,
-    format_pharaoh,
-    intersection,
-)
+from nmt.evaluation.alignment import LinkRule, attention_entropy, coverage_deficit, intersection
+from nmt.evaluation.baseline import HYPOTHESES, METRICS, Baseline, compare, fingerprint, settings, texts
 from nmt.evaluation.correlation import Correlation, rank_correlation
 from nmt.evaluation.heatmap import draw_heatmaps, render_svg, save_png
 from nmt.evaluation.metrics import (
     bleu_by_length,
     check_lines,
+    check_tokenizer,
     corpus_scores,
-    paired_bootstrap,
     repetition_rate,
     sentence_chrf,
 )
-from nmt.evaluation.report import Drawing, Sentence, number, render_report, summary
+from nmt.evaluation.report import Drawing, Sentence, gold_note, number, render_report, search_summary, summary
 from nmt.translator import Alignment, Translation
 
-METRICS = "metrics.json"
-HYPOTHESES = "hypotheses.txt"
 ALIGNMENTS = "alignments.pharaoh"
 INTERSECTION = "alignments.intersection.pharaoh"
 LONGEST_HEATMAP = 60  # words of either side
-
-
-class Baseline(NamedTuple):
-    """Translations of the same sentences by another system, and how they were made."""
-
-    run: str
-    hypotheses: list[str]
-    settings: dict[str, Any]
 
 
 class Evidence(NamedTuple):
@@ -91,17 +74,21 @@ def evaluate_split(
         The contents of metrics.json.
 
     Raises:
-        UserError: the corpus is empty, its gold alignments are wrong, or `folder` cannot be written.
+        UserError: the corpus is empty, its gold alignments are wrong, BLEU's tokenizer is not available, or `folder`
+            cannot be written.
     """
     sources, targets = list(corpus["source"]), list(corpus["target"])
     check_lines(sources, targets)
+    check_tokenizer(bleu_tokenize)
     references = translator.plain(targets)
     gold, views = read_gold(corpus, split), views or Views()
     prepare(folder)
     started = time.perf_counter()
     translations = translator.translate(sources)
     seconds = time.perf_counter() - started
-    hypotheses, evidence = texts(translations), gather(translations, gold, views)
+    # Gold counts pieces where text is segmented already, and so cannot be drawn on the words made of them.
+    drawn = gold if list(map(str.split, references)) == list(map(str.split, targets)) else None
+    hypotheses, evidence = texts(translations), gather(translations, drawn, views)
     scoring: dict[str, Any] = {"tokenize": bleu_tokenize, "lowercase": lowercase}
     metrics: dict[str, Any] = finite(
         {
@@ -182,69 +169,12 @@ def attention_metrics(evidence: Evidence) -> dict[str, float | None]:
     }
 
 
-def compare(
-    hypotheses: Sequence[str], baseline: Baseline, references: Sequence[str], *, tokenize: str, lowercase: bool
-) -> dict[str, Any]:
-    """Return the comparison with a baseline, and what is known of the baseline."""
-    tests = paired_bootstrap(hypotheses, baseline.hypotheses, references, tokenize=tokenize, lowercase=lowercase)
-    return {"run": baseline.run, **baseline.settings, **tests}
-
-
-def settings(translator: Translating) -> dict[str, Any]:
-    """Return what a score must travel with: the checkpoint and how it was searched."""
-    return {
-        "checkpoint": None if translator.checkpoint is None else lasting(translator.checkpoint),
-        "step": translator.step,
-        "beam_size": translator.search.beam_size,
-        "length_penalty": translator.search.length_penalty,
-        "device": translator.device.type,
-    }
-
-
 def circumstances(
     translator: Translating, views: Views, *, split: str, tokenize: str, lowercase: bool
 ) -> dict[str, Any]:
     """Return what all scores of an evaluation must travel with."""
     scoring = {"bleu_tokenize": tokenize, "lowercase": lowercase}
     return {"split": split, **settings(translator), **scoring, **settings_of(views)}
-
-
-def lasting(path: Path) -> str:
-    """Name a path without links such as outputs/latest, which point elsewhere tomorrow."""
-    path, here = path.resolve(), Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
-
-
-def texts(translations: Sequence[Translation]) -> list[str]:
-    """Return the text of each translation, on one line."""
-    return [each.text.replace("\r", " ").replace("\n", " ") for each in translations]
-
-
-def fingerprint(sources: Sequence[str], references: Sequence[str]) -> str:
-    """Return a digest of a corpus, to tell whether two evaluations saw the same one."""
-    digest = hashlib.sha256()
-    for side in (sources, references):
-        digest.update("\n".join(side).encode() + b"\0")
-    return digest.hexdigest()[:16]
-
-
-def stored_baseline(run: Path, split: str, corpus: datasets.Dataset) -> Baseline | None:
-    """Return the translations that an earlier evaluation of `run` wrote, if they are of this very corpus."""
-    folder, columns = run / "evaluation" / split, (list(corpus["source"]), list(corpus["target"]))
-    try:
-        metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
-        hypotheses = (folder / HYPOTHESES).read_text(encoding="utf-8").split("\n")[:-1]
-    except (OSError, ValueError):
-        return None
-    if len(hypotheses) != len(corpus) or metrics.get("corpus") != fingerprint(*columns):
-        return None
-    names = ("checkpoint", "step", "beam_size", "length_penalty")
-    return Baseline(str(run), hypotheses, {name: metrics.get(name) for name in names})
-
-
-def translated_baseline(run: Path, translator: Translating, corpus: datasets.Dataset) -> Baseline:
-    """Translate the corpus with the baseline."""
-    return Baseline(str(run), texts(translator.translate(list(corpus["source"]))), settings(translator))
 
 
 def finite(value: Any) -> Any:
@@ -317,7 +247,8 @@ def draw(folder: Path, rows: Sequence[Sentence], evidence: Evidence, chosen: Seq
         panels = {"attention": each.weights}
         if evidence.saliency is not None:
             panels["saliency"] = evidence.saliency[index].weights
-        outlined = evidence.gold[index] if evidence.gold and each.target_words == row.reference.split() else None
+        as_gold = words == (row.source.split(), row.reference.split())
+        outlined = evidence.gold[index] if evidence.gold and as_gold else None
         figure = draw_heatmaps(panels, *words, title=f"line {row.number}", gold=outlined)
         save_png(figure, folder / f"{row.number:05d}.png")
         pictures = {name: render_svg(weights, *words, gold=outlined) for name, weights in panels.items()}
@@ -357,9 +288,7 @@ def print_table(metrics: Mapping[str, Any], console: Console | None = None) -> N
     table.add_row("BLEU", number(metrics["bleu"], 2), f"95% interval {number(low)} to {number(high)}")
     table.add_row("chrF", number(metrics["chrf"], 2))
     table.add_row("TER", number(metrics["ter"], 2), "lower is better")
-    table.add_row(
-        "AER", number(metrics["aer"], 3), "no gold alignments" if metrics["aer"] is None else "lower is better"
-    )
+    table.add_row("AER", number(metrics["aer"], 3), gold_note(metrics))
     for row in alignment_rows(metrics):
         table.add_row(*row)
     table.add_row("repetition rate", number(metrics["repetition_rate"], 4), "share of words")
@@ -371,5 +300,8 @@ def print_table(metrics: Mapping[str, Any], console: Console | None = None) -> N
             table.add_row(f"{label} difference", f"{test['difference']:+.2f}", note)
     console.print(table)
     console.print(summary(metrics), highlight=False, soft_wrap=True)
+    if metrics["baseline"] is not None:
+        against = f"against {metrics['baseline']['run']}: {search_summary(metrics['baseline'])}"
+        console.print(against, highlight=False, soft_wrap=True)
     for name in ("bleu", "chrf", "ter"):
         console.print(f"{name}|{metrics['signature'][name]}", highlight=False, soft_wrap=True, style="dim")

@@ -9,11 +9,15 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest, Result
 
+from nmt.config import TrainConfig
 from nmt.errors import UserError
 
 NUM_RESAMPLES = 1_000
 BUCKET_WIDTH = 10
 MAX_REPEATED_NGRAM = 4
+
+# Languages written without spaces, or with particles joined: sacrebleu's own defaults.
+TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 
 
 class Scores(NamedTuple):
@@ -24,6 +28,28 @@ class Scores(NamedTuple):
     ter: float
     signatures: dict[str, str]
     bleu_ci95: tuple[float, float]
+
+
+def bleu_tokenizer(config: TrainConfig) -> str:
+    """Return the tokenizer by which a run's translations are scored: the one it names, else by its target language.
+
+    Text that is segmented already brings its words, in whatever language.
+    """
+    if config.bleu_tokenize is not None:
+        return config.bleu_tokenize
+    if config.tokenizer.kind == "whitespace":
+        return "13a"
+    language = config.data.target_language.lower().replace("_", "-").split("-")[0]
+    return TOKENIZERS.get(language, "13a")
+
+
+def check_tokenizer(name: str) -> None:
+    """Refuse a tokenizer of BLEU that cannot be loaded here, before anything is translated.
+
+    Raises:
+        UserError: naming what it lacks.
+    """
+    _bleu(name, lowercase=False)
 
 
 def corpus_scores(

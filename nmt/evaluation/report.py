@@ -94,10 +94,29 @@ def render_report(
 
 def summary(metrics: Mapping[str, Any]) -> str:
     """Say in a line what was scored and how it was translated."""
+    return f"{metrics['sentences']:,} sentences of {metrics['split']} · {search_summary(metrics)}"
+
+
+def search_summary(settings: Mapping[str, Any]) -> str:
+    """Say in a line which model translated, and how."""
+    penalties = f"length penalty {settings['length_penalty']}"
+    if settings["coverage_penalty"]:
+        penalties += f" · coverage penalty {settings['coverage_penalty']}"
     return (
-        f"{metrics['sentences']:,} sentences of {metrics['split']} · beam {metrics['beam_size']} · length penalty "
-        f"{metrics['length_penalty']} · checkpoint {metrics['checkpoint']}, step {metrics['step']}"
+        f"beam {settings['beam_size']} · {penalties} · at most {settings['max_length_ratio']:g} x source + "
+        f"{settings['max_length_offset']} subwords · {settings['precision']} · checkpoint {settings['checkpoint']}, "
+        f"step {settings['step']}"
     )
+
+
+def gold_note(metrics: Mapping[str, Any]) -> str:
+    """Say what an alignment error rate, or its absence, is due to."""
+    scored, gold = metrics["aer_sentences"], metrics["gold_sentences"]
+    if not gold:
+        return "no gold alignments"
+    if not scored:
+        return f"gold alignments, but in none of {gold:,} pairs are the model's words those between spaces"
+    return "lower is better" if scored == gold else f"lower is better; {scored:,} of {gold:,} pairs"
 
 
 def number(value: float | None, digits: int = 1) -> str:
@@ -111,7 +130,7 @@ def _cards(metrics: Mapping[str, Any]) -> str:
         ("BLEU", number(metrics["bleu"]), f"95%: {number(low)} – {number(high)}"),
         ("chrF", number(metrics["chrf"]), "higher is better"),
         ("TER", number(metrics["ter"]), "lower is better"),
-        ("AER", number(metrics["aer"], 3), "no gold alignments" if metrics["aer"] is None else "lower is better"),
+        ("AER", number(metrics["aer"], 3), gold_note(metrics)),
         *_further_cards(metrics),
         ("Attention entropy", number(metrics["attention_entropy"], 2), "nats a word"),
         ("Coverage deficit", number(metrics["coverage_deficit"], 2), "attention a source word lacks"),
@@ -145,7 +164,8 @@ def _comparison(baseline: Mapping[str, Any] | None) -> str:
     for name, label in (("bleu", "BLEU"), ("chrf", "chrF")):
         test = baseline[name]
         rows.append([label, number(test["baseline"]), f"{test['difference']:+.2f}", number(test["p_value"], 4)])
-    return f"<h2>Compared with {html.escape(str(baseline['run']))}</h2>{_table(rows)}"
+    note = f"<p class=quiet>The baseline: {html.escape(search_summary(baseline))}</p>"
+    return f"<h2>Compared with {html.escape(str(baseline['run']))}</h2>{_table(rows)}{note}"
 
 
 def _bars(buckets: Sequence[Mapping[str, Any]]) -> str:

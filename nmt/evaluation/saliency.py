@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from nmt.data.batch import Batch, collate, cut_batches, sort_by_length
 from nmt.models.seq2seq import Seq2Seq
-from nmt.translator import Alignment, Translation, Translator
+from nmt.translator import Alignment, Translation, Translator, Words
 
 Array = np.ndarray
 
@@ -111,16 +111,28 @@ class Explainer:
 
     def pairs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
         """Return the saliency for given targets, as `Translator.align` does the attention."""
-        return self._explain(self.tokenizers.source.encode(sources), self.tokenizers.target.encode(targets))
+        source, target = self.tokenizers.source, self.tokenizers.target
+        source_ids, target_ids = source.encode(sources), target.encode(targets)
+        source_parts = list(map(source.parts, source_ids, sources))
+        return self._explain(source_ids, target_ids, source_parts, list(map(target.parts, target_ids, targets)))
 
     def translations(self, translations: Sequence[Translation]) -> list[Alignment]:
         """Return the saliency for translations, of the very pieces that they were made of."""
         target = self.tokenizers.target
         id_of = {piece: i for i, piece in enumerate(target.pieces(range(len(target))))}
-        sources = self.tokenizers.source.encode([each.source for each in translations])
-        return self._explain(sources, [[id_of[piece] for piece in each.pieces] for each in translations])
+        lines = [each.source for each in translations]
+        sources = self.tokenizers.source.encode(lines)
+        targets = [[id_of[piece] for piece in each.pieces] for each in translations]
+        source_words = list(map(self.tokenizers.source.words, sources, lines))
+        return self._explain(sources, targets, source_words, list(map(target.words, targets)))
 
-    def _explain(self, sources: list[list[int]], targets: list[list[int]]) -> list[Alignment]:
+    def _explain(
+        self,
+        sources: list[list[int]],
+        targets: list[list[int]],
+        source_words: list[Words],
+        target_words: list[Words],
+    ) -> list[Alignment]:
         results = [Alignment([], [], np.zeros((0, 0)))] * len(sources)
         rows = np.array([row for row, source in enumerate(sources) if source], dtype=np.int64)
         source_lengths, target_lengths = (
@@ -132,10 +144,6 @@ class Explainer:
             batch = collate(arrays[0], arrays[1], rows[chosen]).to(self.device)
             matrices = gradient_times_input(self.model, batch).double().cpu().numpy()
             for row, matrix in zip(rows[chosen], matrices, strict=True):
-                results[row] = self._alignment(sources[row], targets[row], matrix)
+                (source, source_word), (target, target_word) = source_words[row], target_words[row]
+                results[row] = Alignment(source, target, word_saliency(matrix, target_word, source_word))
         return results
-
-    def _alignment(self, source: list[int], target: list[int], pieces: Float[Array, "rows columns"]) -> Alignment:
-        source_words, source_word = self.tokenizers.source.words(source)
-        target_words, target_word = self.tokenizers.target.words(target)
-        return Alignment(source_words, target_words, word_saliency(pieces, target_word, source_word))

@@ -187,16 +187,6 @@ def read_step(path: Path) -> int:
         return int((file.metadata() or {}).get("step", 0))
 
 
-def load_training_state(folder: Path) -> dict[str, Any]:
-    """Return what `save_checkpoint` was given as `training_state`.
-
-    Raises:
-        UserError: as `training_state`.
-    """
-    with training_state(folder) as state:
-        return state
-
-
 @contextlib.contextmanager
 def training_state(folder: Path) -> Iterator[dict[str, Any]]:
     """Hand over what `save_checkpoint` was given as `training_state`, to go on from; never runs code from the file.

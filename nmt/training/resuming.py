@@ -72,7 +72,7 @@ def is_part_of_run(name: str) -> bool:
 
 def is_judged_otherwise(name: str) -> bool:
     """Tell whether, when a key changes, the best score so far cannot be compared with the next."""
-    return name == "trainer.metric" or name.startswith("data.validation.")
+    return name in ("trainer.metric", "bleu_tokenize", "lowercase") or name.startswith("data.validation.")
 
 
 def shown(value: Any) -> str:

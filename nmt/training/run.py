@@ -18,6 +18,7 @@ from nmt.data.links import Guide
 from nmt.data.loader import TrainLoader
 from nmt.errors import UserError
 from nmt.evaluation.evaluator import evaluate_split, print_table
+from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
 from nmt.models.build import build_model, check_model, check_used
 from nmt.models.checkpoint import load_checkpoint, save_checkpoint, training_state
 from nmt.models.seq2seq import Seq2Seq
@@ -140,11 +141,13 @@ def evaluate_best(config: TrainConfig, run_dir: Path) -> dict[str, Any]:
     """Evaluate the best checkpoint on the test splits there are; return the scores of the ordinary one."""
     scores: dict[str, Any] = {}
     translator = Translator.load(run_dir, device=config.trainer.device, **vars(config.search))
+    scoring: dict[str, Any] = {"bleu_tokenize": bleu_tokenizer(config), "lowercase": config.lowercase}
     for split in TEST_SPLITS:
         if not has_split(config.data, split):
             continue
         folder = run_dir / "evaluation" / split
-        metrics = evaluate_split(translator, load_split(config.data, split), folder, split=split)
+        corpus = load_split(config.data, split)
+        metrics = evaluate_split(translator, corpus, folder, split=split, **scoring)
         print_table(metrics)
         print(f"report: {folder / 'report.html'}   heatmaps: {folder / 'heatmaps'}")
         scores = scores or metrics
@@ -155,6 +158,7 @@ def check_run(config: TrainConfig) -> None:
     """Raise UserError for settings that cannot work, before anything is read or written."""
     check_model(config.model, joint=config.tokenizer.joint)
     check_used(config.model)
+    check_tokenizer(bleu_tokenizer(config))
     limits = (config.trainer.max_steps, config.trainer.max_epochs, config.trainer.max_minutes)
     if all(limit is None for limit in limits):
         raise UserError("training has no end: set trainer.max_steps, trainer.max_epochs or trainer.max_minutes")

@@ -9,9 +9,10 @@ import torch
 from nmt.config import TrainConfig
 from nmt.data.encoded import Encoded
 from nmt.data.loader import fixed_batches
-from nmt.evaluation.agreement import gold_scores, word_links
-from nmt.evaluation.alignment import LinkRule, attention_entropy, coverage_deficit, parse_pharaoh
-from nmt.evaluation.metrics import quick_scores, repetition_rate
+from nmt.data.pharaoh import parse_pharaoh
+from nmt.evaluation.agreement import check_countable, gold_scores, word_links
+from nmt.evaluation.alignment import LinkRule, attention_entropy, coverage_deficit
+from nmt.evaluation.metrics import bleu_tokenizer, quick_scores, repetition_rate
 from nmt.models.seq2seq import Seq2Seq
 from nmt.tokenizer import Tokenizers
 from nmt.training.objective import token_loss
@@ -37,7 +38,10 @@ class Validator:
         self.batch_size = config.batch.size if config.batch.unit == "tokens" else 4_096
         self.search = replace(config.search, beam_size=config.trainer.validation_beam_size)
         self.num_samples = config.trainer.num_samples
+        self.tokenize, self.lowercase = bleu_tokenizer(config), config.lowercase
         self.device = device
+        if config.trainer.metric == "aer":
+            check_countable(tokenizers, list(encoded.corpus["source"]), list(encoded.corpus["target"]))
 
     @torch.inference_mode()
     def __call__(self, model: Seq2Seq) -> Validation:
@@ -51,7 +55,8 @@ class Validator:
         corpus = self.encoded.corpus
         translations = translator.translate(list(corpus["source"]))
         references = translator.plain(list(corpus["target"]))
-        scores = quick_scores([each.text for each in translations], references)
+        hypotheses = [each.text for each in translations]
+        scores = quick_scores(hypotheses, references, tokenize=self.tokenize, lowercase=self.lowercase)
         metrics = {"loss": loss, "perplexity": math.exp(min(loss, 100.0)), **scores}
         return Validation(
             metrics | self._aer(translator) | attention(translations), self._samples(translations, references)

@@ -158,6 +158,14 @@ def test_in_segmented_text_links_count_the_pieces() -> None:
     assert [matrix.tolist() for matrix in found] == [[[1, 0, 0], [0, 0, 1], [0, 0, 1]], [[0, 1]]]
 
 
+@pytest.mark.parametrize("config", [TokenizerConfig(kind="whitespace"), TokenizerConfig(vocab_size=330)])
+def test_the_error_rate_counts_the_same_parts(config: TokenizerConfig) -> None:
+    lines = ["ol@@ d river", *SOURCES]
+    tokenizer = build_tokenizers(lines, lines, config).source
+    for line, ids in zip(lines, tokenizer.encode(lines), strict=True):
+        assert Words(tokenizer)(np.array(ids, np.int32)).tolist() == tokenizer.parts(ids, line)[1]
+
+
 @pytest.mark.parametrize(("line", "words", "same"), [("a b", [0, 0, 1], True), ("a b", [0, 0], False), ("", [], True)])
 def test_agreement_is_about_the_number_of_words(line: str, words: list[int], same: bool) -> None:
     assert agrees(line, np.array(words, np.int64)) is same

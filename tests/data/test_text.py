@@ -165,10 +165,10 @@ def test_the_files_out_of_step_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("alignment", "message"),
     [
-        ("0-0\n0-1\n", "a.links, line 2: link 0-1 lies outside its pair of 2 and 1 words"),
-        ("0-0\n2-0\n", "a.links, line 2: link 2-0 lies outside its pair of 2 and 1 words"),
-        ("0-0\n0:0\n", "a.links, line 2: '0:0' is no link"),
-        ("0-0 -1-0\n\n", "a.links, line 1: '-1-0' is no link"),
+        ("0-0\n0-1\n", "a.links, line 2: link 0-1 points outside the pair, which has 2 source and 1 target words"),
+        ("0-0\n2-0\n", "a.links, line 2: link 2-0 points outside the pair, which has 2 source and 1 target words"),
+        ("0-0\n0:0\n", "a.links, line 2: '0:0' is not an alignment link"),
+        ("0-0 -1-0\n\n", "a.links, line 1: '-1-0' is not an alignment link"),
         ("0-0\n", "a.links has 1 lines but {}/a.en has 2: line 2 is the first without a counterpart"),
         ("0-0\n0-0\n\n", "a.links has 3 lines but {}/a.en has 2: line 3 is the first without a counterpart"),
     ],

@@ -1,6 +1,6 @@
 """Links of several views of the same pairs against gold."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +9,27 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.config import SearchConfig
+from nmt.config import ModelConfig, SearchConfig, TokenizerConfig
+from nmt.data.encoded import Encoded, Ragged
+from nmt.data.links import Guide
+from nmt.data.pharaoh import Links, parse_pharaoh
 from nmt.errors import UserError
 from nmt.evaluation.agreement import (
     Views,
     alignment_metrics,
+    check_countable,
     gold_scores,
     intersections,
     read_gold,
     settings_of,
     word_links,
 )
-from nmt.evaluation.alignment import LinkRule, Links, parse_pharaoh
-from nmt.translator import Alignment, Translation
+from nmt.evaluation.alignment import LinkRule
+from nmt.evaluation.saliency import Explainer
+from nmt.models.build import build_model
+from nmt.tokenizer import Tokenizers, build_tokenizers
+from nmt.translator import Alignment, Translation, Translator
+from nmt.vocabulary import Vocabulary
 
 SOURCES, TARGETS = ["a b"], ["A B C"]
 GOLD = [parse_pharaoh("0-0 1-1 1?2")]
@@ -36,7 +44,7 @@ class Fixed:
     """Gives every pair the same weights, as attention and as saliency."""
 
     def __init__(self, weights: np.ndarray) -> None:
-        self.search, self.device = SearchConfig(), torch.device("cpu")
+        self.search, self.precision, self.device = SearchConfig(), "fp32", torch.device("cpu")
         self.checkpoint: Path | None = None
         self.step: int | None = None
         self.weights = weights
@@ -64,6 +72,7 @@ def test_attention_alone() -> None:
     # Links 0-0, 1-1 and the wrong 0-2.
     found = measured()
     assert (found["aer"], found["aer_sentences"]) == (pytest.approx(1 - (2 + 2) / (3 + 2)), 1)
+    assert found["gold_sentences"] == 1
     assert (found["alignment_precision"], found["alignment_recall"]) == (pytest.approx(2 / 3), 1)
     assert {name for name, value in found.items() if value is None} == NAMES
 
@@ -93,8 +102,9 @@ def test_the_saliency_is_scored_by_the_same_rule() -> None:
 
 def test_without_gold_there_is_nothing_to_agree_with() -> None:
     found = measured(gold=None, reverse=Fixed(BACKWARD), explainer=Fixed(FORWARD))
-    assert found.pop("aer_sentences") == 0
-    assert found.keys() == measured().keys() - {"aer_sentences"}
+    counts = {"aer_sentences": 0, "gold_sentences": 0}
+    assert {name: found.pop(name) for name in counts} == counts
+    assert found.keys() == measured().keys() - counts.keys()
     assert set(found.values()) == {None}
 
 
@@ -109,6 +119,48 @@ def test_pairs_whose_words_are_counted_differently_do_not_count() -> None:
         "alignment_recall": None,
     }
     assert intersections([{(0, 1)}, None, set()], [{(1, 0)}, set(), None]) == [{(0, 1)}, None, None]
+
+
+def segmented_translator(*lines: str) -> Translator:
+    tokenizers = build_tokenizers(lines, lines, TokenizerConfig(kind="whitespace"))
+    size = len(tokenizers.source)
+    model = build_model(ModelConfig(embedding_size=8, hidden_size=16), size, size, joint=True)
+    return Translator(model, tokenizers, SearchConfig(), torch.device("cpu"))
+
+
+@pytest.mark.parametrize("marks", [("ol@@ d river", "vieille riv@@ ière"), ("▁ol d ▁river", "▁vieille ▁riv ière")])
+def test_in_segmented_text_gold_counts_the_pieces(marks: tuple[str, str]) -> None:
+    """As guided alignment teaches them: the links that it is taught are found."""
+    source, target = marks
+    translator = segmented_translator(source, target)
+    corpus = datasets.Dataset.from_dict({"source": [source], "target": [target], "alignment": ["0-0 1-0 2-1 2-2"]})
+    encoded = Encoded(corpus, *(Ragged.of(translator.tokenizers.source.encode([line])) for line in marks))
+    (taught,) = Guide(encoded, translator.tokenizers)(np.arange(1), [encoded.source[0]], [encoded.target[0]])
+    (aligned,) = translator.align([source], [target])
+    assert aligned.weights.shape == taught.shape == (3, 3)
+    (explained,) = Explainer(translator).pairs([source], [target])
+    assert explained.source_words == aligned.source_words
+    gold = read_gold(corpus, "test")
+    assert gold is not None
+    ideal = [Alignment(aligned.source_words, aligned.target_words, taught.astype(np.float64))]
+    links = word_links(ideal, [source], [target], LinkRule("threshold", 0.4))
+    assert gold_scores(links, gold)["aer"] == 0
+    found = alignment_metrics(translator, [source], [target], gold, Views())
+    assert (found["aer_sentences"], found["gold_sentences"], found["aer"] is None) == (1, 1, False)
+
+
+def test_an_error_rate_that_no_pair_can_have_is_told() -> None:
+    tokenizers = segmented_translator("a b", "A").tokenizers
+    check_countable(tokenizers, ["a b"], ["A"])
+
+    class Crossing(Vocabulary):
+        def parts(self, ids: Iterable[int], line: str) -> tuple[list[str], list[int]]:
+            return [line] if line == "a b" else line.split(), [0]
+
+    crossing = Tokenizers(Crossing(b"a\nb\n"), tokenizers.target)
+    check_countable(crossing, ["a b", "a"], ["A", "A"])
+    with pytest.raises(UserError, match=r"trainer\.metric=aer cannot be measured in any of 2 validation pairs"):
+        check_countable(crossing, ["a b", "a b"], ["A", "A"])
 
 
 def test_gold_is_read_and_checked() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from nmt.config import DataConfig, EvaluateConfig, EvaluationDataConfig, SplitConfig
 from nmt.errors import UserError
-from nmt.evaluate import check_reverse, choose_data, evaluation_folder
+from nmt.evaluate import check_reverse, choose_data, evaluation_folder, output_folder
 
 FILES = SplitConfig(source="a.en", target="a.de")
 
@@ -75,8 +75,30 @@ def test_a_reverse_run_translates_back() -> None:
         check_reverse(given, run, DataConfig(source_language="de", target_language="fr"))
 
 
-def test_evaluations_lie_in_what_was_given() -> None:
-    assert evaluation_folder(Path("runs/a"), "test") == Path("runs/a/evaluation/test")
+def test_evaluations_lie_in_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "runs" / "a"
+    for name in ("best", "last"):
+        (run / "checkpoints" / name).mkdir(parents=True)
+    (tmp_path / "latest").symlink_to(run)
+    assert evaluation_folder(run, "test") == run / "evaluation/test"
+    assert evaluation_folder(tmp_path / "latest", "test").resolve() == run / "evaluation/test"
+    assert evaluation_folder(run / "checkpoints/best", "test") == run / "evaluation/test"
+    assert evaluation_folder(run / "checkpoints/last", "test") == run / "evaluation/test-last"
+    assert evaluation_folder(tmp_path / "latest/checkpoints/last", "validation") == run / "evaluation/validation-last"
+    monkeypatch.chdir(run / "checkpoints/last")
+    assert evaluation_folder(Path(), "test") == run / "evaluation/test-last"
+    assert evaluation_folder(Path("mine"), "test") == Path("mine/evaluation/test")  # a checkpoint by itself
+
+
+def test_every_job_of_a_sweep_has_a_folder() -> None:
+    given = EvaluateConfig(checkpoint="runs/a")
+    swept = ["search.beam_size=5", "baseline=runs/b"]
+    assert output_folder(given, []) == Path("runs/a/evaluation/test")
+    assert output_folder(given, swept) == Path("runs/a/evaluation/test-search.beam_size=5,baseline=runs_b")
+    assert output_folder(given, ["checkpoint=runs/a", "split=test"]) == Path("runs/a/evaluation/test")
+    named = EvaluateConfig(checkpoint="runs/a", output="mine/here")
+    assert output_folder(named, []) == Path("mine/here")
+    assert output_folder(named, ["checkpoint=runs/a"]) == Path("mine/here/checkpoint=runs_a")
 
 
 @pytest.mark.parametrize(

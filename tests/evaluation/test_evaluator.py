@@ -14,14 +14,8 @@ from nmt.config import SearchConfig
 from nmt.errors import UserError
 from nmt.evaluation.agreement import Translating, Views
 from nmt.evaluation.alignment import LinkRule
-from nmt.evaluation.evaluator import (
-    evaluate_split,
-    finite,
-    pick,
-    print_table,
-    stored_baseline,
-    translated_baseline,
-)
+from nmt.evaluation.baseline import baseline_of
+from nmt.evaluation.evaluator import evaluate_split, finite, pick, print_table
 from nmt.translator import Alignment, Translation
 
 SOURCES = ["a b", "a b c d", "", "c " * 11, "b"]
@@ -39,6 +33,7 @@ class Capitals:
 
     def __init__(self, ending: str = "") -> None:
         self.search = SearchConfig(beam_size=3, length_penalty=0.5)
+        self.precision = "fp32"
         self.device = torch.device("cpu")
         self.checkpoint: Path | None = Path("runs/a/checkpoints/best")
         self.step: int | None = 70
@@ -108,6 +103,11 @@ def test_metrics_are_those_of_the_contract(tmp_path: Path) -> None:
         "checkpoint": "runs/a/checkpoints/best",
         "bleu_tokenize": "13a",
         "lowercase": False,
+        "coverage_penalty": 0.0,
+        "max_length_ratio": 2.0,
+        "max_length_offset": 20,
+        "batch_size": 64,
+        "precision": "fp32",
         "device": "cpu",
         "note": "mine",
     }
@@ -133,8 +133,14 @@ class Joining(Capitals):
 
 def test_segmented_references_are_joined_before_they_are_scored(tmp_path: Path) -> None:
     rows = {"source": ["abcd b c d e f"], "target": ["AB@@ CD B C D E F"]}
+    rows["alignment"] = ["0-0 0-1 1-2"]
     metrics = evaluate_split(Joining(), datasets.Dataset.from_dict(rows), tmp_path / "test", split="test")
     assert metrics["bleu"] == pytest.approx(100.0)
+    # Gold counts the pieces, and so is not drawn on the words.
+    assert 'class="sure"' not in (tmp_path / "test" / "report.html").read_text()
+    rows |= {"target": ["ABCD B C D E F"], "alignment": ["0-0"]}
+    evaluate_split(Joining(), datasets.Dataset.from_dict(rows), tmp_path / "test", split="test")
+    assert (tmp_path / "test" / "report.html").read_text().count('class="sure"') == 1
 
 
 def test_without_gold_there_is_no_error_rate(tmp_path: Path) -> None:
@@ -158,7 +164,19 @@ def test_gold_speaks_of_words_between_spaces(tmp_path: Path) -> None:
             first, *rest = super().align(sources, targets)
             return [Alignment(["a", "b", "!"], first.target_words, np.ones((2, 3)) / 3), *rest]
 
-    assert evaluate(tmp_path / "test", Splitting())["aer_sentences"] == 4
+    metrics = evaluate(tmp_path / "test", Splitting())
+    assert (metrics["aer_sentences"], metrics["gold_sentences"]) == (4, 5)
+    assert "lower is better; 4 of 5 pairs" in printed(metrics)
+
+    class Shattering(Capitals):
+        def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+            return [Alignment(["!"] * 99, [], np.zeros((0, 99))) for _ in sources]
+
+    metrics = evaluate(tmp_path / "test", Shattering())
+    assert metrics["aer"] is None
+    for shown in (printed(metrics), (tmp_path / "test" / "report.html").read_text()):
+        assert "gold alignments, but in none of 5 pairs are the model's words those between spaces" in shown
+        assert "no gold alignments" not in shown
 
 
 def test_an_older_evaluation_is_replaced(tmp_path: Path) -> None:
@@ -192,29 +210,20 @@ def test_a_model_that_says_nothing_has_finite_metrics(tmp_path: Path) -> None:
     assert finite({"a": [float("nan"), 1.0], "b": (float("inf"),)}) == {"a": [None, 1.0], "b": [None]}
 
 
-def test_baseline_of_the_same_corpus_is_read_not_translated(tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    evaluate(other / "evaluation" / "test", Capitals(" X"))
-    baseline = stored_baseline(other, "test", corpus())
-    assert baseline is not None
-    assert baseline.hypotheses[0] == "A B X"
-    metrics = evaluate(tmp_path / "test", baseline=baseline)
+def test_a_comparison_names_the_baseline_and_its_settings(tmp_path: Path) -> None:
+    other = Capitals(" X")
+    other.search, other.step = SearchConfig(beam_size=7, coverage_penalty=0.2), 60
+    metrics = evaluate(tmp_path / "test", baseline=baseline_of(tmp_path / "other", tmp_path / "none", other, corpus()))
     compared = metrics["baseline"]
-    assert (compared["run"], compared["beam_size"], compared["step"]) == (str(other), 3, 70)
+    assert (compared["run"], compared["beam_size"], compared["step"]) == (str(tmp_path / "other"), 7, 60)
     assert compared["bleu"]["difference"] == pytest.approx(metrics["bleu"] - compared["bleu"]["baseline"])
     assert compared["bleu"]["difference"] > 0
-    assert "Compared with" in (tmp_path / "test" / "report.html").read_text()
-    assert "difference" in printed(metrics)
-
-
-def test_baseline_of_another_corpus_is_not_taken(tmp_path: Path) -> None:
-    evaluate(tmp_path / "evaluation" / "test")
-    changed = datasets.Dataset.from_dict({"source": SOURCES, "target": [*REFERENCES[:-1], "Z"]})
-    assert stored_baseline(tmp_path, "test", changed) is None
-    assert stored_baseline(tmp_path, "validation", corpus()) is None
-    (tmp_path / "evaluation" / "test" / "metrics.json").write_text("{")
-    assert stored_baseline(tmp_path, "test", corpus()) is None
-    assert translated_baseline(tmp_path, Capitals(" Y"), changed).hypotheses[0] == "A B Y"
+    page, text = (tmp_path / "test" / "report.html").read_text(), printed(metrics)
+    assert "Compared with" in page
+    assert "difference" in text
+    for shown in (page, text):
+        assert "beam 7 · length penalty 1.0 · coverage penalty 0.2 · at most 2 x source + 20 subwords · fp32" in shown
+        assert "step 60" in shown
 
 
 def test_heatmaps_spread_over_lengths_that_can_be_read() -> None:
@@ -236,7 +245,15 @@ def test_table_has_scores_and_settings(tmp_path: Path) -> None:
     text = printed(metrics)
     assert f"{metrics['bleu']:.2f}" in text
     assert metrics["signature"]["bleu"] in text
-    assert "beam 3 · length penalty 0.5 · checkpoint runs/a/checkpoints/best, step 70" in text
+    assert "beam 3 · length penalty 0.5 · at most 2 x source + 20 subwords · fp32 · checkpoint runs/a" in text
+    assert "checkpoint runs/a/checkpoints/best, step 70" in text
+
+
+def test_a_missing_tokenizer_is_told_before_translating(tmp_path: Path) -> None:
+    translator = Capitals()
+    with pytest.raises(UserError, match="bleu_tokenize=ja-mecab is not available here"):
+        evaluate(tmp_path / "test", translator, bleu_tokenize="ja-mecab")
+    assert translator.translated == 0
 
 
 @pytest.mark.parametrize(

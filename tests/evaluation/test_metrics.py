@@ -5,9 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nmt.config import DataConfig, TokenizerConfig, TrainConfig
 from nmt.errors import UserError
 from nmt.evaluation.metrics import (
     bleu_by_length,
+    bleu_tokenizer,
+    check_tokenizer,
     corpus_scores,
     paired_bootstrap,
     quick_scores,
@@ -140,3 +143,36 @@ def test_wrong_input_says_what_is_wrong() -> None:
         quick_scores([], [])
     with pytest.raises(UserError, match="bleu_tokenize=ja-mecab is not available here"):
         corpus_scores(["a"], ["a"], tokenize="ja-mecab")
+
+
+@pytest.mark.parametrize(
+    ("language", "tokenizer"),
+    [
+        ("zh", "zh"),
+        ("zh-CN", "zh"),
+        ("ZH_tw", "zh"),
+        ("ja", "ja-mecab"),
+        ("ko", "ko-mecab"),
+        ("de", "13a"),
+        ("", "13a"),
+    ],
+)
+def test_bleu_goes_by_the_target_language(language: str, tokenizer: str) -> None:
+    data = DataConfig(source_language="zh", target_language=language)
+    assert bleu_tokenizer(TrainConfig(data=data)) == tokenizer
+    assert bleu_tokenizer(TrainConfig(data=data, bleu_tokenize="intl")) == "intl"
+    segmented = TokenizerConfig(kind="whitespace")
+    assert bleu_tokenizer(TrainConfig(data=data, tokenizer=segmented)) == "13a"
+    assert bleu_tokenizer(TrainConfig(data=data, tokenizer=segmented, bleu_tokenize="none")) == "none"
+
+
+def test_chinese_has_a_score() -> None:
+    hypothesis, reference = ["我们喜欢吃苹果和梨"], ["我们喜欢吃苹果和桃子"]
+    assert quick_scores(hypothesis, reference)["bleu"] == 0
+    assert quick_scores(hypothesis, reference, tokenize="zh")["bleu"] > 50
+
+
+def test_a_tokenizer_that_is_not_here_is_told() -> None:
+    check_tokenizer("zh")
+    with pytest.raises(UserError, match="bleu_tokenize=ko-mecab is not available here"):
+        check_tokenizer("ko-mecab")

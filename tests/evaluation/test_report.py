@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nmt.evaluation.report import Drawing, Sentence, mark_differences, number, render_report, summary
+from nmt.evaluation.report import Drawing, Sentence, gold_note, mark_differences, number, render_report, summary
 
 VOID = {"meta", "input", "br"}
 ROWS = [
@@ -50,6 +50,8 @@ def metrics(**changes: Any) -> dict[str, Any]:
         "signature": {"bleu": "tok:13a|version:2"},
         "bleu_ci95": [36.0, 38.25],
         "aer": None,
+        "aer_sentences": 0,
+        "gold_sentences": 0,
         "attention_entropy": 0.71,
         "coverage_deficit": 0.25,
         "repetition_rate": 0.0123,
@@ -60,6 +62,10 @@ def metrics(**changes: Any) -> dict[str, Any]:
         "split": "test",
         "beam_size": 5,
         "length_penalty": 1.0,
+        "coverage_penalty": 0.0,
+        "max_length_ratio": 2.0,
+        "max_length_offset": 20,
+        "precision": "fp32",
         "checkpoint": "runs/<a>/best",
         "step": 1200,
         "lowercase": False,
@@ -98,12 +104,15 @@ def test_no_number_without_its_settings() -> None:
     assert settings["lowercase"] == "false"
     assert settings["checkpoint"] == "runs/<a>/best"
     assert settings["signature of bleu"] == "tok:13a|version:2"
-    assert "beam 5 · length penalty 1.0 · checkpoint runs/<a>/best, step 1200" in summary(metrics())
+    assert summary(metrics()).endswith(
+        "beam 5 · length penalty 1.0 · at most 2 x source + 20 subwords · fp32 · checkpoint runs/<a>/best, step 1200"
+    )
+    assert "length penalty 1.0 · coverage penalty 0.2 · at most" in summary(metrics(coverage_penalty=0.2))
 
 
 def test_comparison_shows_sign_and_p_value() -> None:
     test = {"baseline": 30.0, "difference": -1.5, "p_value": 0.0123}
-    cells = read(baseline={"run": "other", "bleu": test, "chrf": test}).cells
+    cells = read(baseline={**metrics(), "run": "other", "bleu": test, "chrf": test}).cells
     assert cells[4:8] == ["BLEU", "30.0", "-1.50", "0.0123"]
 
 
@@ -132,6 +141,21 @@ def test_empty_parts_are_left_out() -> None:
 )
 def test_differences_are_marked(hypothesis: str, reference: str, marked: str) -> None:
     assert mark_differences(hypothesis, reference) == marked
+
+
+@pytest.mark.parametrize(
+    ("scored", "gold", "note"),
+    [
+        (0, 0, "no gold alignments"),
+        (0, 7, "gold alignments, but in none of 7 pairs"),
+        (5, 7, "lower is better; 5 of 7 pairs"),
+        (7, 7, "lower is better"),
+    ],
+)
+def test_an_error_rate_says_what_it_is_of(scored: int, gold: int, note: str) -> None:
+    found = gold_note(metrics(aer_sentences=scored, gold_sentences=gold))
+    assert found.startswith(note)
+    assert (found == note) == (scored == gold or scored > 0)
 
 
 def test_number() -> None:

@@ -14,7 +14,6 @@ from nmt.models.checkpoint import (
     TRAINING_STATE,
     find_checkpoint,
     load_checkpoint,
-    load_training_state,
     recover,
     resolve_device,
     retired,
@@ -59,12 +58,16 @@ def test_only_the_needed_files(parts, tmp_path: Path):
 def test_training_state_is_loaded_without_pickled_code(parts, tmp_path: Path):
     state = {"step": 3, "moments": torch.ones(2), "nested": {"list": [1.0, None, "text"]}}
     save(parts, tmp_path / "last", training_state=state)
-    found = load_training_state(tmp_path / "last")
+    with training_state(tmp_path / "last") as found:
+        pass
     assert found["nested"] == state["nested"]
     torch.testing.assert_close(found["moments"], torch.ones(2))
     save(parts, tmp_path / "best")
-    with pytest.raises(UserError, match=r"cannot continue from .*: it has no training_state\.pt"):
-        load_training_state(tmp_path / "best")
+    with (
+        pytest.raises(UserError, match=r"cannot continue from .*: it has no training_state\.pt"),
+        training_state(tmp_path / "best"),
+    ):
+        pass
 
 
 def test_a_crash_while_writing_leaves_the_old_one(parts, tmp_path: Path, monkeypatch):
@@ -168,8 +171,11 @@ def test_a_damaged_training_state_is_explained(parts, tmp_path: Path, damage, re
     save(parts, tmp_path / "last", training_state={"progress": {"step": 3}, "moments": torch.ones(999)})
     file = tmp_path / "last" / TRAINING_STATE
     file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises(UserError, match=rf"cannot continue from .*/last/training_state\.pt: .*\({reason}") as caught:
-        load_training_state(tmp_path / "last")
+    with (
+        pytest.raises(UserError, match=rf"cannot continue from .*/last/training_state\.pt: .*\({reason}") as caught,
+        training_state(tmp_path / "last"),
+    ):
+        pass
     assert "\n" not in str(caught.value)
     assert "another run_dir" in str(caught.value)
 

@@ -257,8 +257,8 @@ def test_links_may_come_from_a_file_and_be_missing_in_lines(call: Call, tmp_path
         ("0-0\n" * 19, "{0}/t.links has 19 lines but {0}/t.en has 20: line 20 is the first without a counterpart"),
         (
             "0-0\n1-2\n" * 10,
-            "{0}/t.links, line 2: link 1-2 lies outside its pair of 2 and 2 words: words are counted from 0, "
-            "and parted by spaces",
+            "{0}/t.links, line 2: link 1-2 points outside the pair, which has 2 source and 2 target words: positions "
+            "count from 0 and come as source-target; check that the files are in step",
         ),
         (
             "\n" * 20,

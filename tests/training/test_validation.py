@@ -1,26 +1,25 @@
 """Validation against one sentence at a time."""
 
 import math
+from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
 import pytest
+import sentencepiece
 import torch
 
 from nmt.config import BatchConfig, ModelConfig, SearchConfig, TokenizerConfig, TrainConfig, TrainerConfig
 from nmt.data.batch import collate
 from nmt.data.encoded import Encoded, Ragged
-from nmt.evaluation.alignment import (
-    alignment_error_rate,
-    argmax_links,
-    attention_entropy,
-    coverage_deficit,
-    parse_pharaoh,
-)
+from nmt.data.pharaoh import parse_pharaoh
+from nmt.errors import UserError
+from nmt.evaluation.alignment import alignment_error_rate, argmax_links, attention_entropy, coverage_deficit
 from nmt.evaluation.metrics import quick_scores, repetition_rate
 from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq
-from nmt.tokenizer import Tokenizers, build_tokenizers
+from nmt.tokenizer import Tokenizer, Tokenizers, build_tokenizers
 from nmt.training.validation import Validator, attention
 from nmt.translator import Translator, empty
 
@@ -51,7 +50,7 @@ def encoded(tokenizers: Tokenizers, *, gold: bool = True) -> Encoded:
     return Encoded(datasets.Dataset.from_dict(columns), *sides)
 
 
-def validator(tokenizers: Tokenizers, *, gold: bool = True, beam: int = 1, **trainer: int) -> Validator:
+def validator(tokenizers: Tokenizers, *, gold: bool = True, beam: int = 1, **trainer: Any) -> Validator:
     config = TrainConfig(
         trainer=TrainerConfig(validation_beam_size=beam, **trainer),
         search=SearchConfig(max_length_ratio=0.2, max_length_offset=4, beam_size=5),
@@ -85,12 +84,46 @@ def test_the_quality_is_that_of_the_translations(model: Seq2Seq, tokenizers: Tok
     assert set(expected) == {"bleu", "chrf"}
 
 
+def test_the_scores_are_those_of_the_configuration(model: Seq2Seq, tokenizers: Tokenizers) -> None:
+    config = TrainConfig(
+        search=SearchConfig(max_length_ratio=0.2, max_length_offset=4), bleu_tokenize="char", lowercase=True
+    )
+    shouting = encoded(tokenizers)
+    columns = {"source": SOURCES, "target": [line.upper() for line in TARGETS]}
+    shouting = Encoded(datasets.Dataset.from_dict(columns), shouting.source, shouting.target)
+    found = Validator(shouting, tokenizers, config, CPU)(model).metrics
+    search = SearchConfig(beam_size=1, max_length_ratio=0.2, max_length_offset=4)
+    texts = [each.text for each in Translator(model, tokenizers, search, CPU).translate(SOURCES)]
+    expected = quick_scores(texts, columns["target"], tokenize="char", lowercase=True)
+    assert {name: found[name] for name in expected} == expected
+    assert expected != quick_scores(texts, columns["target"])
+    assert expected != quick_scores(texts, columns["target"], tokenize="char")
+
+
 def test_alignments_are_scored_where_there_is_gold(model: Seq2Seq, tokenizers: Tokenizers) -> None:
     metrics = validator(tokenizers)(model).metrics
     aligned = Translator(model, tokenizers, SearchConfig(), CPU).align(SOURCES, TARGETS)
     gold = [parse_pharaoh(line) for line in GOLD]
     assert metrics["aer"] == alignment_error_rate([argmax_links(each.weights) for each in aligned], gold).aer
     assert "aer" not in validator(tokenizers, gold=False)(model).metrics
+
+
+def test_an_error_rate_that_cannot_be_measured_is_told_before_training(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("\n".join(SOURCES * 20), encoding="utf-8")
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(tmp_path / "text"),
+        model_prefix=str(tmp_path / "whole"),
+        model_type="bpe",
+        vocab_size=120,
+        hard_vocab_limit=False,
+        split_by_whitespace=False,
+        minloglevel=2,
+    )
+    whole = Tokenizer.load(tmp_path / "whole.model")
+    crossing = Tokenizers(whole, whole)
+    assert validator(crossing).num_samples == 4
+    with pytest.raises(UserError, match=r"trainer\.metric=aer cannot be measured in any of 12 validation pairs"):
+        validator(crossing, metric="aer")
 
 
 def test_attention_is_measured_without_gold_too(model: Seq2Seq, tokenizers: Tokenizers) -> None:

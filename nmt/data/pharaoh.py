@@ -1,0 +1,66 @@
+"""Pharaoh notation of word alignments: `0-0 1-2 1?3`.
+
+A link `(i, j)` joins source word i and target word j, counted from 0. Words are the parts between spaces of a line as
+it stands: in text that is segmented already, its pieces.
+"""
+
+import re
+from collections.abc import Collection
+from typing import NamedTuple
+
+from nmt.errors import UserError
+
+Link = tuple[int, int]
+
+LINK = re.compile(r"([0-9]+)([-?])([0-9]+)")
+
+
+class Links(NamedTuple):
+    """Gold links of a sentence pair: S, and P that contains S (Och & Ney, 2003)."""
+
+    sure: frozenset[Link]
+    possible: frozenset[Link]
+
+
+def parse_pharaoh(line: str, where: str = "alignment") -> Links:
+    """Read a line of Pharaoh notation: `0-0 1-2 1?3`, where `i-j` is a sure link and `i?j` only a possible one.
+
+    Raises:
+        UserError: a link is not of either form; the message starts with `where`.
+    """
+    sure: set[Link] = set()
+    possible: set[Link] = set()
+    for item in line.split():
+        match = LINK.fullmatch(item)
+        if match is None:
+            raise UserError(
+                f"{where}: {item!r} is not an alignment link: write source-target, or source?target where only "
+                "possible, word positions counted from 0, as in 0-0 1?2"
+            )
+        link = int(match[1]), int(match[3])
+        possible.add(link)
+        if match[2] == "-":
+            sure.add(link)
+    return Links(frozenset(sure), frozenset(possible))
+
+
+def format_pharaoh(links: Links | Collection[Link]) -> str:
+    """Write links in Pharaoh notation, ordered by source, then target word; a plain collection has sure links only."""
+    if not isinstance(links, Links):
+        links = Links(frozenset(links), frozenset(links))
+    return " ".join(f"{i}{'-' if (i, j) in links.sure else '?'}{j}" for i, j in sorted(links.possible | links.sure))
+
+
+def check_links(links: Links, num_source: int, num_target: int, where: str = "alignment") -> None:
+    """Refuse links to words that a sentence pair does not have.
+
+    Raises:
+        UserError: naming the first such link and the lengths of the pair.
+    """
+    outside = [(i, j) for i, j in links.possible if i >= num_source or j >= num_target]
+    if outside:
+        i, j = min(outside)
+        raise UserError(
+            f"{where}: link {i}-{j} points outside the pair, which has {num_source} source and {num_target} target "
+            "words: positions count from 0 and come as source-target; check that the files are in step"
+        )
