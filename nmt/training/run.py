@@ -80,8 +80,6 @@ def train(config: TrainConfig) -> Path:
     run_dir = Path(config.run_dir)
     with Reporter(run_dir, config=config) if launch.is_first else Silence() as reporter:
         with join(launch, config.trainer.device) as processes:
-            # Of the first for all: a default run_dir has the time of day in it.
-            config = processes.by_first(lambda: config)()
             start(config, reporter, processes).fit()
         if isinstance(reporter, Reporter):
             reporter.end_progress()
