@@ -105,7 +105,7 @@ def first_speaks(launch: Launch) -> Iterator[None]:
 
 
 def take_place(launch: Launch) -> None:
-    """Keep Hydra from making folders in all but the first of several processes.
+    """Keep Hydra from making folders in all but the first of several processes, whose `run_dir` says nothing.
 
     Raises:
         UserError: several processes are to do a sweep.

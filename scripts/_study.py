@@ -229,11 +229,12 @@ def records_of(run: Path, event: str) -> list[dict[str, Any]]:
 
 def effort_of(run: Path) -> dict[str, Any]:
     """Return what a run cost: median target tokens a second, parameters, updates, and minutes of training."""
-    from nmt.models.checkpoint import load_checkpoint, load_training_state
+    from nmt.models.checkpoint import load_checkpoint, training_state
     from nmt.models.summary import count_parameters
 
     speeds = [record["tokens_per_second"] for record in records_of(run, "train")]
-    progress = load_training_state(run / "checkpoints" / "last")["progress"]
+    with training_state(run / "checkpoints" / "last") as state:
+        progress = state["progress"]
     return {
         "tokens_per_second": statistics.median(speeds) if speeds else None,
         "parameters": count_parameters(load_checkpoint(run).model),

@@ -63,6 +63,7 @@ def test_an_interrupted_run_of_two_can_be_continued(
     assert steps(run, "train") == list(range(1, stopped + 3))
     assert steps(run, "validation") == [stopped + 2]
     assert len(list((run / "tensorboard").iterdir())) == 2  # one file a start
+    assert [path.name for path in tmp_path.iterdir()] == ["outputs"]  # the other process's own folder is tmp_path
 
 
 def test_a_mistake_of_the_user_is_told_once_and_ends_all(

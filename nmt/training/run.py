@@ -77,8 +77,6 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
     run_dir = Path(config.run_dir)
     with Reporter(run_dir, config=config) if launch.is_first else Silence() as reporter:
         with join(launch, config.trainer.device) as processes:
-            # Of the first for all: a default run_dir has the time of day in it.
-            config = processes.by_first(lambda: config)()
             trainer = start(config, reporter, processes)
             if latest and launch.is_first:
                 point_to(run_dir)
