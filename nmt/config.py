@@ -310,6 +310,7 @@ class EvaluateConfig:
     """Everything an evaluation needs (`configs/evaluate.yaml`)."""
 
     checkpoint: str = key("outputs/latest", "run folder or checkpoint folder")
+    ensemble: list[str] = key([], "further runs, to translate together with `checkpoint` by the mean of their probabilities; the same subwords")
     output: str | None = key(None, "folder to write to; null: `evaluation/<split>` of the run, for another of its checkpoints than the best `evaluation/<split>-<checkpoint>`. A job of a sweep adds what sets it apart to the name, or makes a folder of that name in the one given")
     split: str = key("test", "split to score; `test_long` is the grammar's split of long sentences", choices=("test", "validation", "test_long"))
     data: EvaluationDataConfig = field(default_factory=EvaluationDataConfig)

@@ -41,7 +41,9 @@ def main(config: EvaluateConfig) -> None:
     check_tokenizer(tokenize)
     corpus = load_split(choose_data(config, run_config.data), config.split)
     search = dataclasses.asdict(config.search)
-    translator = Translator.load(config.checkpoint, device=config.device, precision=config.precision, **search)
+    translator = Translator.load(
+        config.checkpoint, device=config.device, precision=config.precision, ensemble=config.ensemble, **search
+    )
     folder = output_folder(config, swept_overrides())
     with Console(stderr=True).status(f"Translating {len(corpus):,} sentences of {config.split} ..."):
         metrics = evaluate_split(
@@ -98,6 +100,8 @@ def choose_views(config: EvaluateConfig, translator: "Translator") -> "Views":
 
     if config.saliency and config.precision == "int8":
         raise UserError("saliency=true needs gradients, and precision=int8 has none: choose one of the two")
+    if config.saliency and config.ensemble:
+        raise UserError("saliency=true explains one model, not several: leave ensemble out")
     reverse = None
     if config.reverse is not None:
         reverse = Translator.load(config.reverse, device=config.device, batch_size=config.search.batch_size)
@@ -116,7 +120,9 @@ def output_folder(config: EvaluateConfig, swept: Sequence[str]) -> Path:
         config: names the checkpoint, the split and perhaps an output.
         swept: the overrides by which the job differs from the others of its sweep.
     """
-    own = ",".join(each.replace("/", "_") for each in swept if not each.startswith(("checkpoint=", "split=")))
+    parts = ["ensemble"] if config.ensemble else []
+    parts += [each.replace("/", "_") for each in swept if not each.startswith(("checkpoint=", "split="))]
+    own = ",".join(parts)
     if config.output is not None:
         return Path(config.output, ",".join(each.replace("/", "_") for each in swept))
     folder = evaluation_folder(Path(config.checkpoint), config.split)

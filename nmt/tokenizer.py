@@ -204,6 +204,10 @@ class Tokenizers:
         """Whether both sides share one vocabulary."""
         return self.source is self.target
 
+    def agree_with(self, other: "Tokenizers") -> bool:
+        """Tell whether the same pieces have the same numbers on both sides."""
+        return (self.source.model, self.target.model) == (other.source.model, other.target.model)
+
     def save(self, folder: str | Path) -> None:
         """Write `joint.model`, or `source.model` and `target.model`, into an existing folder (`.vocab` for pieces)."""
         sides = {"joint": self.source} if self.joint else {"source": self.source, "target": self.target}

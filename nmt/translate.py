@@ -36,6 +36,13 @@ def parser() -> argparse.ArgumentParser:
     add = found.add_argument
     add("text", nargs="*", metavar="TEXT", help="sentences to translate (default: lines of --input)")
     add("--checkpoint", default="outputs/latest", metavar="DIR", help="run or checkpoint folder (%(default)s)")
+    add(
+        "--ensemble",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a further run, to translate together with the checkpoint; may be given again",
+    )
     add("--input", metavar="FILE", help="file of sentences, one a line (default: standard input)")
     add("--output", metavar="FILE", help="where translations go (default: standard output)")
     add("--beam-size", type=at_least(int, 1), metavar="N", help="hypotheses kept; 1 is greedy (default: the run's)")
@@ -120,6 +127,7 @@ def load(options: argparse.Namespace) -> "Translator":
         options.checkpoint,
         options.device,
         options.precision,
+        ensemble=options.ensemble,
         beam_size=options.beam_size,
         length_penalty=options.length_penalty,
         coverage_penalty=options.coverage_penalty,

@@ -12,13 +12,14 @@ from jaxtyping import Float
 
 from nmt.config import PRECISIONS, SearchConfig, check
 from nmt.data.batch import collate, pad_source
-from nmt.errors import unknown
-from nmt.models.checkpoint import load_checkpoint, resolve_device
+from nmt.errors import UserError, unknown
+from nmt.models.checkpoint import Checkpoint, load_checkpoint, resolve_device
+from nmt.models.ensemble import Ensemble
 from nmt.models.packing import pack
 from nmt.models.quantization import quantize
 from nmt.models.seq2seq import Seq2Seq
 from nmt.search.beam import beam_search
-from nmt.search.hypothesis import Hypothesis
+from nmt.search.hypothesis import Hypothesis, StepModel
 from nmt.tokenizer import Tokenizers
 
 Array = np.ndarray
@@ -88,7 +89,7 @@ class Translator:
 
     def __init__(
         self,
-        model: Seq2Seq,
+        model: Seq2Seq | Ensemble,
         tokenizers: Tokenizers,
         search: SearchConfig,
         device: torch.device,
@@ -102,28 +103,44 @@ class Translator:
         self.search = search
         self.device = device
         self.checkpoint: Path | None = None
+        self.ensemble: list[Path] = []
         self.step: int | None = None
 
     @classmethod
-    def load(cls, run: str | Path, device: str = "auto", precision: str = "fp32", **search: Any) -> "Translator":
+    def load(
+        cls,
+        run: str | Path,
+        device: str = "auto",
+        precision: str = "fp32",
+        *,
+        ensemble: Sequence[str | Path] = (),
+        **search: Any,
+    ) -> "Translator":
         """Load a run or a checkpoint folder.
 
         Args:
             run: the folder.
             device: `auto`, `cpu` or `cuda`.
             precision: arithmetic of the products: `fp32`, `bf16`, or on a CPU `int8`.
+            ensemble: further runs or checkpoints, to translate together (`nmt.models.ensemble`).
             **search: keys of `SearchConfig` that replace those the model was trained with; None keeps them.
 
         Raises:
-            UserError: there is no checkpoint, a search setting is out of range, or the device has no such precision.
+            UserError: there is no checkpoint, a search setting is out of range, the device has no such precision, or
+                an ensemble's members have other subwords.
         """
         where = resolve_device(device)
         checkpoint = load_checkpoint(run, where)
+        others = [load_checkpoint(each, where) for each in ensemble]
+        for other in others:
+            check_same_subwords(checkpoint, other)
         given = {name: value for name, value in search.items() if value is not None}
         settings = dataclasses.replace(checkpoint.config.search, **given)
         check(settings)
-        translator = cls(checkpoint.model, checkpoint.tokenizers, settings, where, precision)
+        model = Ensemble([each.model for each in (checkpoint, *others)]) if others else checkpoint.model
+        translator = cls(model, checkpoint.tokenizers, settings, where, precision)
         translator.checkpoint, translator.step = checkpoint.folder, checkpoint.step
+        translator.ensemble = [other.folder for other in others]
         return translator.freeze()
 
     def freeze(self) -> "Translator":
@@ -166,7 +183,7 @@ class Translator:
             arrays = [[np.asarray(side[row], dtype=np.int32) for row in rows] for side in (source_ids, target_ids)]
             batch = collate(arrays[0], arrays[1], np.asarray(rows)).to(self.device)
             with self._arithmetic():
-                weights = self.model(batch).weights.float().cpu().numpy()
+                weights = self.model.force(batch).weights.float().cpu().numpy()
             for row, matrix in zip(rows, weights, strict=True):
                 source = self.tokenizers.source.parts(source_ids[row], sources[row])
                 results[row] = alignment(source, self.tokenizers.target.parts(target_ids[row], targets[row]), matrix)
@@ -181,9 +198,10 @@ class Translator:
     def _search(self, ids: list[list[int]], n: int) -> list[list[Hypothesis]]:
         source, source_mask, source_lengths = pad_source([np.asarray(row, dtype=np.int32) for row in ids])
         limits = source_lengths * self.search.max_length_ratio + self.search.max_length_offset
+        model: StepModel[Any] = self.model
         with self._arithmetic():
             return beam_search(
-                self.model,
+                model,
                 source.to(self.device),
                 source_mask.to(self.device),
                 source_lengths,
@@ -206,6 +224,15 @@ class Translator:
             score=hypothesis.score,
             log_prob=hypothesis.log_prob,
             pieces=self.tokenizers.target.pieces(hypothesis.tokens),
+        )
+
+
+def check_same_subwords(first: Checkpoint, other: Checkpoint) -> None:
+    """Raise UserError if two checkpoints number words otherwise: their probabilities are of different things."""
+    if not first.tokenizers.agree_with(other.tokenizers):
+        raise UserError(
+            f"{other.folder} and {first.folder} have different subwords and cannot translate together: train the one "
+            f"with tokenizer.source_model and tokenizer.target_model of the other"
         )
 
 

@@ -169,3 +169,21 @@ def test_a_reverse_run(evaluate: Callable[..., dict[str, Any]], run: Path, call:
     files = [run / "evaluation/test" / name for name in ("alignments.pharaoh", "alignments.intersection.pharaoh")]
     both, agreed = ([set(line.split()) for line in path.read_text().split("\n")] for path in files)
     assert all(some <= every for some, every in zip(agreed, both, strict=True))
+
+
+def test_an_ensemble_is_scored_beside_the_run(run: Path, evaluate: Callable[..., dict[str, Any]]) -> None:
+    alone = evaluate("search.beam_size=2")
+    folder = run / "evaluation" / "test-ensemble"
+    together = evaluate("search.beam_size=2", "ensemble=[run/checkpoints/last]", folder=folder)
+    assert (alone["ensemble"], together["ensemble"]) == ([], ["run/checkpoints/last"])
+    assert together["bleu"] > 0
+    assert alone == {**json.loads((run / "evaluation/test/metrics.json").read_text(encoding="utf-8"))}
+    assert "with run/checkpoints/last" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_an_ensemble_is_not_explained(run: Path, call: Callable[..., Any]) -> None:
+    done = call("evaluate", "checkpoint=run", "ensemble=[run]", "saliency=true", "threads=1")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: saliency=true explains one model, not several: leave ensemble out\n",
+    )

@@ -203,3 +203,13 @@ def test_help_needs_no_torch() -> None:
     code = f"import sys, nmt.translate; nmt.translate.parser().format_help(); assert not {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
     assert "--n-best N" in parser().format_help()
+
+
+def test_several_runs_translate_together(
+    tiny_run: Path, translate: Callable[..., Any], expected: dict[str, str]
+) -> None:
+    """With itself a run says what it says alone."""
+    done = translate("--ensemble", str(tiny_run), "--ensemble", str(tiny_run), *SENTENCES)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [expected[sentence] for sentence in SENTENCES]
+    assert translate("--ensemble", "nowhere", *SENTENCES).stderr.startswith("error: no checkpoint at nowhere: ")

@@ -29,6 +29,7 @@ class Translating(Protocol):
     precision: str
     device: torch.device
     checkpoint: Path | None
+    ensemble: list[Path]
     step: int | None
 
     def translate(self, sentences: Sequence[str]) -> list[Translation]: ...

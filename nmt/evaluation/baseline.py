@@ -19,6 +19,7 @@ HYPOTHESES = "hypotheses.txt"
 # Of what `settings` gives, all that decides how a sentence is translated.
 DECISIVE = (
     "step",
+    "ensemble",
     "precision",
     "beam_size",
     "length_penalty",
@@ -69,6 +70,7 @@ def settings(translator: Translating) -> dict[str, Any]:
     return {
         "checkpoint": None if translator.checkpoint is None else lasting(translator.checkpoint),
         "step": translator.step,
+        "ensemble": [lasting(each) for each in translator.ensemble],
         **dataclasses.asdict(translator.search),
         "precision": translator.precision,
         "device": translator.device.type,

@@ -105,7 +105,7 @@ def search_summary(settings: Mapping[str, Any]) -> str:
     return (
         f"beam {settings['beam_size']} · {penalties} · at most {settings['max_length_ratio']:g} x source + "
         f"{settings['max_length_offset']} subwords · {settings['precision']} · checkpoint {settings['checkpoint']}, "
-        f"step {settings['step']}"
+        f"step {settings['step']}" + "".join(f" · with {each}" for each in settings["ensemble"])
     )
 
 

@@ -105,6 +105,7 @@ class Explainer:
     """Explains a translator's words by saliency, in the form in which it gives its attention."""
 
     def __init__(self, translator: Translator) -> None:
+        assert isinstance(translator.model, Seq2Seq), "an ensemble has no one gradient"
         self.model = translator.model
         self.tokenizers = translator.tokenizers
         self.device = translator.device

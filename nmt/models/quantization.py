@@ -1,6 +1,7 @@
 """Linear maps in 8-bit integers, for translating on a CPU."""
 
 import warnings
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -8,8 +9,18 @@ from torch import nn
 from nmt.errors import UserError
 from nmt.models.seq2seq import Seq2Seq
 
+Model = TypeVar("Model", bound=nn.Module)
 
-def quantize(model: Seq2Seq) -> Seq2Seq:
+
+def quantize(model: Model) -> Model:
+    """Quantize a translation model, or each of those in an ensemble, in place; see `quantize_one`."""
+    for module in list(model.modules()):
+        if isinstance(module, Seq2Seq):
+            quantize_one(module)
+    return model
+
+
+def quantize_one(model: Seq2Seq) -> None:
     """Replace the linear maps of attention, decoder and output layer, in place, by ones of 8-bit integers.
 
     y = W x becomes s_W s_x (W_q x_q) with W_q = round(W / s_W), s_W the greatest magnitude of each row over 127, found
@@ -34,4 +45,3 @@ def quantize(model: Seq2Seq) -> Seq2Seq:
     with warnings.catch_warnings():  # of another package that shall replace it one day
         warnings.simplefilter("ignore")
         quantize_dynamic(model, chosen, dtype=torch.qint8, inplace=True)
-    return model

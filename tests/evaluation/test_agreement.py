@@ -46,6 +46,7 @@ class Fixed:
     def __init__(self, weights: np.ndarray) -> None:
         self.search, self.precision, self.device = SearchConfig(), "fp32", torch.device("cpu")
         self.checkpoint: Path | None = None
+        self.ensemble: list[Path] = []
         self.step: int | None = None
         self.weights = weights
 

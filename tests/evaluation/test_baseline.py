@@ -25,6 +25,7 @@ class Echo:
         self.search, self.precision, self.step = SearchConfig(**search), precision, step
         self.device = torch.device("cpu")
         self.checkpoint: Path | None = None
+        self.ensemble: list[Path] = []
         self.translated = 0
 
     def translate(self, sentences: Sequence[str]) -> list[Translation]:
@@ -82,7 +83,7 @@ def test_others_are_made_anew(folder: Path, changed: dict[str, Any]) -> None:
 def test_the_size_of_a_batch_decides_nothing(folder: Path) -> None:
     assert baseline_of(Path("b"), folder, Echo(batch_size=3), corpus()).hypotheses[0] == "old one"
     searched = {member.name for member in dataclasses.fields(SearchConfig)} - {"batch_size"}
-    assert set(DECISIVE) == searched | {"step", "precision"}
+    assert set(DECISIVE) == searched | {"step", "precision", "ensemble"}
 
 
 def test_another_corpus_or_a_damaged_evaluation_is_not_taken(folder: Path) -> None:

@@ -36,6 +36,7 @@ class Capitals:
         self.precision = "fp32"
         self.device = torch.device("cpu")
         self.checkpoint: Path | None = Path("runs/a/checkpoints/best")
+        self.ensemble: list[Path] = []
         self.step: int | None = 70
         self.ending = ending
         self.translated = 0
