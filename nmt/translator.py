@@ -1,6 +1,7 @@
 """Translation from Python: `Translator.load(run).translate([...])`."""
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +12,13 @@ import torch
 from jaxtyping import Float
 
 from nmt.config import PRECISIONS, SearchConfig, check
-from nmt.data.batch import collate, pad_source
+from nmt.data.batch import Batch, collate, pad_source
 from nmt.errors import UserError, unknown
 from nmt.models.checkpoint import Checkpoint, load_checkpoint, resolve_device
 from nmt.models.ensemble import Ensemble
 from nmt.models.packing import pack
 from nmt.models.quantization import quantize
-from nmt.models.seq2seq import Seq2Seq
+from nmt.models.seq2seq import Forced, Seq2Seq
 from nmt.search.beam import beam_search
 from nmt.search.hypothesis import Hypothesis, StepModel
 from nmt.tokenizer import Tokenizers
@@ -169,25 +170,41 @@ class Translator:
         """Return target text as translations are written: where it is segmented already, its pieces are joined."""
         return self.tokenizers.target.plain(lines)
 
-    @torch.inference_mode()
     def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
         """Return the attention between each source and a given target (forced decoding).
 
         Words are the parts between spaces, as gold links count them: in text that is segmented already, its pieces.
         """
-        self.model.eval()
-        source_ids = self.tokenizers.source.encode(list(sources))
-        target_ids = self.tokenizers.target.encode(list(targets))
+        sides = self.tokenizers
+        source_ids, target_ids = sides.source.encode(list(sources)), sides.target.encode(list(targets))
         results = [Alignment([], [], np.zeros((0, 0)))] * len(source_ids)
-        for rows in self._groups([len(source) for source in source_ids]):
-            arrays = [[np.asarray(side[row], dtype=np.int32) for row in rows] for side in (source_ids, target_ids)]
-            batch = collate(arrays[0], arrays[1], np.asarray(rows)).to(self.device)
-            with self._arithmetic():
-                weights = self.model.force(batch).weights.float().cpu().numpy()
-            for row, matrix in zip(rows, weights, strict=True):
-                source = self.tokenizers.source.parts(source_ids[row], sources[row])
-                results[row] = alignment(source, self.tokenizers.target.parts(target_ids[row], targets[row]), matrix)
+        for batch, forced in self._forced(source_ids, target_ids):
+            for row, weights in zip(batch.rows, forced.weights.float().cpu().numpy(), strict=True):
+                source = sides.source.parts(source_ids[row], sources[row])
+                results[row] = alignment(source, sides.target.parts(target_ids[row], targets[row]), weights)
         return results
+
+    def perplexity(self, sources: Sequence[str], targets: Sequence[str]) -> float:
+        """Return exp(-mean log p(y_i | y_<i, x)) over the subwords of given targets, end marks in.
+
+        It is that of these subwords: a model with other ones cannot be compared. Empty sources are left out.
+        """
+        log_prob, num_tokens = 0.0, 0
+        sides = self.tokenizers.source.encode(list(sources)), self.tokenizers.target.encode(list(targets))
+        for batch, forced in self._forced(*sides):
+            log_prob += float(forced.log_probs.double().sum())
+            num_tokens += batch.num_target_tokens
+        return math.exp(-log_prob / num_tokens) if num_tokens else math.nan
+
+    def _forced(self, sources: list[list[int]], targets: list[list[int]]) -> Iterator[tuple[Batch, Forced]]:
+        """Yield pairs, batch by batch, and what the model makes of them; `rows` tells which they are."""
+        self.model.eval()
+        for rows in self._groups([len(source) for source in sources]):
+            arrays = [[np.asarray(side[row], dtype=np.int32) for row in rows] for side in (sources, targets)]
+            batch = collate(arrays[0], arrays[1], np.asarray(rows)).to(self.device)
+            with torch.inference_mode(), self._arithmetic():
+                forced = self.model.force(batch)
+            yield batch, forced
 
     def _groups(self, lengths: Sequence[int]) -> Iterator[list[int]]:
         """Yield the rows of each batch: sentences of like length together, empty ones left out."""

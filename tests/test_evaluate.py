@@ -187,3 +187,11 @@ def test_an_ensemble_is_not_explained(run: Path, call: Callable[..., Any]) -> No
         2,
         "error: saliency=true explains one model, not several: leave ensemble out\n",
     )
+
+
+def test_the_perplexity_is_that_of_the_validation(run: Path, evaluate: Callable[..., dict[str, Any]]) -> None:
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    (expected,) = (each["perplexity"] for each in records if each["event"] == "validation" and each["step"] == 100)
+    found = evaluate("search.beam_size=1", split="validation")
+    assert found["step"] == 100
+    assert found["perplexity"] == pytest.approx(expected, rel=1e-4)

@@ -95,6 +95,7 @@ def evaluate_split(
             **score(sources, hypotheses, references, **scoring),
             **alignment_metrics(translator, sources, targets, gold, views),
             **attention_metrics(evidence),
+            "perplexity": translator.perplexity(sources, targets),
             "sentences": len(sources),
             "seconds": seconds,
             "sentences_per_second": len(sources) / seconds,
@@ -288,6 +289,7 @@ def print_table(metrics: Mapping[str, Any], console: Console | None = None) -> N
     table.add_row("BLEU", number(metrics["bleu"], 2), f"95% interval {number(low)} to {number(high)}")
     table.add_row("chrF", number(metrics["chrf"], 2))
     table.add_row("TER", number(metrics["ter"], 2), "lower is better")
+    table.add_row("perplexity", number(metrics["perplexity"], 2), "of the references, a subword")
     table.add_row("AER", number(metrics["aer"], 3), gold_note(metrics))
     for row in alignment_rows(metrics):
         table.add_row(*row)

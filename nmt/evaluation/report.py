@@ -130,6 +130,7 @@ def _cards(metrics: Mapping[str, Any]) -> str:
         ("BLEU", number(metrics["bleu"]), f"95%: {number(low)} – {number(high)}"),
         ("chrF", number(metrics["chrf"]), "higher is better"),
         ("TER", number(metrics["ter"]), "lower is better"),
+        ("Perplexity", number(metrics["perplexity"], 2), "of the references, a subword"),
         ("AER", number(metrics["aer"], 3), gold_note(metrics)),
         *_further_cards(metrics),
         ("Attention entropy", number(metrics["attention_entropy"], 2), "nats a word"),

@@ -47,6 +47,8 @@ def metrics(**changes: Any) -> dict[str, Any]:
         "bleu": 37.123,
         "chrf": 64.9,
         "ter": 35.0,
+        "perplexity": 4.25,
+        "ensemble": [],
         "signature": {"bleu": "tok:13a|version:2"},
         "bleu_ci95": [36.0, 38.25],
         "aer": None,
@@ -108,6 +110,7 @@ def test_no_number_without_its_settings() -> None:
         "beam 5 · length penalty 1.0 · at most 2 x source + 20 subwords · fp32 · checkpoint runs/<a>/best, step 1200"
     )
     assert "length penalty 1.0 · coverage penalty 0.2 · at most" in summary(metrics(coverage_penalty=0.2))
+    assert summary(metrics(ensemble=["runs/b/best"])).endswith("step 1200 · with runs/b/best")
 
 
 def test_comparison_shows_sign_and_p_value() -> None:
