@@ -110,10 +110,18 @@ def take_place(launch: Launch) -> None:
     Raises:
         UserError: several processes are to do a sweep.
     """
-    if launch.size > 1 and {"-m", "--multirun"} & set(sys.argv[1:]):
+    if launch.size > 1 and any(map(asks_for_sweep, sys.argv[1:])):
         raise UserError("a sweep (-m) trains in one process a job: start it without torchrun, or train one setting")
     if not launch.is_first:
-        sys.argv.append("hydra.run.dir=.")
+        # Beside another override, if there is one: those on both sides of an option are refused.
+        overrides = (place for place, each in enumerate(sys.argv) if place and "=" in each and each[0] != "-")
+        sys.argv.insert(next(overrides, 1), "hydra.run.dir=.")
+
+
+def asks_for_sweep(argument: str) -> bool:
+    """Tell whether an argument makes Hydra sweep: -m, --multirun or its beginning, or hydra.mode=MULTIRUN."""
+    is_beginning = len(argument) > len("--") and "--multirun".startswith(argument)
+    return is_beginning or argument in ("-m", "hydra.mode=MULTIRUN")
 
 
 def compose_and_run(

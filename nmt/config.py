@@ -107,6 +107,11 @@ class DataConfig:
     cache_dir: str = key("data/cache", "folder of cleaned and encoded corpora, named by their content")
     num_workers: int = key(2, "processes that encode the corpus", at_least=1)
 
+    @property
+    def direction(self) -> str:
+        """What is translated to what."""
+        return f"{self.source_language} to {self.target_language}"
+
 
 @dataclass(kw_only=True)
 class TokenizerConfig:

@@ -37,6 +37,8 @@ def main(config: EvaluateConfig) -> None:
     run_config = load_config(find_checkpoint(config.checkpoint) / CONFIG)
     if config.reverse is not None:
         check_reverse(config, run_config.data, load_config(find_checkpoint(config.reverse) / CONFIG).data)
+    if config.baseline is not None:
+        check_baseline(config, run_config.data, load_config(find_checkpoint(config.baseline) / CONFIG).data)
     tokenize = config.bleu_tokenize or bleu_tokenizer(run_config)
     check_tokenizer(tokenize)
     corpus = load_split(choose_data(config, run_config.data), config.split)
@@ -54,23 +56,23 @@ def main(config: EvaluateConfig) -> None:
             bleu_tokenize=tokenize,
             lowercase=run_config.lowercase if config.lowercase is None else config.lowercase,
             num_heatmaps=config.num_heatmaps,
-            baseline=choose_baseline(config, corpus),
+            baseline=choose_baseline(config, translator, corpus),
             views=choose_views(config, translator),
         )
     print_table(metrics)
     print(f"written to {lasting(folder)}: look at {lasting(folder / 'report.html')}")
 
 
-def choose_baseline(config: EvaluateConfig, corpus: "datasets.Dataset") -> "Baseline | None":
-    """Return what to compare with: translated with the same options, or read where that was done before."""
+def choose_baseline(config: EvaluateConfig, translator: "Translator", corpus: "datasets.Dataset") -> "Baseline | None":
+    """Return what to compare with, searched as the translator searches."""
     from nmt.evaluation.baseline import baseline_of
     from nmt.translator import Translator
 
     if config.baseline is None:
         return None
-    run, search = Path(config.baseline), dataclasses.asdict(config.search)
-    translator = Translator.load(run, device=config.device, precision=config.precision, **search)
-    return baseline_of(run, evaluation_folder(run, config.split), translator, corpus)
+    search = dataclasses.asdict(translator.search)
+    other = Translator.load(config.baseline, device=config.device, precision=config.precision, **search)
+    return baseline_of(Path(config.baseline), other, corpus)
 
 
 def check_reverse(config: EvaluateConfig, run: DataConfig, reverse: DataConfig) -> None:
@@ -81,9 +83,22 @@ def check_reverse(config: EvaluateConfig, run: DataConfig, reverse: DataConfig) 
     """
     if (reverse.source_language, reverse.target_language) != (run.target_language, run.source_language):
         raise UserError(
-            f"reverse={config.reverse} translates {reverse.source_language} to {reverse.target_language}, but "
-            f"checkpoint={config.checkpoint} translates {run.source_language} to {run.target_language}: give a run "
+            f"reverse={config.reverse} translates {reverse.direction}, but "
+            f"checkpoint={config.checkpoint} translates {run.direction}: give a run "
             f"trained from {run.target_language} to {run.source_language}"
+        )
+
+
+def check_baseline(config: EvaluateConfig, run: DataConfig, baseline: DataConfig) -> None:
+    """Refuse a baseline of other languages.
+
+    Raises:
+        UserError: naming the languages of both.
+    """
+    if baseline.direction != run.direction:
+        raise UserError(
+            f"baseline={config.baseline} translates {baseline.direction}, but checkpoint={config.checkpoint} "
+            f"translates {run.direction}: give a run of the same languages"
         )
 
 
@@ -120,7 +135,7 @@ def output_folder(config: EvaluateConfig, swept: Sequence[str]) -> Path:
         config: names the checkpoint, the split and perhaps an output.
         swept: the overrides by which the job differs from the others of its sweep.
     """
-    parts = ["ensemble"] if config.ensemble else []
+    parts = [f"with-{each.strip('/').replace('/', '_')}" for each in config.ensemble]
     parts += [each.replace("/", "_") for each in swept if not each.startswith(("checkpoint=", "split="))]
     own = ",".join(parts)
     if config.output is not None:

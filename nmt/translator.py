@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
+from torch import Tensor
 
 from nmt.config import PRECISIONS, SearchConfig, check
 from nmt.data.batch import Batch, collate, pad_source
@@ -18,7 +19,7 @@ from nmt.models.checkpoint import Checkpoint, load_checkpoint, resolve_device
 from nmt.models.ensemble import Ensemble
 from nmt.models.packing import pack
 from nmt.models.quantization import quantize
-from nmt.models.seq2seq import Forced, Seq2Seq
+from nmt.models.seq2seq import Seq2Seq
 from nmt.search.beam import beam_search
 from nmt.search.hypothesis import Hypothesis, StepModel
 from nmt.tokenizer import Tokenizers
@@ -134,7 +135,7 @@ class Translator:
         checkpoint = load_checkpoint(run, where)
         others = [load_checkpoint(each, where) for each in ensemble]
         for other in others:
-            check_same_subwords(checkpoint, other)
+            check_together(checkpoint, other)
         given = {name: value for name, value in search.items() if value is not None}
         settings = dataclasses.replace(checkpoint.config.search, **given)
         check(settings)
@@ -178,8 +179,8 @@ class Translator:
         sides = self.tokenizers
         source_ids, target_ids = sides.source.encode(list(sources)), sides.target.encode(list(targets))
         results = [Alignment([], [], np.zeros((0, 0)))] * len(source_ids)
-        for batch, forced in self._forced(source_ids, target_ids):
-            for row, weights in zip(batch.rows, forced.weights.float().cpu().numpy(), strict=True):
+        for batch, found in self._read(source_ids, target_ids, self.model.attend):
+            for row, weights in zip(batch.rows, found.float().cpu().numpy(), strict=True):
                 source = sides.source.parts(source_ids[row], sources[row])
                 results[row] = alignment(source, sides.target.parts(target_ids[row], targets[row]), weights)
         return results
@@ -190,21 +191,23 @@ class Translator:
         It is that of these subwords: a model with other ones cannot be compared. Empty sources are left out.
         """
         log_prob, num_tokens = 0.0, 0
-        sides = self.tokenizers.source.encode(list(sources)), self.tokenizers.target.encode(list(targets))
-        for batch, forced in self._forced(*sides):
-            log_prob += float(forced.log_probs.double().sum())
+        ids = self.tokenizers.source.encode(list(sources)), self.tokenizers.target.encode(list(targets))
+        for batch, found in self._read(*ids, self.model.log_probs):
+            log_prob += float(found.double().sum())
             num_tokens += batch.num_target_tokens
         return math.exp(-log_prob / num_tokens) if num_tokens else math.nan
 
-    def _forced(self, sources: list[list[int]], targets: list[list[int]]) -> Iterator[tuple[Batch, Forced]]:
-        """Yield pairs, batch by batch, and what the model makes of them; `rows` tells which they are."""
+    def _read(
+        self, sources: list[list[int]], targets: list[list[int]], read: Callable[[Batch], Tensor]
+    ) -> Iterator[tuple[Batch, Tensor]]:
+        """Yield pairs, batch by batch, and what the model makes of them; the batch's `rows` tells which they are."""
         self.model.eval()
         for rows in self._groups([len(source) for source in sources]):
             arrays = [[np.asarray(side[row], dtype=np.int32) for row in rows] for side in (sources, targets)]
             batch = collate(arrays[0], arrays[1], np.asarray(rows)).to(self.device)
             with torch.inference_mode(), self._arithmetic():
-                forced = self.model.force(batch)
-            yield batch, forced
+                found = read(batch)
+            yield batch, found
 
     def _groups(self, lengths: Sequence[int]) -> Iterator[list[int]]:
         """Yield the rows of each batch: sentences of like length together, empty ones left out."""
@@ -244,8 +247,13 @@ class Translator:
         )
 
 
-def check_same_subwords(first: Checkpoint, other: Checkpoint) -> None:
-    """Raise UserError if two checkpoints number words otherwise: their probabilities are of different things."""
+def check_together(first: Checkpoint, other: Checkpoint) -> None:
+    """Raise UserError if the probabilities of two checkpoints are of different things."""
+    ours, theirs = first.config.data.direction, other.config.data.direction
+    if ours != theirs:
+        raise UserError(
+            f"{other.folder} translates {theirs}, and {first.folder} {ours}: they cannot translate together"
+        )
     if not first.tokenizers.agree_with(other.tokenizers):
         raise UserError(
             f"{other.folder} and {first.folder} have different subwords and cannot translate together: train the one "

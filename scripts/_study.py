@@ -191,13 +191,15 @@ def train_and_evaluate(config: TrainConfig, *, splits: Sequence[str] = ("test",)
     """Train a run, or what is left of it, and score its best checkpoint on the splits; return its folder."""
     from nmt.data.corpus import load_split
     from nmt.evaluation.evaluator import evaluate_split
+    from nmt.evaluation.metrics import bleu_tokenizer
     from nmt.translator import Translator
 
     run = train_run(config)
     translator = Translator.load(run, device=config.trainer.device)
     for split in splits:
         corpus, folder = load_split(config.data, split), run / "evaluation" / split
-        evaluate_split(translator, corpus, folder, split=split, num_heatmaps=0)
+        scoring: dict[str, Any] = {"bleu_tokenize": bleu_tokenizer(config), "lowercase": config.lowercase}
+        evaluate_split(translator, corpus, folder, split=split, num_heatmaps=0, **scoring)
     return run
 
 

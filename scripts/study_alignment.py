@@ -100,7 +100,7 @@ def moment(study: Study, config: TrainConfig, pair: Crossing, number: int) -> di
         (alignment,) = translator.align([pair.source], [pair.target])
         return {
             **{name: effort[name] for name in ("updates", "minutes")},
-            **{name: validation[name] for name in ("bleu", "aer", "attention_entropy")},
+            **{name: validation.get(name) for name in ("bleu", "aer", "attention_entropy")},
             "weights": alignment.weights.tolist(),
         }
 
@@ -147,8 +147,9 @@ def report(study: Study, found: Sequence[dict[str, Any]], pair: Crossing) -> Non
 def draw(found: Sequence[dict[str, Any]], pair: Crossing, path: Path) -> None:
     """Draw the attention at each moment."""
     from nmt.evaluation.heatmap import draw_heatmaps, save_png
+    from nmt.evaluation.report import number
 
-    panels = {f"update {seen['updates']}, AER {seen['aer']:.2f}": np.asarray(seen["weights"]) for seen in found}
+    panels = {f"update {seen['updates']}, AER {number(seen['aer'], 2)}": np.asarray(seen["weights"]) for seen in found}
     save_png(draw_heatmaps(panels, pair.source.split(), pair.target.split(), gold=pair.gold), path)
 
 

@@ -149,6 +149,12 @@ def test_the_command_line_starts_without_torch() -> None:
 
 def test_only_the_first_of_several_processes_makes_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     for launch, more in ((Launch(), []), (Launch(0, 0, 2), []), (Launch(1, 1, 2), ["hydra.run.dir=."])):
-        monkeypatch.setattr(sys, "argv", ["nmt.train", "seed=2"])
-        take_place(launch)
-        assert sys.argv == ["nmt.train", "seed=2", *more]
+        for before, after in (
+            ([], []),
+            ([], ["seed=2", "--cfg", "job"]),
+            (["--config-dir", "d"], ["seed=2"]),
+            ([], ["--cfg", "job"]),
+        ):
+            monkeypatch.setattr(sys, "argv", ["nmt.train", *before, *after])
+            take_place(launch)
+            assert sys.argv == ["nmt.train", *before, *more, *after]

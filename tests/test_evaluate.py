@@ -70,16 +70,32 @@ def test_all_of_the_search_can_be_set_and_is_recorded(evaluate: Callable[..., di
     assert (metrics["precision"], metrics["beam_size"]) == ("fp32", 2)
 
 
-def test_a_baseline_is_translated_as_the_run_is(evaluate: Callable[..., dict[str, Any]], run: Path) -> None:
-    evaluate("num_heatmaps=0")
-    stored = run / "evaluation/test/hypotheses.txt"
-    marked = stored.read_text(encoding="utf-8").replace("\n", " marked\n")
-    for options, is_read in (((), True), (("search.length_penalty=0.3",), False), (("precision=int8",), False)):
-        shutil.copytree(run, run.parent / "other", dirs_exist_ok=True)
-        (run.parent / "other/evaluation/test/hypotheses.txt").write_text(marked, encoding="utf-8")
-        compared = evaluate("baseline=other", "num_heatmaps=0", "output=mine", *options, folder=run.parent / "mine")
-        assert (compared["baseline"]["bleu"]["difference"] == 0) == (not is_read)
-        assert compared["baseline"]["precision"] == compared["precision"]
+@pytest.mark.parametrize("options", [(), ("search.length_penalty=0.3", "precision=int8")])
+def test_a_baseline_is_translated_as_the_run_is(
+    evaluate: Callable[..., dict[str, Any]], run: Path, options: tuple[str, ...]
+) -> None:
+    """Whatever search it was trained with."""
+    other = shutil.copytree(run, run.parent / "other") / "checkpoints/best/config.yaml"
+    text = other.read_text(encoding="utf-8")
+    changed = text.replace("beam_size: 2\n  length_penalty: 1.0", "beam_size: 1\n  length_penalty: 0.0")
+    assert changed != text
+    other.write_text(changed, encoding="utf-8")
+    found = evaluate("baseline=other", "num_heatmaps=0", *options)
+    names = ("beam_size", "length_penalty", "coverage_penalty", "precision", "step")
+    assert [found["baseline"][name] for name in names] == [found[name] for name in names]
+    assert found["baseline"]["bleu"]["difference"] == 0
+
+
+def test_a_baseline_of_other_languages_is_refused(run: Path, call: Callable[..., Any]) -> None:
+    other = shutil.copytree(run, run.parent / "other") / "checkpoints/best/config.yaml"
+    other.write_text(other.read_text(encoding="utf-8").replace("target_language: fr", "target_language: de"))
+    for option, message in (
+        ("baseline=other", "baseline=other translates en to de, but checkpoint=run translates en to fr"),
+        ("ensemble=[other]", "translates en to de, and run/checkpoints/best en to fr: they cannot translate together"),
+    ):
+        done = call("evaluate", "checkpoint=run", option, "threads=1")
+        assert done.returncode == 2
+        assert message in done.stderr
 
 
 def test_scores_are_those_the_run_was_trained_with(evaluate: Callable[..., dict[str, Any]], run: Path) -> None:
@@ -173,7 +189,7 @@ def test_a_reverse_run(evaluate: Callable[..., dict[str, Any]], run: Path, call:
 
 def test_an_ensemble_is_scored_beside_the_run(run: Path, evaluate: Callable[..., dict[str, Any]]) -> None:
     alone = evaluate("search.beam_size=2")
-    folder = run / "evaluation" / "test-ensemble"
+    folder = run / "evaluation" / "test-with-run_checkpoints_last"
     together = evaluate("search.beam_size=2", "ensemble=[run/checkpoints/last]", folder=folder)
     assert (alone["ensemble"], together["ensemble"]) == ([], ["run/checkpoints/last"])
     assert together["bleu"] > 0

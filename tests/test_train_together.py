@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -78,19 +79,42 @@ def test_a_mistake_of_the_user_is_told_once_and_ends_all(
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+@pytest.mark.parametrize("sweep", ["-m", "--multirun", "--multi", "hydra.mode=MULTIRUN"])
 @pytest.mark.parametrize("rank", ["0", "1"])
 def test_a_sweep_of_several_processes_is_refused(
-    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, rank: str, tmp_path: Path
+    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, rank: str, sweep: str, tmp_path: Path
 ) -> None:
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
     for name, value in place.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("nmt.cli.PATIENCE", 0)
-    done = call("train", "-m", "seed=1,2")
+    done = call("train", sweep, "seed=1,2")
     assert done.returncode == 2
     told = "error: a sweep (-m) trains in one process a job: start it without torchrun, or train one setting\n"
     assert done.stderr == (told if rank == "0" else "")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("port", "message"),
+    [
+        ("abc", "MASTER_PORT=abc do not tell this process's place"),
+        ("{taken}", "the 2 processes cannot meet at 127.0.0.1:"),
+    ],
+)
+def test_processes_that_cannot_meet_say_so(
+    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, port: str, message: str
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        place = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+        for name, value in {**place, "MASTER_PORT": port.format(taken=taken.getsockname()[1])}.items():
+            monkeypatch.setenv(name, value)
+        done = call("train", "trainer.max_steps=1")
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

@@ -285,7 +285,7 @@ def test_an_ensemble_says_what_its_members_find_likely_together(
         tokens = np.array([id_of[piece] for piece in each.pieces])
         batch = collate([np.array(ids)], [tokens], np.arange(1))
         with torch.inference_mode():
-            log_probs = torch.stack([member.model.force(batch).log_probs[0].double() for member in alone])
+            log_probs = torch.stack([member.model.log_probs(batch)[0].double() for member in alone])
         expected = log_probs.exp().mean(dim=0).log()
         search = together.search
         limit = (len(ids) + 1) * search.max_length_ratio + search.max_length_offset

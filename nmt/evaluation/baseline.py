@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,21 +12,6 @@ from nmt.evaluation.agreement import Translating
 from nmt.evaluation.metrics import paired_bootstrap
 from nmt.translator import Translation
 
-METRICS = "metrics.json"
-HYPOTHESES = "hypotheses.txt"
-
-# Of what `settings` gives, all that decides how a sentence is translated.
-DECISIVE = (
-    "step",
-    "ensemble",
-    "precision",
-    "beam_size",
-    "length_penalty",
-    "coverage_penalty",
-    "max_length_ratio",
-    "max_length_offset",
-)
-
 
 class Baseline(NamedTuple):
     """Translations of the same sentences by another system, and how they were made."""
@@ -37,24 +21,9 @@ class Baseline(NamedTuple):
     settings: dict[str, Any]
 
 
-def baseline_of(run: Path, folder: Path, translator: Translating, corpus: datasets.Dataset) -> Baseline:
-    """Return the translations of a corpus by a translator: those in `folder` where they are what it would say now."""
-    stored = stored_hypotheses(folder, settings(translator), corpus)
-    found = texts(translator.translate(list(corpus["source"]))) if stored is None else stored
-    return Baseline(str(run), found, settings(translator))
-
-
-def stored_hypotheses(folder: Path, wanted: dict[str, Any], corpus: datasets.Dataset) -> list[str] | None:
-    """Return what an earlier evaluation wrote, if it is of this very corpus, checkpoint, search and precision."""
-    columns = (list(corpus["source"]), list(corpus["target"]))
-    try:
-        metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
-        hypotheses = (folder / HYPOTHESES).read_text(encoding="utf-8").split("\n")[:-1]
-    except (OSError, ValueError):
-        return None
-    expected = {name: wanted[name] for name in DECISIVE} | {"corpus": fingerprint(*columns)}
-    same = all(name in metrics and metrics[name] == value for name, value in expected.items())
-    return hypotheses if same and len(hypotheses) == len(corpus) else None
+def baseline_of(run: Path, translator: Translating, corpus: datasets.Dataset) -> Baseline:
+    """Return a translator's translations of a corpus."""
+    return Baseline(str(run), texts(translator.translate(list(corpus["source"]))), settings(translator))
 
 
 def compare(

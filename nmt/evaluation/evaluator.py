@@ -18,7 +18,7 @@ from nmt.data.pharaoh import Link, Links, format_pharaoh
 from nmt.errors import UserError
 from nmt.evaluation.agreement import Translating, Views, alignment_metrics, read_gold, settings_of
 from nmt.evaluation.alignment import LinkRule, attention_entropy, coverage_deficit, intersection
-from nmt.evaluation.baseline import HYPOTHESES, METRICS, Baseline, compare, fingerprint, settings, texts
+from nmt.evaluation.baseline import Baseline, compare, fingerprint, settings, texts
 from nmt.evaluation.correlation import Correlation, rank_correlation
 from nmt.evaluation.heatmap import draw_heatmaps, render_svg, save_png
 from nmt.evaluation.metrics import (
@@ -32,6 +32,8 @@ from nmt.evaluation.metrics import (
 from nmt.evaluation.report import Drawing, Sentence, gold_note, number, render_report, search_summary, summary
 from nmt.translator import Alignment, Translation
 
+METRICS = "metrics.json"
+HYPOTHESES = "hypotheses.txt"
 ALIGNMENTS = "alignments.pharaoh"
 INTERSECTION = "alignments.intersection.pharaoh"
 LONGEST_HEATMAP = 60  # words of either side

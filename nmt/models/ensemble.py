@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from nmt.data.batch import Batch
-from nmt.models.seq2seq import Forced, SearchState, Seq2Seq
+from nmt.models.seq2seq import SearchState, Seq2Seq
 from nmt.search.hypothesis import Step
 
 
@@ -55,14 +55,17 @@ class Ensemble(nn.Module):
         log_probs = log_mean([step.log_probs for step in steps])
         return Step(log_probs, mean([step.weights for step in steps]), EnsembleState(tuple(s.state for s in steps)))
 
-    def force(self, batch: Batch) -> Forced:
-        """Read the given targets."""
-        found = [member.force(batch) for member in self.members]
-        return Forced(log_mean([each.log_probs for each in found]), mean([each.weights for each in found]))
+    def attend(self, batch: Batch) -> Float[Tensor, "batch target source"]:
+        """Return the attention to given targets."""
+        return mean([member.attend(batch) for member in self.members])
+
+    def log_probs(self, batch: Batch) -> Float[Tensor, "batch target"]:
+        """Return log p(y_i | y_<i, x) of given targets, 0 on padding."""
+        return log_mean([member.log_probs(batch) for member in self.members])
 
 
 def log_mean(log_probs: Sequence[Float[Tensor, "*shape"]]) -> Float[Tensor, "*shape"]:
-    """Return log (1/M sum_m exp x_m), in the place of the first."""
+    """Return log (1/M sum_m exp x_m), in the place of the first; not for autograd."""
     first, *others = log_probs
     for other in others:
         torch.logaddexp(first, other, out=first)

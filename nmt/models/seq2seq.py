@@ -28,13 +28,6 @@ class SearchState(NamedTuple):
         return SearchState(self.decoder.keep(sentences), self.memory.keep(sentences))
 
 
-class Forced(NamedTuple):
-    """What a model makes of given targets: log p(y_i | y_<i, x), 0 on padding, and its attention there."""
-
-    log_probs: Float[Tensor, "batch target"]
-    weights: Float[Tensor, "batch target source"]
-
-
 @final
 class Seq2Seq(nn.Module):
     """p(y | x) = prod_i p(y_i | y_<i, x), by attention over the encoder's states."""
@@ -51,16 +44,19 @@ class Seq2Seq(nn.Module):
         decoded: Decoded = self.decoder(batch.target_in, state.memory, state.decoder)
         return decoded
 
-    def force(self, batch: Batch) -> Forced:
-        """Read the given targets (forced decoding)."""
+    def attend(self, batch: Batch) -> Float[Tensor, "batch target source"]:
+        """Return the attention to given targets (forced decoding)."""
+        decoded: Decoded = self(batch)
+        return decoded.weights
+
+    def log_probs(self, batch: Batch) -> Float[Tensor, "batch target"]:
+        """Return log p(y_i | y_<i, x) of given targets, 0 on padding."""
         decoded = self(batch)
-        log_probs = torch.stack(
-            [  # a sentence at a time: with all of them logits would take a gigabyte
-                log_softmax(self.project(features)).gather(1, tokens[:, None])[:, 0]
-                for features, tokens in zip(decoded.features, batch.target_out, strict=True)
-            ]
-        )
-        return Forced(log_probs * batch.target_mask, decoded.weights)
+        rows = [  # a sentence at a time: with all of them logits would take a gigabyte
+            log_softmax(self.project(features)).gather(1, tokens[:, None])[:, 0]
+            for features, tokens in zip(decoded.features, batch.target_out, strict=True)
+        ]
+        return torch.stack(rows) * batch.target_mask
 
     def project(self, features: Float[Tensor, "*batch feature"]) -> Float[Tensor, "*batch vocab"]:
         """Score the vocabulary: logits of the next token."""

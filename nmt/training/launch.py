@@ -36,9 +36,9 @@ class Launch:
             f"{shown} do not tell this process's place among several: start it with torchrun, or unset them"
         )
         try:
-            rank, local_rank, size = (int(environment[name]) for name in NUMBERS)
+            rank, local_rank, size, _ = (int(environment[name]) for name in (*NUMBERS, "MASTER_PORT"))
         except (KeyError, ValueError):
             raise wrong from None
-        if not (0 <= rank < size and 0 <= local_rank < size and all(environment.get(name) for name in PLACE)):
+        if not (0 <= rank < size and 0 <= local_rank < size and environment.get("MASTER_ADDR")):
             raise wrong
         return cls(rank, local_rank, size)

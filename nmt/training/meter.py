@@ -1,6 +1,8 @@
 """What a training loop measures between two reports."""
 
+import contextlib
 import time
+from collections.abc import Iterator
 from typing import final
 
 import torch
@@ -28,6 +30,13 @@ class Meter:
         self.tokens = 0
         self.rate = 0.0
         self.since = time.monotonic()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the time of a block, in which no update is made, out of the speed."""
+        begun = time.monotonic()
+        yield
+        self.since += time.monotonic() - begun
 
     def add(self, **sums: Float[Tensor, ""]) -> None:
         """Add what a batch has summed over its target tokens, name by name, to the update under way."""

@@ -6,6 +6,7 @@ reports, validates and writes.
 """
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from nmt.errors import UserError
 from nmt.models.checkpoint import resolve_device
-from nmt.training.launch import Launch
+from nmt.training.launch import PLACE, Launch
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -192,7 +193,14 @@ def join(launch: Launch, device: str) -> Iterator[Processes]:
         yield ALONE
         return
     backend = "cpu:gloo,cuda:nccl" if device != "cpu" and torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, rank=launch.rank, world_size=launch.size, timeout=STARTING)
+    try:
+        dist.init_process_group(backend, rank=launch.rank, world_size=launch.size, timeout=STARTING)
+    except (ValueError, RuntimeError) as error:  # among the latter all of torch.distributed's
+        place = ":".join(os.environ.get(name, "") for name in PLACE)
+        raise UserError(
+            f"the {launch.size} processes cannot meet at {place}: {str(error).splitlines()[0]}; start all of them, "
+            "with an address that all can reach and a port that is free"
+        ) from error
     try:
         yield Group(launch, dist.new_group(timeout=WAITING))
     finally:

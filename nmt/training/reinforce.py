@@ -47,12 +47,12 @@ class Reinforce:
         reward, count = -cross_entropies.detach().sum(), cross_entropies.new_full((), len(cross_entropies))
         self.processes.add_up([reward, count])
         mean = reward / count
-        # A batch whose update is skipped, its numbers not being finite, must not be remembered.
-        mean = torch.where(mean.isfinite(), mean, torch.zeros_like(mean) if self.baseline is None else self.baseline)
-        baseline = mean if self.baseline is None else self.baseline
+        known = torch.full_like(mean, float("nan")) if self.baseline is None else self.baseline
+        baseline = torch.where(known.isfinite(), known, mean)
         advantage = to_come(rewards, self.config.discount) - to_come(baseline * target_mask, self.config.discount)
         decay = self.config.baseline_decay
-        self.baseline = decay * baseline + (1.0 - decay) * mean
+        moved = decay * baseline + (1.0 - decay) * mean
+        self.baseline = torch.where(moved.isfinite(), moved, known)  # a batch that is skipped must not be remembered
         terms = advantage.detach() * chance.log_prob + self.config.entropy * chance.entropy
         return -(terms * target_mask).sum()
 

@@ -170,7 +170,7 @@ def is_record(line: str, *, until: int) -> bool:
     """Tell whether a line holds a whole record, of an update until one."""
     try:
         return line.endswith("\n") and int(json.loads(line)["step"]) <= until
-    except ValueError:
+    except (ValueError, KeyError, TypeError):
         return False
 
 
@@ -310,7 +310,7 @@ class Board:
 
     def __init__(self, folder: Path, *, after: int) -> None:
         """Curves go on after an update; TensorBoard hides what is there of later ones."""
-        self.writer = SummaryWriter(str(folder), purge_step=after + 1 if after else None)
+        self.writer = SummaryWriter(str(folder), purge_step=after + 1 if folder.exists() else None)
 
     def scalars(self, group: str, values: Mapping[str, float], step: int) -> None:
         """Add a point to the curve of each value."""

@@ -7,6 +7,7 @@ from typing import Any
 from nmt.config import TrainConfig, keys
 from nmt.config_file import load_config
 from nmt.errors import UserError
+from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.models.checkpoint import CONFIG, WEIGHTS, find_checkpoint, recover, retired
 
 Changes = dict[str, tuple[Any, Any]]  # before and now
@@ -70,9 +71,16 @@ def is_part_of_run(name: str) -> bool:
     return is_part_of_model(name) or name == "seed"
 
 
-def is_judged_otherwise(name: str) -> bool:
-    """Tell whether, when a key changes, the best score so far cannot be compared with the next."""
-    return name in ("trainer.metric", "bleu_tokenize", "lowercase") or name.startswith("data.validation.")
+def is_judged_otherwise(config: TrainConfig, checkpoint: Path) -> bool:
+    """Tell whether the best score that a checkpoint knows of cannot be compared with the next."""
+    other_tokenizer = bleu_tokenizer(load_config(checkpoint / CONFIG)) != bleu_tokenizer(config)
+    return other_tokenizer or any(is_part_of_judgment(name) for name in changes(config, checkpoint))
+
+
+def is_part_of_judgment(name: str) -> bool:
+    """Tell whether scores of validations depend on a key, of those but the model's and the tokenizer's of BLEU."""
+    text = name.startswith("data.") and not name.startswith(("data.train.", "data.test.", "data.cache", "data.num"))
+    return text or name.startswith("search.") or name in ("trainer.metric", "trainer.validation_beam_size", "lowercase")
 
 
 def shown(value: Any) -> str:

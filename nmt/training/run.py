@@ -28,7 +28,7 @@ from nmt.training.launch import Launch
 from nmt.training.optimizer import Schedule, build_optimizer
 from nmt.training.processes import ALONE, Processes, join
 from nmt.training.reporting import Reporter, Silence
-from nmt.training.resuming import changes, initial_checkpoint, is_judged_otherwise, previous_checkpoint
+from nmt.training.resuming import initial_checkpoint, is_judged_otherwise, previous_checkpoint
 from nmt.training.trainer import Trainer
 from nmt.training.validation import Validator
 from nmt.translator import Translator
@@ -119,7 +119,7 @@ def go_on(trainer: Trainer, config: TrainConfig, last: Path) -> None:
     """Bring a trainer where a checkpoint left it; `best` is judged anew where its judge has changed."""
     with training_state(last) as state:
         trainer.load_state_dict(state)
-    if any(is_judged_otherwise(name) for name in changes(config, last)):
+    if is_judged_otherwise(config, last):
         trainer.progress.best, trainer.progress.stale = None, 0
 
 

@@ -81,8 +81,8 @@ class Trainer:
         raised again, so that training can go on as if nothing had been. A second one does not wait: what was saved
         last is then kept, unless the state is whole.
         """
-        try:
-            with deferred_interrupts(self.processes) as raise_interrupt:
+        with deferred_interrupts(self.processes) as raise_interrupt:
+            try:
                 for batches in self.updates():
                     self.update(batches)
                     self.whole = True
@@ -92,16 +92,17 @@ class Trainer:
                 self.whole = True
                 if self.progress.validated_step != self.progress.step:
                     self.checkpoint()
-        except KeyboardInterrupt:
-            if self.whole:
-                self.save_last()
-            raise
+            except KeyboardInterrupt:
+                if self.whole:
+                    self.save_last()
+                raise
         self.reporter.notice(f"training ends at update {self.progress.step}: {ending(self.progress, self.config)}")
 
     def after_update(self) -> None:
         """Report, validate and save, where it is time."""
         if self.progress.step % self.config.log_every == 0:
             self.report()
+            self.check_course()
         if validation_due(self.progress, self.config):
             self.checkpoint()
         elif self.processes.clock() - self.saved >= 60 * (self.config.save_every_minutes or math.inf):
@@ -161,6 +162,9 @@ class Trainer:
         self.reporter.train(
             step=self.progress.step, epoch=self.progress.epochs, eta_seconds=eta, share_done=done, **self.meter.read()
         )
+
+    def check_course(self) -> None:
+        """Raise UserError when nothing has been learned for a while."""
         if self.meter.in_a_row >= ASTRAY:
             raise UserError(
                 f"training has gone astray: the last {int(self.meter.in_a_row)} gradients were not finite "
@@ -170,19 +174,20 @@ class Trainer:
 
     def checkpoint(self) -> None:
         """Validate the model (the average, if there is one), keep it if it is the best, and save the state."""
-        model = self.averaged()
-        validation = self.validate(model)
-        self.whole = False  # until the best weights are saved too
-        self.progress.validated_epoch = int(self.progress.epochs)
-        self.progress.validated_step = self.progress.step
-        improved = self.progress.improves(self.config.metric, validation.metrics[self.config.metric])
-        self.schedule.validated(improved)
-        self.reporter.validation(step=self.progress.step, metrics=validation.metrics, samples=validation.samples)
-        if improved:
-            self.save("best", model, step=self.progress.step, training_state=None)
-        self.whole = True
-        self.save_last()
-        self.meter.restart()
+        self.check_course()
+        with self.meter.paused():
+            model = self.averaged()
+            validation = self.validate(model)
+            self.whole = False  # until the best weights are saved too
+            self.progress.validated_epoch = int(self.progress.epochs)
+            self.progress.validated_step = self.progress.step
+            improved = self.progress.improves(self.config.metric, validation.metrics[self.config.metric])
+            self.schedule.validated(improved)
+            self.reporter.validation(step=self.progress.step, metrics=validation.metrics, samples=validation.samples)
+            if improved:
+                self.save("best", model, step=self.progress.step, training_state=None)
+            self.whole = True
+            self.save_last()
 
     def averaged(self) -> Seq2Seq:
         """Return the weights to judge and to keep."""

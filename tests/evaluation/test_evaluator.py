@@ -217,7 +217,7 @@ def test_a_model_that_says_nothing_has_finite_metrics(tmp_path: Path) -> None:
 def test_a_comparison_names_the_baseline_and_its_settings(tmp_path: Path) -> None:
     other = Capitals(" X")
     other.search, other.step = SearchConfig(beam_size=7, coverage_penalty=0.2), 60
-    metrics = evaluate(tmp_path / "test", baseline=baseline_of(tmp_path / "other", tmp_path / "none", other, corpus()))
+    metrics = evaluate(tmp_path / "test", baseline=baseline_of(tmp_path / "other", other, corpus()))
     compared = metrics["baseline"]
     assert (compared["run"], compared["beam_size"], compared["step"]) == (str(tmp_path / "other"), 7, 60)
     assert compared["bleu"]["difference"] == pytest.approx(metrics["bleu"] - compared["bleu"]["baseline"])

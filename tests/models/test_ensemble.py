@@ -49,15 +49,15 @@ def test_the_probability_is_the_mean_of_the_members(members: list[Seq2Seq]) -> N
 def test_given_targets_are_read_as_the_steps_would(members: list[Seq2Seq]) -> None:
     batch = random_batch(LENGTHS)
     for model in (Ensemble(members), members[0]):
-        found = model.force(batch)
+        log_probs, weights = model.log_probs(batch), model.attend(batch)
         state = model.start(batch.source, batch.source_mask, batch.source_lengths)
         for position, tokens in enumerate(batch.target_in.split(1, dim=1)):
             step = model.step(tokens, state)
             state = step.state
             gold = step.log_probs[:, 0].gather(1, batch.target_out[:, position, None])[:, 0]
             real = batch.target_mask[:, position]
-            torch.testing.assert_close(found.log_probs[:, position], torch.where(real, gold, 0.0))
-            torch.testing.assert_close(found.weights[real, position], step.weights[real, 0])
+            torch.testing.assert_close(log_probs[:, position], torch.where(real, gold, 0.0))
+            torch.testing.assert_close(weights[real, position], step.weights[real, 0])
 
 
 @torch.no_grad()
@@ -85,6 +85,6 @@ def test_what_is_found_has_the_probability_that_the_ensemble_gives_it(members: l
     assert max(len(found.tokens) for (found,) in wide) > 1
     for row, ((found,), source) in enumerate(zip(wide, batch.source, strict=True)):
         source = source[batch.source_mask[row]][:-1].numpy()
-        forced = ensemble.force(collate([source], [np.array(found.tokens, dtype=np.int64)], np.arange(1)))
+        log_probs = ensemble.log_probs(collate([source], [np.array(found.tokens, dtype=np.int64)], np.arange(1)))
         cut = len(found.tokens) == options["max_lengths"][row]  # the end mark was not produced
-        assert found.log_prob == pytest.approx(float(forced.log_probs[0, : -1 if cut else None].sum()))
+        assert found.log_prob == pytest.approx(float(log_probs[0, : -1 if cut else None].sum()))

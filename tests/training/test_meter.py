@@ -41,3 +41,16 @@ def test_skipped_updates_are_counted_and_left_out_of_the_means(norm: float):
     noted(meter, 4, 1.0, loss=8.0)
     assert meter.in_a_row == 0
     assert meter.read()["loss"] == 2.0
+
+
+def test_the_time_of_a_pause_does_not_count(monkeypatch: pytest.MonkeyPatch):
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    meter = Meter(torch.device("cpu"))
+    now = 102.0
+    noted(meter, 6, 1.0, loss=8.0)
+    with meter.paused():
+        now = 150.0
+    now = 151.0
+    noted(meter, 6, 1.0, loss=8.0)
+    assert meter.read()["tokens_per_second"] == 12 / 3

@@ -367,6 +367,40 @@ def test_an_interrupt_of_the_last_validation_is_as_any_other(make: Make) -> None
     assert saved.states[-1]["progress"]["validated_step"] == 2
 
 
+def test_updates_skipped_before_a_validation_are_told_after_it(make: Make) -> None:
+    trainer, saved = make([1.0, 2.0], max_steps=8, validate_every_steps=3, log_every=4)
+    spoil(trainer, {2})
+    saved.metrics = itertools.repeat(1.0)
+    trainer.fit()
+    lines = (trainer.reporter.run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [each.get("skipped") for each in map(json.loads, lines) if each["event"] == "train"] == [1, None]
+
+
+def test_weights_gone_astray_are_not_validated(make: Make) -> None:
+    trainer, saved = make([], max_steps=50, validate_every_steps=12, log_every=1000)
+    spoil(trainer, range(1, 51))
+    with pytest.raises(UserError, match="the last 12 gradients were not finite"):
+        trainer.fit()
+    assert saved.validated == []
+
+
+@pytest.mark.usefixtures("usual_signals")
+def test_of_several_processes_none_leaves_while_the_state_is_saved(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, saved = make([], max_steps=8)
+    monkeypatch.setattr(trainer.processes, "size", 2, raising=False)  # another, which says what this one does
+    save = trainer.save
+
+    def interrupted(name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:
+        twice()
+        save(name, model, step=step, training_state=training_state)
+
+    trainer.save = interrupted
+    trainer.model.decoder.register_forward_hook(lambda *_: twice() if trainer.progress.step == 4 else None)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.fit()
+    assert saved.steps("last") == [4]
+
+
 def test_the_state_is_saved_now_and_then(make: Make) -> None:
     trainer, saved = make([1.0], max_steps=4, save_every_minutes=1e-9)
     trainer.fit()
