@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nmt.config import EvaluateConfig, TrainConfig, check, explain
+from nmt.config import EvaluateConfig, TrainConfig
+from nmt.config_check import check, explain
 from nmt.errors import UserError, unknown
 from nmt.training.launch import Launch
 

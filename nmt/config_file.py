@@ -4,7 +4,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from nmt.config import TrainConfig, check, explain
+from nmt.config import TrainConfig
+from nmt.config_check import check, explain
 from nmt.errors import UserError
 
 

@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nmt.config import PRECISIONS, SearchConfig, check
+from nmt.config import PRECISIONS, SearchConfig
+from nmt.config_check import check
 from nmt.data.batch import Batch, collate, pad_source
 from nmt.errors import UserError, unknown
 from nmt.models.checkpoint import Checkpoint, load_checkpoint, resolve_device

@@ -4,7 +4,8 @@ import math
 from typing import Any
 
 from nmt.cli import composition_error, config_folder, register_schemas
-from nmt.config import LARGEST_SEED, TrainConfig, check, explain
+from nmt.config import LARGEST_SEED, TrainConfig
+from nmt.config_check import check, explain
 from nmt.config_file import load_config
 
 

@@ -11,7 +11,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from nmt.cli import config_folder, register_schemas
-from nmt.config import EvaluateConfig, TrainConfig, check, keys
+from nmt.config import EvaluateConfig, TrainConfig, keys
+from nmt.config_check import check
 from nmt.models.build import check_used
 
 ROOT = Path(__file__).parents[1]

@@ -20,6 +20,7 @@ LAYERS = [
     ["nmt.models"],
     ["nmt.data"],
     ["nmt.config_file"],
+    ["nmt.config_check"],
     ["nmt.attention", "nmt.search", "nmt.tokenizer", "nmt.config"],
     ["nmt.vocabulary"],
     ["nmt.errors", "nmt.sampling"],

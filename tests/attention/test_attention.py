@@ -9,7 +9,8 @@ from nmt.attention.attention import Attention
 from nmt.attention.build import build_attention
 from nmt.attention.scores import SCORES
 from nmt.attention.windows import LocalPredictive
-from nmt.config import AttentionConfig, ModelConfig, TrainConfig, check
+from nmt.config import AttentionConfig, ModelConfig, TrainConfig
+from nmt.config_check import check
 from nmt.errors import UserError
 from nmt.models.build import check_model
 from tests.attention.conftest import (
