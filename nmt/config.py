@@ -342,6 +342,12 @@ def keys(config: Any, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field
             yield f"{prefix}{member.name}", member, value
 
 
+def changes(before: Any, now: Any) -> dict[str, tuple[Any, Any]]:
+    """Return (value before, value now) of every key in which two configurations differ."""
+    values = {name: value for name, _, value in keys(before)}
+    return {name: (values[name], value) for name, _, value in keys(now) if value != values[name]}
+
+
 def type_name(member: dataclasses.Field[Any]) -> str:
     """Return the type of a key as a user writes it: `int`, `float or null`, `list[float]`, `any`."""
     name = member.type.__name__ if isinstance(member.type, type) and not get_args(member.type) else str(member.type)

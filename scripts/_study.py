@@ -19,7 +19,7 @@ from _options import configured, positive, positive_number, seed
 from rich.console import Console
 from rich.table import Table
 
-from nmt.config import TrainConfig, keys
+from nmt.config import TrainConfig, changes
 from nmt.config_file import load_config
 from nmt.errors import UserError
 
@@ -34,7 +34,7 @@ WIDTH = 170  # columns of a table that no terminal shows
 TABLE, PICTURE, CONFIG = "table.csv", "figure.png", "config.yaml"
 
 # Where a run is, and how fast: no reason for other figures.
-PLACE_AND_SPEED = ("run_dir", "resume", "threads", "data.cache_dir", "data.num_workers")
+PLACE_AND_SPEED = {"run_dir", "resume", "threads", "data.cache_dir", "data.num_workers"}
 SHARES = ("trainer.max_minutes", "trainer.max_epochs")  # of the time, which a table shows
 
 Row = Mapping[str, Any]
@@ -154,7 +154,9 @@ def check_settings(configs: Iterable[TrainConfig], *, shares_may_differ: bool = 
     shares = set()
     for config in configs:
         file = Path(config.run_dir) / CONFIG
-        for name, before, now in differences(load_config(file), config) if file.is_file() else ():
+        found = changes(load_config(file), config) if file.is_file() else {}
+        for name in (each for each in found if each not in PLACE_AND_SPEED):
+            before, now = found[name]
             if not (shares_may_differ and name in SHARES):
                 raise UserError(
                     f"{config.run_dir} was trained with {name}={before}, not {now}: give another --output for other "
@@ -163,16 +165,6 @@ def check_settings(configs: Iterable[TrainConfig], *, shares_may_differ: bool = 
             shares.add(f"{name}={before}")
     if shares:
         tell(f"note: runs here had another share of time ({', '.join(sorted(shares))}): compare their minutes")
-
-
-def differences(before: TrainConfig, now: TrainConfig) -> list[tuple[str, Any, Any]]:
-    """Return (key, value before, value now) where the figures of two runs are not to be compared."""
-    values = {name: value for name, _, value in keys(before)}
-    return [
-        (name, values[name], value)
-        for name, _, value in keys(now)
-        if value != values[name] and name not in PLACE_AND_SPEED
-    ]
 
 
 def train_run(config: TrainConfig) -> Path:

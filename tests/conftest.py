@@ -8,8 +8,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import jaxtyping
@@ -184,3 +185,27 @@ def wait_for(condition: Callable[[], bool], *, seconds: float) -> None:
 def wait() -> Callable[..., None]:
     """Wait until a condition holds; fail after some seconds."""
     return wait_for
+
+
+@pytest.fixture
+def crossing(tmp_path: Path) -> Callable[[Sequence[str]], Any]:
+    """Learn from a few lines tokenizers whose pieces cross words, so that pieces and spaces count differently."""
+    import sentencepiece
+
+    from nmt.tokenizer import Tokenizer, Tokenizers
+
+    def learn(lines: Sequence[str]) -> Tokenizers:
+        (tmp_path / "text").write_text("\n".join([*lines] * 20), encoding="utf-8")
+        sentencepiece.SentencePieceTrainer.train(
+            input=str(tmp_path / "text"),
+            model_prefix=str(tmp_path / "whole"),
+            model_type="bpe",
+            vocab_size=120,
+            hard_vocab_limit=False,
+            split_by_whitespace=False,
+            minloglevel=2,
+        )
+        whole = Tokenizer.load(tmp_path / "whole.model")
+        return Tokenizers(whole, whole)
+
+    return learn

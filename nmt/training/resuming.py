@@ -4,13 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nmt.config import TrainConfig, keys
+from nmt.config import TrainConfig, changes
 from nmt.config_file import load_config
 from nmt.errors import UserError
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.models.checkpoint import CONFIG, WEIGHTS, find_checkpoint, recover, retired
-
-Changes = dict[str, tuple[Any, Any]]  # before and now
 
 
 def previous_checkpoint(config: TrainConfig) -> Path | None:
@@ -48,16 +46,11 @@ def check_same(
     config: TrainConfig, checkpoint: Path, is_part: Callable[[str], bool], failure: str, remedy: str
 ) -> None:
     """Raise UserError if some keys are not as the checkpoint was trained with."""
-    wrong = {name: values for name, values in changes(config, checkpoint).items() if is_part(name)}
+    before = load_config(checkpoint / CONFIG)
+    wrong = {name: values for name, values in changes(before, config).items() if is_part(name)}
     if wrong:
-        now, before = (" ".join(f"{name}={shown(each[side])}" for name, each in wrong.items()) for side in (1, 0))
-        raise UserError(f"{failure} with {now}: it was trained with {before}; {remedy}")
-
-
-def changes(config: TrainConfig, checkpoint: Path) -> Changes:
-    """Return the keys that have another value than the checkpoint was trained with."""
-    before = {name: value for name, _, value in keys(load_config(checkpoint / CONFIG))}
-    return {name: (before[name], value) for name, _, value in keys(config) if value != before[name]}
+        now, then = (" ".join(f"{name}={shown(each[side])}" for name, each in wrong.items()) for side in (1, 0))
+        raise UserError(f"{failure} with {now}: it was trained with {then}; {remedy}")
 
 
 def is_part_of_model(name: str) -> bool:
@@ -73,8 +66,8 @@ def is_part_of_run(name: str) -> bool:
 
 def is_judged_otherwise(config: TrainConfig, checkpoint: Path) -> bool:
     """Tell whether the best score that a checkpoint knows of cannot be compared with the next."""
-    other_tokenizer = bleu_tokenizer(load_config(checkpoint / CONFIG)) != bleu_tokenizer(config)
-    return other_tokenizer or any(is_part_of_judgment(name) for name in changes(config, checkpoint))
+    before = load_config(checkpoint / CONFIG)
+    return bleu_tokenizer(before) != bleu_tokenizer(config) or any(map(is_part_of_judgment, changes(before, config)))
 
 
 def is_part_of_judgment(name: str) -> bool:

@@ -1,7 +1,7 @@
 """Gold links on their way to a batch, against a loop over words and pieces."""
 
 import logging
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import datasets
 import numpy as np
@@ -13,7 +13,7 @@ from nmt.config import TokenizerConfig
 from nmt.data.encoded import Encoded, Ragged
 from nmt.data.links import Guide, Words, agrees, taught_attention
 from nmt.errors import UserError
-from nmt.tokenizer import EOS, Tokenizer, Tokenizers, build_tokenizers
+from nmt.tokenizer import EOS, Tokenizers, build_tokenizers
 
 SOURCES = ["the old river runs", "a window opens", "the gardener waters old gardens", "quiet mornings"]
 TARGETS = ["la vieille rivière coule", "une fenêtre s'ouvre", "le jardinier arrose", "matins très calmes"]
@@ -129,25 +129,14 @@ def test_nothing_to_teach_is_the_users_error(tokenizers: Tokenizers) -> None:
         Guide(encoded(tokenizers, SOURCES, TARGETS, ["", " ", "", ""]), tokenizers)
 
 
-def test_a_vocabulary_whose_pieces_cross_words_is_the_users_error(tmp_path: Path) -> None:
-    import sentencepiece
-
-    (tmp_path / "text").write_text("\n".join(SOURCES * 20), encoding="utf-8")
-    sentencepiece.SentencePieceTrainer.train(
-        input=str(tmp_path / "text"),
-        model_prefix=str(tmp_path / "whole"),
-        model_type="bpe",
-        vocab_size=120,
-        hard_vocab_limit=False,
-        split_by_whitespace=False,
-        minloglevel=2,
-    )
-    whole = Tokenizer.load(tmp_path / "whole.model")
-    crossing = Tokenizers(whole, whole)
-    corpus = encoded(crossing, SOURCES[:1], SOURCES[:1], ["0-0"])
+def test_a_vocabulary_whose_pieces_cross_words_is_the_users_error(
+    crossing: Callable[[Sequence[str]], Tokenizers],
+) -> None:
+    tokenizers = crossing(SOURCES)
+    corpus = encoded(tokenizers, SOURCES[:1], SOURCES[:1], ["0-0"])
     assert len(corpus.source[0]) < 4
     with pytest.raises(UserError, match="cannot teach any of 1 training pairs: the subword models part their lines"):
-        Guide(corpus, crossing)
+        Guide(corpus, tokenizers)
 
 
 def test_in_segmented_text_links_count_the_pieces() -> None:

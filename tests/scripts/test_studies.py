@@ -1,70 +1,24 @@
 """The studies: what they write, at tiny size; and what they compute, against what is too simple to be wrong."""
 
 import argparse
-import csv
-import importlib
 import json
-import os
-import runpy
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from omegaconf import OmegaConf
 
 from nmt.config import DataConfig, GrammarConfig, TrainConfig, TrainerConfig
 from nmt.config_file import save_config
 from nmt.errors import UserError
+from tests.scripts.conftest import PNG, ROOT, study, table
 
-ROOT = Path(__file__).parents[2]
-SCRIPTS = ROOT / "scripts"
 STEPS = ("--steps", "6", "--seed", "3")
 # Enough sentences for one with an adjective behind its noun.
 SENTENCES = ("data.grammar.validation_size=60", "trainer.log_every=2")
 ATTENTION = ("score", "normalizer", "window", "bleu", "aer", "attention_entropy", "exact_zeros", "tokens_per_second")
 EFFORT = ("parameters", "updates", "minutes")
-PNG = b"\x89PNG"
-
-
-def table(folder: Path) -> list[dict[str, str]]:
-    with (folder / "table.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def study(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    line = [sys.executable, str(SCRIPTS / f"{name}.py"), *arguments]
-    done = subprocess.run(line, cwd=cwd, env=environment, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr
-    return done
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
-    """Import a script."""
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    return importlib.import_module
-
-
-@pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: Any) -> Callable[..., int]:
-    """Run a script in this process; return its exit status."""
-
-    def run(name: str, *arguments: str, cwd: Path = tmp_path) -> int:
-        monkeypatch.chdir(cwd)
-        monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments])
-        try:
-            runpy.run_path(str(SCRIPTS / f"{name}.py"), run_name="__main__")
-        except SystemExit as ended:
-            return int(ended.code or 0)
-        return 0
-
-    return run
 
 
 # --- study_attention ------------------------------------------------------------------------------------------
@@ -322,68 +276,6 @@ def test_moments_divide_the_training(script: Callable[[str], Any], steps: int | 
         else:
             assert limits == sorted(set(limits))
             assert limits[-1] == whole
-
-
-# --- study_kernel_regression ----------------------------------------------------------------------------------
-
-
-def test_kernel_regression(tmp_path: Path) -> None:
-    done = study("study_kernel_regression", "--quick", "--points", "30", "--bandwidths", "0.1", "1", cwd=tmp_path)
-    output = tmp_path / "outputs/study_kernel_regression_quick"
-    rows = table(output)
-    columns = ("normalizer", "bandwidth", "learned", "held_out_error", "curve_error", "attention_entropy")
-    assert tuple(rows[0]) == (*columns, "points_seen")
-    assert [(row["normalizer"], row["learned"]) for row in rows] == [
-        *[("softmax", "no")] * 2,
-        *((name, "yes") for name in ("softmax", "entmax15", "sparsemax")),
-    ]
-    assert (output / "figure.png").read_bytes().startswith(PNG)
-    assert "held out error" in done.stdout
-
-
-def nadaraya_watson(x: float, keys: np.ndarray, values: np.ndarray, bandwidth: float) -> float:
-    kernel = [np.exp(-((x - key) ** 2) / (2 * bandwidth**2)) for key in keys]
-    return sum(k * value for k, value in zip(kernel, values, strict=True)) / sum(kernel)
-
-
-def test_attention_is_nadaraya_watson(script: Callable[[str], Any]) -> None:
-    module = script("study_kernel_regression")
-    points = module.draw_points(12, 0.3, seed=1)
-    attention, bandwidth = module.attention_of("softmax", 0.4), 0.4
-    assert module.bandwidth_of(attention) == pytest.approx(bandwidth)
-    queries = torch.linspace(-1, 7, 5)
-    expected, weights = module.estimate(attention, queries[None], points.x[None], points.y[None])
-    x, y = points.x.double().numpy(), points.y.double().numpy()
-    assert expected[0].tolist() == pytest.approx(
-        [nadaraya_watson(q, x, y, bandwidth) for q in queries.tolist()], rel=1e-4
-    )
-    assert weights.shape == (1, 5, 12)
-    others = [nadaraya_watson(x[i], np.delete(x, i), np.delete(y, i), bandwidth) for i in range(12)]
-    error = module.held_out_error(attention, points).item()
-    assert error == pytest.approx(float(np.mean((np.array(others) - y) ** 2)), rel=1e-4)
-
-
-def test_sparsemax_makes_the_kernel_of_epanechnikov(script: Callable[[str], Any]) -> None:
-    module = script("study_kernel_regression")
-    keys = torch.linspace(0, 1, 11)[None]
-    _, weights = module.estimate(module.attention_of("sparsemax", 0.4), torch.tensor([[0.5]]), keys, keys)
-    parabola = weights[0, 0].detach()
-    inside = parabola > 0
-    assert inside.sum() == 5
-    # A parabola with its top at the query: second differences are equal.
-    steps = np.diff(parabola[inside].numpy(), n=2)
-    assert steps == pytest.approx(np.full_like(steps, -(0.1**2) / 0.4**2), rel=1e-3)
-
-
-def test_the_learned_bandwidth_is_the_best_of_a_grid(script: Callable[[str], Any]) -> None:
-    module = script("study_kernel_regression")
-    points = module.draw_points(40, 0.3, seed=2)
-    attention = module.attention_of("softmax", 1.0)
-    module.learn(attention, points, 200)
-    errors = [
-        module.held_out_error(module.attention_of("softmax", s), points).item() for s in np.geomspace(0.03, 3, 60)
-    ]
-    assert module.held_out_error(attention, points).item() <= min(errors) * 1.001
 
 
 # --- mistakes -------------------------------------------------------------------------------------------------

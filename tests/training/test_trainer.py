@@ -1,138 +1,24 @@
 """The training loop, on a toy: copying a few letters."""
 
-import io
 import itertools
 import json
-import signal
-from collections.abc import Callable, Container, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Container
 
-import datasets
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 from torch import Tensor
 
 from nmt.config import (
-    BatchConfig,
     GuidedAlignmentConfig,
-    ModelConfig,
-    OptimizerConfig,
-    ScheduleConfig,
-    TokenizerConfig,
-    TrainConfig,
-    TrainerConfig,
 )
 from nmt.data.batch import Batch, collate
-from nmt.data.encoded import Encoded, Ragged
-from nmt.data.loader import TrainLoader
+from nmt.data.encoded import Encoded
 from nmt.errors import UserError
-from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq
-from nmt.tokenizer import Tokenizers, build_tokenizers
 from nmt.training.guidance import guidance_loss
-from nmt.training.interrupts import USUAL
-from nmt.training.optimizer import Schedule, build_optimizer
-from nmt.training.reporting import Reporter
 from nmt.training.trainer import Trainer
-from nmt.training.validation import Validation
-
-VOCAB = 12
-CPU = torch.device("cpu")
-
-
-class Saved:
-    """What a trainer saved, in order, and what it validated."""
-
-    def __init__(self, metrics: list[float]) -> None:
-        self.metrics = iter(metrics)
-        self.models: list[tuple[str, int, dict[str, Tensor]]] = []
-        self.states: list[dict[str, Any]] = []
-        self.validated: list[dict[str, Tensor]] = []
-
-    def validate(self, model: Seq2Seq) -> Validation:
-        self.validated.append(copied(model))
-        return Validation({"loss": 0.0, "bleu": next(self.metrics)}, [])
-
-    def save(self, name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:
-        self.models.append((name, step, copied(model)))
-        if training_state is not None:
-            self.states.append(training_state)
-
-    def steps(self, name: str) -> list[int]:
-        return [step for saved, step, _ in self.models if saved == name]
-
-
-def copied(model: torch.nn.Module) -> dict[str, Tensor]:
-    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-
-
-def equal(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
-    return all(torch.equal(left[name], right[name]) for name in left)
-
-
-@pytest.fixture(scope="module")
-def tokenizers() -> Tokenizers:
-    """Asked for by the loader, and not used: the toy has no subwords."""
-    lines = ["some words", "other words"]
-    return build_tokenizers(lines, lines, TokenizerConfig(vocab_size=320))
-
-
-@pytest.fixture(scope="module")
-def letters() -> Encoded:
-    """Sentences whose translation they are themselves."""
-    generator = np.random.default_rng(0)
-    sides = Ragged.of([generator.integers(4, VOCAB, generator.integers(2, 6)).tolist() for _ in range(256)])
-    return Encoded(datasets.Dataset.from_dict({"source": [""] * 256, "target": [""] * 256}), sides, sides)
-
-
-Make = Callable[..., tuple[Trainer, Saved]]
-
-
-@pytest.fixture
-def make(letters: Encoded, tokenizers: Tokenizers, tmp_path: Path) -> Iterator[Make]:
-    reporters = []
-
-    def build(
-        metrics: list[float],
-        *,
-        model: Seq2Seq | None = None,
-        optimizer: torch.optim.Optimizer | None = None,
-        **changes: Any,
-    ) -> tuple[Trainer, Saved]:
-        config = TrainerConfig(**{"device": "cpu", "log_every": 10, "label_smoothing": 0.0, **changes})
-        model = model or toy()
-        optimizer = optimizer or build_optimizer(model, OptimizerConfig(learning_rate=0.01))
-        reporter = Reporter(tmp_path, config=TrainConfig(), console=Console(file=io.StringIO()))
-        reporter.__enter__()
-        reporter.start("a toy")
-        reporters.append(reporter)
-        saved = Saved(metrics)
-        trainer = Trainer(
-            model,
-            TrainLoader(letters, tokenizers, BatchConfig(unit="sentences", size=32), seed=1),
-            optimizer,
-            Schedule(optimizer, ScheduleConfig(kind="constant", warmup_steps=0), 0.01),
-            config,
-            OptimizerConfig(),
-            device=CPU,
-            validate=saved.validate,
-            save=saved.save,
-            reporter=reporter,
-        )
-        return trainer, saved
-
-    yield build
-    for reporter in reversed(reporters):
-        reporter.__exit__(None, None, None)
-
-
-def toy(dropout: float = 0.0) -> Seq2Seq:
-    torch.manual_seed(1)
-    config = ModelConfig(embedding_size=16, hidden_size=32, dropout=dropout, readout="linear")
-    return build_model(config, VOCAB, VOCAB, joint=True)
+from tests.training.conftest import Make, copied, equal, toy
 
 
 def mean_loss(model: Seq2Seq, batch: Batch) -> float:
@@ -265,108 +151,6 @@ def test_the_end_is_validated_once(make: Make) -> None:
     assert trainer.progress.epochs == 1.0
 
 
-@pytest.fixture
-def usual_signals() -> Iterator[None]:
-    """What signals do in a foreground process: a shell has its background jobs ignore Ctrl-C."""
-    before = {number: signal.signal(number, usual) for number, usual in USUAL.items()}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-@pytest.mark.usefixtures("usual_signals")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("moment", ["update", "validation"])
-def test_an_interrupt_waits_for_the_end_of_the_update(make: Make, moment: str, number: signal.Signals) -> None:
-    """What is saved goes on as if there had been no interrupt."""
-    options = {"max_steps": 8, "validate_every_steps": 3, "ema_decay": 0.9, "accumulate": 2}
-    straight, _ = make([1.0, 2.0, 3.0], model=toy(dropout=0.3), **options)
-    straight.fit()
-
-    interrupted, saved = make([1.0, 2.0, 3.0], model=toy(dropout=0.3), **options)
-    if moment == "update":
-        interrupted.model.decoder.register_forward_hook(lambda *_: at_step(interrupted, 3, number))
-    else:
-        validate = interrupted.validate
-        interrupted.validate = lambda model: (at_step(interrupted, 3, number), validate(model))[1]
-    handler = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt):
-        interrupted.fit()
-    assert signal.getsignal(number) is handler
-    assert saved.steps("last")[-1] == 3
-
-    resumed, _ = make([2.0, 3.0], model=toy(dropout=0.3), **options)
-    torch.manual_seed(99)
-    resumed.model.load_state_dict(saved.models[-1][2])
-    resumed.load_state_dict(saved.states[-1])
-    resumed.fit()
-    assert resumed.progress.step == 8
-    assert equal(copied(resumed.model), copied(straight.model))
-    assert equal(copied(resumed.averaged()), copied(straight.averaged()))
-
-
-def at_step(trainer: Trainer, step: int, number: signal.Signals) -> None:
-    """Interrupt, once, in the update after `step - 1` whole ones."""
-    if trainer.progress.step == step and signal.getsignal(number) is not USUAL[number]:
-        signal.raise_signal(number)
-
-
-def twice() -> None:
-    """Interrupt, and do not wait."""
-    for _ in range(2):
-        signal.raise_signal(signal.SIGINT)
-
-
-@pytest.mark.usefixtures("usual_signals")
-def test_a_second_interrupt_does_not_wait_and_leaves_what_was_saved(make: Make) -> None:
-    """Half an update must never be saved as a whole one."""
-    trainer, saved = make([1.0], max_steps=8, validate_every_steps=2)
-    trainer.model.decoder.register_forward_hook(lambda *_: twice() if trainer.progress.step == 4 else None)
-    with pytest.raises(KeyboardInterrupt):
-        trainer.fit()
-    assert trainer.progress.step == 4
-    assert saved.steps("last") == [2]
-
-
-@pytest.mark.usefixtures("usual_signals")
-def test_a_second_interrupt_within_a_validation_loses_nothing(make: Make) -> None:
-    trainer, saved = make([1.0], max_steps=8, validate_every_steps=3)
-    validate = trainer.validate
-    trainer.validate = lambda model: (twice(), validate(model))[1]
-    with pytest.raises(KeyboardInterrupt):
-        trainer.fit()
-    assert saved.steps("last") == [3]
-    assert saved.states[-1]["progress"]["best"] is None
-
-
-@pytest.mark.usefixtures("usual_signals")
-def test_the_best_is_not_remembered_if_it_could_not_be_saved(make: Make) -> None:
-    trainer, saved = make([1.0, 2.0], max_steps=8, validate_every_steps=3)
-    save = trainer.save
-
-    def slow(name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:
-        if (name, step) == ("best", 6):
-            twice()
-        save(name, model, step=step, training_state=training_state)
-
-    trainer.save = slow
-    with pytest.raises(KeyboardInterrupt):
-        trainer.fit()
-    assert saved.steps("last") == [3]
-    assert saved.states[-1]["progress"]["best"] == 1.0
-
-
-@pytest.mark.usefixtures("usual_signals")
-def test_an_interrupt_of_the_last_validation_is_as_any_other(make: Make) -> None:
-    trainer, saved = make([1.0], max_steps=2)
-    validate = trainer.validate
-    trainer.validate = lambda model: (signal.raise_signal(signal.SIGINT), validate(model))[1]
-    with pytest.raises(KeyboardInterrupt):
-        trainer.fit()
-    assert saved.steps("best") == [2]
-    assert saved.states[-1]["progress"]["validated_step"] == 2
-
-
 def test_updates_skipped_before_a_validation_are_told_after_it(make: Make) -> None:
     trainer, saved = make([1.0, 2.0], max_steps=8, validate_every_steps=3, log_every=4)
     spoil(trainer, {2})
@@ -382,23 +166,6 @@ def test_weights_gone_astray_are_not_validated(make: Make) -> None:
     with pytest.raises(UserError, match="the last 12 gradients were not finite"):
         trainer.fit()
     assert saved.validated == []
-
-
-@pytest.mark.usefixtures("usual_signals")
-def test_of_several_processes_none_leaves_while_the_state_is_saved(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer, saved = make([], max_steps=8)
-    monkeypatch.setattr(trainer.processes, "size", 2, raising=False)  # another, which says what this one does
-    save = trainer.save
-
-    def interrupted(name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:
-        twice()
-        save(name, model, step=step, training_state=training_state)
-
-    trainer.save = interrupted
-    trainer.model.decoder.register_forward_hook(lambda *_: twice() if trainer.progress.step == 4 else None)
-    with pytest.raises(KeyboardInterrupt):
-        trainer.fit()
-    assert saved.steps("last") == [4]
 
 
 def test_the_state_is_saved_now_and_then(make: Make) -> None:

@@ -1,13 +1,12 @@
 """Validation against one sentence at a time."""
 
 import math
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import datasets
 import numpy as np
 import pytest
-import sentencepiece
 import torch
 
 from nmt.config import BatchConfig, ModelConfig, SearchConfig, TokenizerConfig, TrainConfig, TrainerConfig
@@ -19,7 +18,7 @@ from nmt.evaluation.alignment import alignment_error_rate, argmax_links, attenti
 from nmt.evaluation.metrics import quick_scores, repetition_rate
 from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq
-from nmt.tokenizer import Tokenizer, Tokenizers, build_tokenizers
+from nmt.tokenizer import Tokenizers, build_tokenizers
 from nmt.training.validation import Validator, attention
 from nmt.translator import Translator, empty
 
@@ -108,22 +107,13 @@ def test_alignments_are_scored_where_there_is_gold(model: Seq2Seq, tokenizers: T
     assert "aer" not in validator(tokenizers, gold=False)(model).metrics
 
 
-def test_an_error_rate_that_cannot_be_measured_is_told_before_training(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("\n".join(SOURCES * 20), encoding="utf-8")
-    sentencepiece.SentencePieceTrainer.train(
-        input=str(tmp_path / "text"),
-        model_prefix=str(tmp_path / "whole"),
-        model_type="bpe",
-        vocab_size=120,
-        hard_vocab_limit=False,
-        split_by_whitespace=False,
-        minloglevel=2,
-    )
-    whole = Tokenizer.load(tmp_path / "whole.model")
-    crossing = Tokenizers(whole, whole)
-    assert validator(crossing).num_samples == 4
+def test_an_error_rate_that_cannot_be_measured_is_told_before_training(
+    crossing: Callable[[Sequence[str]], Tokenizers],
+) -> None:
+    tokenizers = crossing(SOURCES)
+    assert validator(tokenizers).num_samples == 4
     with pytest.raises(UserError, match=r"trainer\.metric=aer cannot be measured in any of 12 validation pairs"):
-        validator(crossing, metric="aer")
+        validator(tokenizers, metric="aer")
 
 
 def test_attention_is_measured_without_gold_too(model: Seq2Seq, tokenizers: Tokenizers) -> None:
