@@ -209,7 +209,9 @@ class SearchConfig:
     coverage_penalty: float = key(0.0, "beta of coverage = beta x the sum over source tokens of log min(1, attention received); beams only", at_least=0)
     max_length_ratio: float = key(2.0, "longest translation = ratio x source subwords + offset", above=0)
     max_length_offset: int = key(20, "see `max_length_ratio`", at_least=1)
-    batch_size: int = key(64, "sentences translated together", at_least=1)
+    replace_unknown: bool = key(False, "`tokenizer.kind=whitespace`: let the model say that a word is unknown to it, and write there the source word that it attends to most (Luong et al., 2015); subwords spell every word")
+    batch_unit: str = key("sentences", "what `batch_size` counts: sentences, or source subwords, end marks and padding in", choices=("tokens", "sentences"))
+    batch_size: int = key(64, "size of what is translated together: sentences of like length", at_least=1)
 
 
 @dataclass(kw_only=True)
@@ -296,6 +298,8 @@ class EvaluateSearchConfig:
     coverage_penalty: float | None = override(SearchConfig, "coverage_penalty")
     max_length_ratio: float | None = override(SearchConfig, "max_length_ratio")
     max_length_offset: int | None = override(SearchConfig, "max_length_offset")
+    replace_unknown: bool | None = override(SearchConfig, "replace_unknown")
+    batch_unit: str | None = override(SearchConfig, "batch_unit")
     batch_size: int | None = override(SearchConfig, "batch_size")
 
 

@@ -119,7 +119,8 @@ def choose_views(config: EvaluateConfig, translator: "Translator") -> "Views":
         raise UserError("saliency=true explains one model, not several: leave ensemble out")
     reverse = None
     if config.reverse is not None:
-        reverse = Translator.load(config.reverse, device=config.device, batch_size=config.search.batch_size)
+        unit, size = config.search.batch_unit, config.search.batch_size
+        reverse = Translator.load(config.reverse, device=config.device, batch_unit=unit, batch_size=size)
     return Views(
         rule=LinkRule(config.alignment.method, config.alignment.threshold),
         reverse=reverse,

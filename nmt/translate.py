@@ -60,8 +60,14 @@ def parser() -> argparse.ArgumentParser:
         help="most subwords = X x source's + N (default: the run's)",
     )
     add("--max-length-offset", type=at_least(int, 1), metavar="N", help="see --max-length-ratio (default: the run's)")
+    add(
+        "--replace-unknown",
+        action=argparse.BooleanOptionalAction,
+        help="copy the source word attended to most where the model knows none (default: as the run)",
+    )
     add("--n-best", type=at_least(int, 1), default=1, metavar="N", help="translations a line, separated by tabs")
-    add("--batch-size", type=at_least(int, 1), metavar="N", help="sentences searched together (default: the run's)")
+    add("--batch-size", type=at_least(int, 1), metavar="N", help="size of what is searched together (as the run)")
+    add("--batch-unit", choices=("sentences", "tokens"), help="what --batch-size counts (as the run)")
     add("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where to translate (%(default)s)")
     add("--precision", default="fp32", choices=PRECISIONS, help="of the products; int8 is for a CPU (%(default)s)")
     add(
@@ -133,6 +139,8 @@ def load(options: argparse.Namespace) -> "Translator":
         coverage_penalty=options.coverage_penalty,
         max_length_ratio=options.max_length_ratio,
         max_length_offset=options.max_length_offset,
+        replace_unknown=options.replace_unknown,
+        batch_unit=options.batch_unit,
         batch_size=options.batch_size,
     )
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nmt.config import PRECISIONS, SearchConfig
 from nmt.config_check import check
-from nmt.data.batch import Batch, collate, pad_source
+from nmt.data.batch import Batch, collate, cut_batches, pad_source
 from nmt.errors import UserError, unknown
 from nmt.models.checkpoint import Checkpoint, load_checkpoint, resolve_device
 from nmt.models.ensemble import Ensemble
@@ -24,6 +24,7 @@ from nmt.models.seq2seq import Seq2Seq
 from nmt.search.beam import beam_search
 from nmt.search.hypothesis import Hypothesis, StepModel
 from nmt.tokenizer import Tokenizers
+from nmt.vocabulary import UNK, Vocabulary
 
 Array = np.ndarray
 Words = tuple[list[str], list[int]]  # words, and for each piece the index of its word
@@ -104,6 +105,7 @@ class Translator:
         self.precision = precision
         self.tokenizers = tokenizers
         self.search = search
+        self.copies = search.replace_unknown and isinstance(tokenizers.target, Vocabulary)
         self.device = device
         self.checkpoint: Path | None = None
         self.ensemble: list[Path] = []
@@ -162,7 +164,7 @@ class Translator:
         self.model.eval()
         ids = self.tokenizers.source.encode(list(sentences))
         results: list[list[Translation]] = [[empty(sentence)] for sentence in sentences]
-        for rows in self._groups([len(sentence) for sentence in ids]):
+        for rows in self._groups(ids):
             found = self._search([ids[row] for row in rows], n)
             for row, hypotheses in zip(rows, found, strict=True):
                 results[row] = [self._translation(sentences[row], ids[row], each) for each in hypotheses]
@@ -203,18 +205,21 @@ class Translator:
     ) -> Iterator[tuple[Batch, Tensor]]:
         """Yield pairs, batch by batch, and what the model makes of them; the batch's `rows` tells which they are."""
         self.model.eval()
-        for rows in self._groups([len(source) for source in sources]):
+        for rows in self._groups(sources):
             arrays = [[np.asarray(side[row], dtype=np.int32) for row in rows] for side in (sources, targets)]
             batch = collate(arrays[0], arrays[1], np.asarray(rows)).to(self.device)
             with torch.inference_mode(), self._arithmetic():
                 found = read(batch)
             yield batch, found
 
-    def _groups(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Yield the rows of each batch: sentences of like length together, empty ones left out."""
-        order = sorted((row for row, length in enumerate(lengths) if length), key=lambda row: lengths[row])
-        for start in range(0, len(order), self.search.batch_size):
-            yield order[start : start + self.search.batch_size]
+    def _groups(self, sentences: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Return the rows of each batch: sentences of like length together, empty ones left out."""
+        lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
+        order = lengths.argsort(kind="stable")
+        batches = cut_batches(
+            order[lengths[order] > 0], lengths, unit=self.search.batch_unit, size=self.search.batch_size
+        )
+        return [batch.tolist() for batch in batches]
 
     def _search(self, ids: list[list[int]], n: int) -> list[list[Hypothesis]]:
         source, source_mask, source_lengths = pad_source([np.asarray(row, dtype=np.int32) for row in ids])
@@ -231,6 +236,7 @@ class Translator:
                 coverage_penalty=self.search.coverage_penalty,
                 n_best=n,
                 max_lengths=limits.long().to(self.device),
+                unk=None if self.copies else UNK,
             )
 
     def _arithmetic(self) -> torch.autocast:
@@ -238,10 +244,15 @@ class Translator:
 
     def _translation(self, sentence: str, ids: list[int], hypothesis: Hypothesis) -> Translation:
         source, target = self.tokenizers.source.words(ids, sentence), self.tokenizers.target.words(hypothesis.tokens)
+        found = alignment(source, target, hypothesis.weights)
+        text = self.tokenizers.target.decode([hypothesis.tokens])[0]
+        if self.copies:
+            found = with_copies(found, [target[1][n] for n, token in enumerate(hypothesis.tokens) if token == UNK])
+            text = " ".join(filter(None, found.target_words))
         return Translation(
-            **vars(alignment(source, target, hypothesis.weights)),
+            **vars(found),
             source=sentence,
-            text=self.tokenizers.target.decode([hypothesis.tokens])[0],
+            text=text,
             score=hypothesis.score,
             log_prob=hypothesis.log_prob,
             pieces=self.tokenizers.target.pieces(hypothesis.tokens),
@@ -265,6 +276,15 @@ def check_together(first: Checkpoint, other: Checkpoint) -> None:
 def alignment(source: Words, target: Words, weights: Float[Array, "rows columns"]) -> Alignment:
     """Return the attention between words from attention between their pieces."""
     return Alignment(source[0], target[0], merge_words(weights, target[1], source[1]))
+
+
+def with_copies(found: Alignment, unknown: Iterable[int]) -> Alignment:
+    """Replace unknown target words by the source words that they attended to most, if any (Luong et al., 2015)."""
+    words = list(found.target_words)
+    for index in unknown:
+        if found.weights[index].any():
+            words[index] = found.source_words[int(found.weights[index].argmax())]
+    return dataclasses.replace(found, target_words=words)
 
 
 def empty(sentence: str) -> Translation:

@@ -101,16 +101,18 @@ class Vocabulary:
 
         Args:
             ids: the pieces.
-            line: the text that they are of, of which nothing more is to be known.
+            line: the text that they are of, which says what an unknown piece was.
 
         Returns:
             The words, and for each piece the index of its word. A special piece is a word of its own.
         """
+        ids = list(map(int, ids))
+        pieces = self.pieces(ids) if line is None else line.split()
         words: list[str] = []
         word_of_piece: list[int] = []
         is_open = False  # may the next piece still join the last word?
-        for i in map(int, ids):
-            piece, is_special = self._names[i], i <= EOS
+        for i, piece in zip(ids, pieces, strict=True):
+            is_special = i <= EOS and piece == self._names[i]
             is_start = self._marks_words and piece.startswith(WORD_MARK)
             # A mark that stands alone opens a word that the next piece fills, with or without a mark of its own.
             if is_special or not is_open or (is_start and words[-1]):

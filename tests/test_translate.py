@@ -1,5 +1,6 @@
 """`python -m nmt.translate`: a line out for every line in, and nothing else."""
 
+import dataclasses
 import functools
 import json
 import os
@@ -12,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from nmt.translate import parser
+from nmt.config import SearchConfig
+from nmt.translate import load, parser
 from nmt.translator import Translator
 
 ROOT = Path(__file__).parents[1]
@@ -149,8 +151,26 @@ def test_the_search_can_be_set(translate: Callable[..., Any], tiny_run: Path) ->
     assert len(short.pieces) <= 4
     assert (found["text"], found["score"]) == (short.text, pytest.approx(short.score, abs=1e-5))
     assert found["score"] < found["log_prob"] / len(short.pieces)  # what is not covered costs
+    assert translate("--replace-unknown", SENTENCES[0]).stdout == translate(SENTENCES[0]).stdout  # subwords know all
     done = translate("--max-length-ratio", "0", SENTENCES[0])
     assert (done.returncode, "max_length_ratio=0.0 is out of range" in done.stderr) == (2, True)
+
+
+def test_every_option_of_the_search_reaches_it(tiny_run: Path) -> None:
+    search = SearchConfig(
+        beam_size=7,
+        length_penalty=0.25,
+        coverage_penalty=0.5,
+        max_length_ratio=3.0,
+        max_length_offset=9,
+        replace_unknown=True,
+        batch_unit="tokens",
+        batch_size=33,
+    )
+    assert all(getattr(search, each.name) != each.default for each in dataclasses.fields(search))
+    given = {f"--{name.replace('_', '-')}": value for name, value in vars(search).items()}
+    options = [part for name, value in given.items() for part in ([name] if value is True else [name, str(value)])]
+    assert load(parser().parse_args(["--checkpoint", str(tiny_run), "--device", "cpu", *options])).search == search
 
 
 def test_eight_bits_are_as_many_lines(translate: Callable[..., Any]) -> None:

@@ -1,8 +1,11 @@
 """Translation from Python."""
 
 import doctest
+import itertools
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +19,8 @@ from nmt.data.batch import collate
 from nmt.errors import UserError
 from nmt.evaluation.alignment import argmax_links, attention_entropy
 from nmt.models.build import build_model
-from nmt.tokenizer import Tokenizers, build_tokenizers
+from nmt.search.beam import beam_search
+from nmt.tokenizer import UNK, Tokenizers, build_tokenizers
 from nmt.translator import Translator, merge_words
 
 SENTENCES = [
@@ -43,13 +47,33 @@ def test_the_example_in_the_docstring(tiny_run: Path) -> None:
 
 def test_a_translation_does_not_depend_on_its_batch(tiny_run: Path) -> None:
     lines = [line for line in SENTENCES for _ in range(3)]
-    alone, together = (
-        Translator.load(tiny_run, device="cpu", batch_size=size, beam_size=3).translate(lines) for size in (1, 64)
+    alone, *others = (
+        Translator.load(tiny_run, device="cpu", batch_unit=unit, batch_size=size, beam_size=3).translate(lines)
+        for unit, size in (("sentences", 1), ("sentences", 64), ("tokens", 50))
     )
-    assert [each.text for each in alone] == [each.text for each in together]
-    for one, other in zip(alone, together, strict=True):
-        assert one.score == pytest.approx(other.score, abs=1e-5)
-        np.testing.assert_allclose(one.weights, other.weights, atol=1e-5)
+    for together in others:
+        assert [each.text for each in alone] == [each.text for each in together]
+        for one, other in zip(alone, together, strict=True):
+            assert one.score == pytest.approx(other.score, abs=1e-5)
+            np.testing.assert_allclose(one.weights, other.weights, atol=1e-5)
+
+
+def test_batches_by_tokens_hold_no_more(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = []
+
+    def note(model: Any, source: torch.Tensor, *arguments: Any, **settings: Any) -> Any:
+        shapes.append(source.shape)
+        return beam_search(model, source, *arguments, **settings)
+
+    monkeypatch.setattr("nmt.translator.beam_search", note)
+    translator = Translator.load(tiny_run, device="cpu", batch_unit="tokens", batch_size=40, beam_size=1)
+    lines = ["", *SENTENCES, *SENTENCES[:2] * 7]
+    assert [bool(each.text) for each in translator.translate(lines)] == list(map(bool, lines))
+    assert sum(rows for rows, _ in shapes) == len(lines) - 1
+    assert all(rows * width <= 40 or rows == 1 for rows, width in shapes)
+    assert max(rows for rows, _ in shapes) > 1
+    # A batch is as large as it can be: with the first sentence of the next it would be too large.
+    assert all((rows + 1) * width > 40 for (rows, _), (_, width) in itertools.pairwise(shapes))
 
 
 def test_empty_sentences_give_empty_translations(translator: Translator) -> None:
@@ -182,6 +206,34 @@ def test_in_segmented_text_given_pairs_are_aligned_piece_by_piece() -> None:
     assert (aligned.source_words, aligned.target_words) == (["ol@@", "d", "river"], ["vieille", "riv@@", "ière"])
     assert aligned.weights.shape == (3, 3)
     assert translator.translate(sources)[0].source_words == ["old", "river"]  # as its translation is joined
+
+
+@pytest.mark.parametrize("decoder", ["luong", "fixed_context"])
+def test_unknown_words_are_those_attended_to(decoder: str) -> None:
+    """A model that knows three words, and finds most of what it says unknown; without attention it copies nothing."""
+    lines = ["ol@@ d river", "old Nile", "a river Nile", "Thames Rhine Nile"]
+    tokenizers = build_tokenizers(lines[:1], lines[:1], TokenizerConfig(kind="whitespace"))
+    torch.manual_seed(3)
+    model = build_model(
+        ModelConfig(decoder=decoder, embedding_size=8, hidden_size=16), *[len(tokenizers.source)] * 2, joint=True
+    )
+    with torch.no_grad():
+        model.output.bias[UNK] += 0.5
+    search = SearchConfig(beam_size=3, max_length_ratio=1, max_length_offset=4)
+    plain, copying = (
+        Translator(model, tokenizers, replace(search, replace_unknown=copies), torch.device("cpu"))
+        for copies in (False, True)
+    )
+    copied = 0
+    for each, other in zip(copying.translate(lines), plain.translate(lines), strict=True):
+        assert "<unk>" not in other.pieces
+        words, _ = tokenizers.target.words(tokenizers.target.encode([" ".join(each.pieces)])[0])
+        for word, shown, row in zip(words, each.target_words, each.weights, strict=True):
+            unknown = word == "<unk>" and bool(row.any())
+            assert shown == (each.source.replace("@@ ", "").split()[row.argmax()] if unknown else word)
+            copied += unknown
+        assert each.text == " ".join(each.target_words)
+    assert bool(copied) == (decoder == "luong")
 
 
 def test_merging_single_pieces_drops_the_end_marks_only() -> None:

@@ -72,6 +72,19 @@ def test_an_unknown_piece_shows_and_the_other_specials_do_not() -> None:
     assert vocabulary.decode([[], [EOS]]) == ["", ""]
 
 
+@pytest.mark.parametrize(
+    ("style", "line"),
+    [("plain", "the cat runs ."), ("continued", "the c@@ at r@@ uns ."), ("marked", "▁the ▁c at ▁r uns ▁.")],
+)
+def test_a_text_says_what_its_unknown_pieces_were(style: str, line: str) -> None:
+    vocabulary = Vocabulary.train(SEGMENTED[style], 10_000)
+    (ids,) = vocabulary.encode([line])
+    assert UNK in ids
+    words, word_of_piece = vocabulary.words(ids, line)
+    assert words == ["the", "cat", "runs", "."]
+    assert word_of_piece == ([0, 1, 2, 3] if style == "plain" else [0, 1, 1, 2, 2, 3])
+
+
 def test_no_piece_joins_a_special_one() -> None:
     vocabulary = Vocabulary("▁the\nx\n".encode())
     assert vocabulary.words([UNK, 5, EOS, 5, 5]) == (["<unk>", "x", "</s>", "xx"], [0, 1, 2, 3, 3])

@@ -146,12 +146,15 @@ def sort_by_length(source_lengths: npt.NDArray[np.number], target_lengths: IntAr
     return np.lexsort((np.where(target_lengths % 2 == 0, source_lengths, -source_lengths), target_lengths))
 
 
-def cut_batches(order: IntArray, target_lengths: IntArray, *, unit: str, size: int) -> list[IntArray]:
-    """Cut indices sorted by target length into batches; see `plan_batches` for `unit` and `size`."""
+def cut_batches(order: IntArray, lengths: IntArray, *, unit: str, size: int) -> list[IntArray]:
+    """Cut indices sorted by length, when training that of the target, into batches.
+
+    See `plan_batches` for `unit` and `size`.
+    """
     assert unit in ("tokens", "sentences"), unit
     if unit == "sentences":
         return [order[start : start + size] for start in range(0, len(order), size)]
-    widths = target_lengths[order].astype(np.int64) + 1
+    widths = lengths[order].astype(np.int64) + 1
     batches = []
     start = 0
     while start < len(order):

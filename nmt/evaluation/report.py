@@ -102,10 +102,12 @@ def search_summary(settings: Mapping[str, Any]) -> str:
     penalties = f"length penalty {settings['length_penalty']}"
     if settings["coverage_penalty"]:
         penalties += f" · coverage penalty {settings['coverage_penalty']}"
+    longest = f"at most {settings['max_length_ratio']:g} x source + {settings['max_length_offset']} subwords"
+    copies = " · unknown words copied" if settings["replace_unknown"] else ""
     return (
-        f"beam {settings['beam_size']} · {penalties} · at most {settings['max_length_ratio']:g} x source + "
-        f"{settings['max_length_offset']} subwords · {settings['precision']} · checkpoint {settings['checkpoint']}, "
-        f"step {settings['step']}" + "".join(f" · with {each}" for each in settings["ensemble"])
+        f"beam {settings['beam_size']} · {penalties} · {longest}{copies} · {settings['precision']} · "
+        f"checkpoint {settings['checkpoint']}, step {settings['step']}"
+        + "".join(f" · with {each}" for each in settings["ensemble"])
     )
 
 

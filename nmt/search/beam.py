@@ -27,7 +27,7 @@ def beam_search(
     bos: int = BOS,
     eos: int = EOS,
     pad: int = PAD,
-    unk: int = UNK,
+    unk: int | None = UNK,
 ) -> list[list[Hypothesis]]:
     """Return for each sentence its n best hypotheses, distinct and best first.
 
@@ -56,7 +56,7 @@ def beam_search(
         bos: read before the first token, never produced.
         eos: ends a hypothesis.
         pad: never produced.
-        unk: never produced.
+        unk: never produced; None: no token is unknown, or it may be produced like any other.
     """
     assert 1 <= n_best <= beam_size
     assert length_penalty >= 0, "the bound on running hypotheses needs scores that grow with length"
@@ -72,7 +72,7 @@ def beam_search(
         max_lengths=max_lengths,
         bos=bos,
         eos=eos,
-        forbidden=(pad, unk, bos),
+        forbidden=(pad, bos) if unk is None else (pad, bos, unk),
         count_attention=coverage_penalty > 0,
     )
 

@@ -110,6 +110,7 @@ def test_metrics_are_those_of_the_contract(tmp_path: Path) -> None:
         "coverage_penalty": 0.0,
         "max_length_ratio": 2.0,
         "max_length_offset": 20,
+        "replace_unknown": False,
         "batch_size": 64,
         "precision": "fp32",
         "device": "cpu",

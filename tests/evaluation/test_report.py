@@ -67,6 +67,7 @@ def metrics(**changes: Any) -> dict[str, Any]:
         "coverage_penalty": 0.0,
         "max_length_ratio": 2.0,
         "max_length_offset": 20,
+        "replace_unknown": False,
         "precision": "fp32",
         "checkpoint": "runs/<a>/best",
         "step": 1200,
@@ -110,6 +111,7 @@ def test_no_number_without_its_settings() -> None:
         "beam 5 · length penalty 1.0 · at most 2 x source + 20 subwords · fp32 · checkpoint runs/<a>/best, step 1200"
     )
     assert "length penalty 1.0 · coverage penalty 0.2 · at most" in summary(metrics(coverage_penalty=0.2))
+    assert "20 subwords · unknown words copied · fp32" in summary(metrics(replace_unknown=True))
     assert summary(metrics(ensemble=["runs/b/best"])).endswith("step 1200 · with runs/b/best")
 
 

@@ -71,9 +71,9 @@ class ToyModel:
         covered = sum(np.log(min(1.0, received)) for received in weights.sum(axis=0))
         return log_prob, log_prob / len(produced) ** alpha + beta * covered, weights
 
-    def every_hypothesis(self, source, max_length, alpha, beta=0.0):
+    def every_hypothesis(self, source, max_length, alpha, beta=0.0, forbidden=(PAD, UNK, BOS)):
         """All (score, tokens), best first: those that end within max_length, eos in, and those cut off there."""
-        words = [token for token in range(self.vocab) if token not in (PAD, UNK, BOS, EOS)]
+        words = [token for token in range(self.vocab) if token not in (*forbidden, EOS)]
         found = []
         for length in range(max_length + 1):
             for tokens in itertools.product(words, repeat=length):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nmt.search import loop
 from nmt.search.beam import beam_search
-from nmt.search.hypothesis import EOS
+from nmt.search.hypothesis import BOS, EOS, PAD, UNK
 
 ALPHAS = (0.0, 0.5, 1.0, 2.0)
 rows_of_sources = st.lists(st.lists(st.integers(4, 9), min_size=1, max_size=4), min_size=1, max_size=5)
@@ -41,6 +41,19 @@ def test_a_beam_that_holds_everything_finds_the_best_of_everything(toy, inputs, 
             assert [each.score for each in found] == pytest.approx([score for score, _ in best], rel=1e-6)
             for each in found:
                 check(model, row, each, alpha, max_length)
+
+
+def test_the_unknown_token_may_be_allowed(toy, inputs):
+    rows, produced = [[4, 3], [5, 6, 3]], set()
+    arguments, max_lengths = inputs(rows, [3, 3])
+    for seed in range(5):
+        model = toy(seed, vocab=7)
+        settings = {"beam_size": 130, "length_penalty": 1.0, "n_best": 3, "max_lengths": max_lengths}
+        for row, found in zip(rows, beam_search(model, *arguments, unk=None, **settings), strict=True):
+            best = model.every_hypothesis(tuple(row), 3, 1.0, forbidden=(PAD, BOS))[:3]
+            assert [each.tokens for each in found] == [tokens for _, tokens in best]
+            produced |= set(found[0].tokens)
+    assert UNK in produced
 
 
 @pytest.mark.parametrize("beta", [0.2, 3.0])
