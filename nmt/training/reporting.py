@@ -20,7 +20,6 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from nmt.config import TrainConfig, keys
-from nmt.evaluation.heatmap import draw_heatmap, to_array
 
 logger = logging.getLogger(__name__)
 
@@ -319,6 +318,9 @@ class Board:
 
     def samples(self, samples: Sequence[Sample], step: int) -> None:
         """Add the translations as text and their attention as pictures."""
+        # Not before: drawing takes 30 MiB, which no process but the one that reports needs.
+        from nmt.evaluation.heatmap import draw_heatmap, to_array
+
         for number, sample in enumerate(samples):
             self.writer.add_text(f"samples/{number}", as_markdown(sample), step)
             heatmap = draw_heatmap(sample.weights, sample.source_words, sample.target_words)

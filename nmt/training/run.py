@@ -17,7 +17,6 @@ from nmt.data.encoded import Encoded, encode
 from nmt.data.links import Guide
 from nmt.data.loader import TrainLoader
 from nmt.errors import UserError
-from nmt.evaluation.evaluator import evaluate_split, print_table
 from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
 from nmt.models.build import build_model, check_model, check_used
 from nmt.models.checkpoint import load_checkpoint, save_checkpoint, training_state
@@ -137,6 +136,9 @@ def checked(config: TrainConfig) -> Path | None:
 
 def evaluate_best(config: TrainConfig, run_dir: Path) -> dict[str, Any]:
     """Evaluate the best checkpoint on the test splits there are; return the scores of the ordinary one."""
+    # Not before: drawing takes 30 MiB, which no process but the one that reports needs.
+    from nmt.evaluation.evaluator import evaluate_split, print_table
+
     scores: dict[str, Any] = {}
     translator = Translator.load(run_dir, device=config.trainer.device, **vars(config.search))
     scoring: dict[str, Any] = {"bleu_tokenize": bleu_tokenizer(config), "lowercase": config.lowercase}
