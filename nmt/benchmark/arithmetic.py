@@ -6,7 +6,8 @@ Each weight matrix is applied to every real token of its side once, so with n so
 
 and an update is three times that: each product has two in its derivative, by either factor. Padding counts for nothing
 and neither do elementwise functions, the additive score's v . tanh(.) among them, so a program's share of what the
-machine can do is never flattered by needless work.
+machine can do is never flattered by needless work. What a program spares counts as done: where there is no dropout on
+embeddings, ours multiplies equal words of a batch once (`nmt.models.embedding`).
 """
 
 from collections.abc import Iterable

@@ -17,14 +17,12 @@ from nmt.attention.attention import Memory
 from nmt.attention.build import Attending
 from nmt.attention.normalizers import Chance
 from nmt.models.cells import Cell
-from nmt.models.embedding import Embedding
+from nmt.models.embedding import Embedded, Embedding
 from nmt.models.fast.chains import BahdanauChain, Chain, ConditionalChain, LuongChain, Task
 from nmt.models.parallel import attend_at_all_steps, needs_much_memory, sequence
 from nmt.models.readout import Readout
 from nmt.models.recurrence import decode
 from nmt.models.stack import Stack
-
-Embedded = Float[Tensor, "target batch embedding"]
 
 
 class DecoderState(NamedTuple):
@@ -99,9 +97,9 @@ class Decoder(nn.Module, ABC):
         """Return the vector fed to the first step; most decoders feed nothing back."""
         return None
 
-    def input_gates(self, embedded: Float[Tensor, "batch target embedding"]) -> Float[Tensor, "batch target gates"]:
-        """Return the embedded words' share of the gates of the cell that reads them."""
-        return self.stack.first.inputs(embedded)
+    def input_gates(self, vectors: Float[Tensor, "*words embedding"]) -> Float[Tensor, "*words gates"]:
+        """Return the share of embedded words in the gates of the cell that reads them."""
+        return self.stack.first.inputs(vectors)
 
     @abstractmethod
     def advance(self, gates: Tensor, memory: Memory, state: DecoderState) -> tuple[DecoderState, Emission]:
@@ -113,8 +111,10 @@ class Decoder(nn.Module, ABC):
 
     def forward(self, target_in: Int[Tensor, "batch target"], memory: Memory, state: DecoderState) -> Decoded:
         """Decode whole targets, the right words fed in (teacher forcing)."""
-        embedded = self.embedding(target_in.t())  # steps first: each step's rows lie together
-        run = self.fast_path if self.fast and not self.attention.stepwise else self.unroll
+        is_fast = self.fast and not self.attention.stepwise
+        tokens = target_in.t()  # steps first: each step's rows lie together
+        embedded = self.embedding.shared(tokens) if is_fast else Embedded(self.embedding(tokens))
+        run = self.fast_path if is_fast else self.unroll
         hidden, context, weights, chance = run(embedded, memory, state)
         features = self.readout(hidden, context, embedded)
         return Decoded(features.transpose(0, 1), weights.transpose(0, 1), chance.map(lambda x: x.transpose(0, 1)))
@@ -122,7 +122,7 @@ class Decoder(nn.Module, ABC):
     def unroll(self, embedded: Embedded, memory: Memory, state: DecoderState) -> Emission:
         """Do all steps of the recurrence, one by one: what the fast path must equal. Emits steps first."""
         emissions = []
-        for share in self.input_gates(embedded)[:, :, None]:
+        for share in embedded.map(self.input_gates)[:, :, None]:
             state, emission = self.advance(share, memory, state)
             emissions.append(emission)
         hidden, context, weights, chances = zip(*emissions, strict=True)
@@ -133,8 +133,8 @@ class Decoder(nn.Module, ABC):
         self, tokens: Int[Tensor, "batch beam"], memory: Memory, state: DecoderState
     ) -> tuple[Decoded, DecoderState]:
         """Decode one more token of every hypothesis."""
-        embedded = self.embedding(tokens)
-        state, emission = self.advance(self.input_gates(embedded), memory, state)
+        embedded = self.embedding.shared(tokens)
+        state, emission = self.advance(embedded.map(self.input_gates), memory, state)
         return Decoded(self.readout(emission.hidden, emission.context, embedded), emission.weights), state
 
 
@@ -146,7 +146,7 @@ class Feeding(Decoder):
         """Prepare the recurrence and its derivative, written by hand."""
 
     def fast_path(self, embedded: Embedded, memory: Memory, state: DecoderState) -> Emission:
-        return Emission(*decode(self, self.input_gates(embedded), memory, state.layers))
+        return Emission(*decode(self, embedded.map(self.input_gates), memory, state.layers))
 
 
 @final
@@ -178,8 +178,8 @@ class Conditional(Feeding):
         super().__init__(*args, **options)  # type: ignore[arg-type]
         self.proposal = proposal
 
-    def input_gates(self, embedded: Float[Tensor, "batch target embedding"]) -> Float[Tensor, "batch target gates"]:
-        return self.proposal.inputs(embedded)
+    def input_gates(self, vectors: Float[Tensor, "*words embedding"]) -> Float[Tensor, "*words gates"]:
+        return self.proposal.inputs(vectors)
 
     def advance(self, gates: Tensor, memory: Memory, state: DecoderState) -> tuple[DecoderState, Emission]:
         proposed = self.proposal(gates, state.layers[0])
@@ -210,9 +210,10 @@ class Luong(Feeding):
     def fast_path(self, embedded: Embedded, memory: Memory, state: DecoderState) -> Emission:
         if self.feedback is not None or needs_much_memory(self.attention):
             return super().fast_path(embedded, memory, state)
-        hidden = embedded
-        for index, (cell, initial) in enumerate(zip(self.stack.cells, state.layers, strict=True)):
-            hidden = sequence(cell, self.stack.dropout(hidden) if index else hidden, initial[:, 0])
+        inputs = embedded
+        for cell, initial in zip(self.stack.cells, state.layers, strict=True):
+            hidden = sequence(cell, inputs, initial[:, 0])
+            inputs = Embedded(self.stack.dropout(hidden))
         context, weights = attend_at_all_steps(self.attention, hidden, memory)
         attentional = self.attentional(torch.cat((context, hidden), dim=-1)).tanh()
         return Emission(attentional, context, weights)
@@ -257,7 +258,7 @@ class Gnmt(Decoder):
         hidden = sequence(first, embedded, state.layers[0][:, 0])
         context, weights = attend_at_all_steps(self.attention, hidden, memory)
         for index, (cell, initial) in enumerate(zip(upper, state.layers[1:], strict=True)):
-            new = sequence(cell, self.joined(hidden, context), initial[:, 0])
+            new = sequence(cell, Embedded(self.joined(hidden, context)), initial[:, 0])
             hidden = new + hidden if index else new
         return Emission(hidden, context, weights)
 

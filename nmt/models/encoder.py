@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nmt.models.dropout import Dropout, keep_mask
-from nmt.models.embedding import Embedding
+from nmt.models.embedding import Embedded, Embedding
 from nmt.models.fast.layer import bidirectional, reversal_of
 from nmt.models.self_attention import SelfAttention
 
@@ -87,10 +87,10 @@ class Encoder(nn.Module):
         """As `packed`, with the derivative of `nmt.models.fast`; states on padding are arbitrary."""
         steps = source.shape[1]
         reversal = reversal_of(source_lengths, steps)
-        states, finals = self.embedding(source.t()), []
+        inputs, finals = self.embedding.shared(source.t()), []
         for layer in range(self.num_layers):
-            if layer and self.rnn.dropout and self.training:
-                states = states * keep_mask(states, self.rnn.dropout)
-            states, final = bidirectional(self.rnn, layer, states, reversal)
+            states, final = bidirectional(self.rnn, layer, inputs, reversal)
             finals.append(final)
+            is_dropped = self.rnn.dropout and self.training and layer + 1 < self.num_layers
+            inputs = Embedded(states * keep_mask(states, self.rnn.dropout) if is_dropped else states)
         return states.transpose(0, 1).contiguous(), torch.stack(finals, dim=1)

@@ -9,18 +9,17 @@ from nmt.attention.attention import Attention, Memory, MultiHead
 from nmt.attention.build import Attending
 from nmt.attention.scores import Additive
 from nmt.models.cells import GRU, LSTM, Cell
+from nmt.models.embedding import Embedded
 from nmt.models.fast.layer import candidate_last, layer_of_cell
 
 PAIRS = 2**25  # numbers that comparing queries with keys, pair by pair, may hold at a time
 
 
-def sequence(
-    cell: Cell, inputs: Float[Tensor, "step row input"], initial: Float[Tensor, "row state"]
-) -> Float[Tensor, "step row hidden"]:
+def sequence(cell: Cell, inputs: Embedded, initial: Float[Tensor, "row state"]) -> Float[Tensor, "step row hidden"]:
     """Run a cell over a sequence from its initial state; return its hidden vectors."""
-    if inputs.device.type == "cuda":
-        return fused(cell, inputs, initial)
-    return cell.hidden(layer_of_cell(cell, cell.inputs(inputs), initial))
+    if initial.device.type == "cuda":
+        return fused(cell, inputs.map(lambda vectors: vectors), initial)
+    return cell.hidden(layer_of_cell(cell, inputs.map(cell.inputs), initial))
 
 
 def fused(

@@ -8,10 +8,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.models.dropout import Dropout
+from nmt.models.embedding import Embedded
 
 Hidden = Float[Tensor, "batch target hidden"]
 Context = Float[Tensor, "batch target context"]
-Embedded = Float[Tensor, "batch target embedding"]
 Features = Float[Tensor, "batch target feature"]
 
 
@@ -32,8 +32,8 @@ class Mixed(nn.Module):
         self.context = nn.Linear(context_size, size, bias=False)
         self.embedded = nn.Linear(embedding_size, size, bias=False)
 
-    def forward(self, hidden: Tensor, context: Tensor, embedded: Tensor) -> Tensor:
-        return self.hidden(hidden) + self.context(context) + self.embedded(embedded)
+    def forward(self, hidden: Tensor, context: Tensor, embedded: Embedded) -> Tensor:
+        return self.hidden(hidden) + self.context(context) + embedded.map(self.embedded)
 
 
 @final

@@ -10,6 +10,7 @@ from nmt.attention.scores import SCORES
 from nmt.config import AttentionConfig
 from nmt.data.batch import Batch
 from nmt.models import dropout
+from nmt.models.embedding import Embedded
 from nmt.models.fast import attention as fast_attention
 from nmt.models.fast import linear
 from nmt.models.fast import stack as fast_stack
@@ -131,7 +132,7 @@ def test_it_runs_back_in_its_own_precision_whatever_autocast_says_then(score: st
     state = model.start(batch.source, batch.source_mask, batch.source_lengths).decoder
 
     def gradients(within: bool) -> tuple[torch.Tensor, ...]:
-        hidden = model.decoder.fast_path(embedded, memory, state).hidden
+        hidden = model.decoder.fast_path(Embedded(embedded), memory, state).hidden
         with torch.autocast("cpu", torch.bfloat16, enabled=within):
             inputs = [memory.keys, model.decoder.stack.first.recurrent.weight]
             return torch.autograd.grad(hidden.square().sum(), inputs, retain_graph=True)

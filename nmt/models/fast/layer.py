@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from nmt.models.cells import Cell
+from nmt.models.embedding import Embedded
 from nmt.models.fast.arena import Arena
 from nmt.models.fast.cells import STEPS, CellSteps, Recurrent
 from nmt.models.fast.product import STEP
@@ -15,7 +16,7 @@ from nmt.models.fast.stack import state_buffer
 
 
 def bidirectional(
-    rnn: nn.GRU | nn.LSTM, index: int, inputs: Float[Tensor, "step row input"], reversal: Int[Tensor, " step_row"]
+    rnn: nn.GRU | nn.LSTM, index: int, inputs: Embedded, reversal: Int[Tensor, " step_row"]
 ) -> tuple[Float[Tensor, "step row hidden_2"], Float[Tensor, "row state"]]:
     """Run both directions of a layer of torch's, side by side; return outputs, and the backward one's last states.
 
@@ -23,12 +24,14 @@ def bidirectional(
     read after all of it, in both directions, so it changes nothing but its own outputs.
     """
     ahead, back = weights_of(rnn, f"l{index}"), weights_of(rnn, f"l{index}_reverse")
-    both = nn.functional.linear(inputs, torch.cat((ahead.inputs, back.inputs)), torch.cat((ahead.bias, back.bias)))
-    gates, gates_back = both.chunk(2, dim=-1)
-    gates = torch.stack((gates, Permuted.apply(gates_back, reversal)))  # type: ignore[no-untyped-call]
+    weight, bias = torch.cat((ahead.inputs, back.inputs)), torch.cat((ahead.bias, back.bias))
+    both = nn.functional.linear(inputs.vectors, weight, bias).to(weight.dtype)
+    places = inputs.places_of_all()
+    order = torch.stack((2 * places, 2 * places.flatten()[reversal].view_as(places) + 1))
+    gates = nn.functional.embedding(order, both.view(-1, weight.shape[0] // 2))
     recurrent = torch.stack((ahead.recurrent, back.recurrent))
     inside = None if ahead.inside is None or back.inside is None else torch.stack((ahead.inside, back.inside))
-    initial = recurrent.new_zeros(2, inputs.shape[1], STEPS[type(rnn)].parts * rnn.hidden_size)
+    initial = recurrent.new_zeros(2, gates.shape[2], STEPS[type(rnn)].parts * rnn.hidden_size)
     states, states_back = layer(type(rnn), gates, initial, Recurrent(recurrent, inside)).unbind()
     states_back = Permuted.apply(states_back, reversal)  # type: ignore[no-untyped-call]
     size = rnn.hidden_size

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from nmt.config import AttentionConfig
 from nmt.data.batch import Batch
 from nmt.models.decoder import Feeding
+from nmt.models.embedding import Embedded
 from nmt.models.fast import recording
 from nmt.models.fast.attention import closed_form
 from nmt.models.fast.recording import Shape, round_up
@@ -123,7 +124,7 @@ def test_dropout_is_drawn_anew_whenever_a_recording_runs():
     for _ in range(4):
         state = model.start(batch.source, batch.source_mask, batch.source_lengths)
         embedded = torch.ones(8, 3, model.decoder.embedding.embedding_dim, dtype=torch.float64)
-        hidden.append(model.decoder.fast_path(embedded, state.memory, state.decoder).hidden.detach())
+        hidden.append(model.decoder.fast_path(Embedded(embedded), state.memory, state.decoder).hidden.detach())
     assert len(recordings(model)) == 1
     assert not torch.equal(hidden[2], hidden[3])
 
@@ -156,7 +157,8 @@ def test_what_a_recording_returns_is_not_overwritten_by_the_next():
 def decode_of(model: Seq2Seq, batch: Batch) -> list[torch.Tensor]:
     """Return what the decoder's recurrence emits, before the readout."""
     state = model.start(batch.source, batch.source_mask, batch.source_lengths)
-    emission = model.decoder.fast_path(model.decoder.embedding(batch.target_in.t()), state.memory, state.decoder)
+    embedded = model.decoder.embedding.shared(batch.target_in.t())
+    emission = model.decoder.fast_path(embedded, state.memory, state.decoder)
     return [emission.hidden, emission.context, emission.weights]
 
 
