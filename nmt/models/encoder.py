@@ -89,8 +89,9 @@ class Encoder(nn.Module):
         reversal = reversal_of(source_lengths, steps)
         inputs, finals = self.embedding.shared(source.t()), []
         for layer in range(self.num_layers):
+            if layer and self.rnn.dropout and self.training:
+                inputs = Embedded(inputs.vectors * keep_mask(inputs.vectors, self.rnn.dropout))
             states, final = bidirectional(self.rnn, layer, inputs, reversal)
+            inputs = Embedded(states)
             finals.append(final)
-            is_dropped = self.rnn.dropout and self.training and layer + 1 < self.num_layers
-            inputs = Embedded(states * keep_mask(states, self.rnn.dropout) if is_dropped else states)
         return states.transpose(0, 1).contiguous(), torch.stack(finals, dim=1)
