@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
+UNITS = ("tokens", "sentences")  # of the size of a batch
 PRECISIONS = ("fp32", "bf16", "int8")  # of translation
 LARGEST_SEED = 2**63 - 1  # that every generator of random numbers takes
 BLEU_TOKENIZERS = ("13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab", "flores200")
@@ -128,7 +129,7 @@ class TokenizerConfig:
 class BatchConfig:
     """How sentences are grouped."""
 
-    unit: str = key("tokens", "what `size` counts: target tokens, padding in, or sentences", choices=("tokens", "sentences"))
+    unit: str = key("tokens", "what `size` counts: target tokens, padding in, or sentences", choices=UNITS)
     size: int = key(4_096, "size of a training batch; of several processes (`torchrun`), each has its own batch", at_least=1)
     max_length: int = key(250, "leave training pairs out that have a side of more subwords than this", at_least=1)
 
@@ -210,7 +211,7 @@ class SearchConfig:
     max_length_ratio: float = key(2.0, "longest translation = ratio x source subwords + offset", above=0)
     max_length_offset: int = key(20, "see `max_length_ratio`", at_least=1)
     replace_unknown: bool = key(False, "`tokenizer.kind=whitespace`: let the model say that a word is unknown to it, and write there the source word that it attends to most (Luong et al., 2015); subwords spell every word")
-    batch_unit: str = key("sentences", "what `batch_size` counts: sentences, or source subwords, end marks and padding in", choices=("tokens", "sentences"))
+    batch_unit: str = key("sentences", "what `batch_size` counts: sentences, or source subwords, end marks and padding in", choices=UNITS)
     batch_size: int = key(64, "size of what is translated together: sentences of like length", at_least=1)
 
 

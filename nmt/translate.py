@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TextIO
 
 from nmt.cli import user_errors
-from nmt.config import PRECISIONS
+from nmt.config import PRECISIONS, UNITS
 from nmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--n-best", type=at_least(int, 1), default=1, metavar="N", help="translations a line, separated by tabs")
     add("--batch-size", type=at_least(int, 1), metavar="N", help="size of what is searched together (as the run)")
-    add("--batch-unit", choices=("sentences", "tokens"), help="what --batch-size counts (as the run)")
+    add("--batch-unit", choices=UNITS, help="what --batch-size counts (as the run)")
     add("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where to translate (%(default)s)")
     add("--precision", default="fp32", choices=PRECISIONS, help="of the products; int8 is for a CPU (%(default)s)")
     add(

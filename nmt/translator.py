@@ -24,7 +24,7 @@ from nmt.models.seq2seq import Seq2Seq
 from nmt.search.beam import beam_search
 from nmt.search.hypothesis import Hypothesis, StepModel
 from nmt.tokenizer import Tokenizers
-from nmt.vocabulary import UNK, Vocabulary
+from nmt.vocabulary import UNK, Vocabulary, text_of
 
 Array = np.ndarray
 Words = tuple[list[str], list[int]]  # words, and for each piece the index of its word
@@ -248,7 +248,7 @@ class Translator:
         text = self.tokenizers.target.decode([hypothesis.tokens])[0]
         if self.copies:
             found = with_copies(found, [target[1][n] for n, token in enumerate(hypothesis.tokens) if token == UNK])
-            text = " ".join(filter(None, found.target_words))
+            text = text_of(found.target_words)
         return Translation(
             **vars(found),
             source=sentence,

@@ -35,6 +35,11 @@ def read_model(make: Callable[[bytes], Model], path: str | Path, kind: str) -> M
         raise UserError(f"{path}: {error}") from None
 
 
+def text_of(words: Iterable[str]) -> str:
+    """Return words as a line; one of which nothing is left, a mark that stands alone, is dropped."""
+    return " ".join(filter(None, words))
+
+
 class Vocabulary:
     """Pieces by number, for text that is segmented already: a line's pieces are its parts between white space.
 
@@ -84,7 +89,7 @@ class Vocabulary:
     def decode(self, ids_of_sentences: Iterable[Iterable[int]]) -> list[str]:
         """Return the text of each sentence: pieces joined to words, pad, bos and eos dropped."""
         kept = ([i for i in map(int, ids) if i > EOS or i == UNK] for ids in ids_of_sentences)
-        return [" ".join(filter(None, self.words(ids)[0])) for ids in kept]
+        return [text_of(self.words(ids)[0]) for ids in kept]
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Return the pieces by name."""

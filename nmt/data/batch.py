@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float32, Int64
 from torch import Tensor
 
+from nmt.config import UNITS
 from nmt.tokenizer import BOS, EOS, PAD
 
 IntArray = npt.NDArray[np.integer]
@@ -151,7 +152,7 @@ def cut_batches(order: IntArray, lengths: IntArray, *, unit: str, size: int) -> 
 
     See `plan_batches` for `unit` and `size`.
     """
-    assert unit in ("tokens", "sentences"), unit
+    assert unit in UNITS, unit
     if unit == "sentences":
         return [order[start : start + size] for start in range(0, len(order), size)]
     widths = lengths[order].astype(np.int64) + 1

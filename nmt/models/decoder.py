@@ -210,10 +210,10 @@ class Luong(Feeding):
     def fast_path(self, embedded: Embedded, memory: Memory, state: DecoderState) -> Emission:
         if self.feedback is not None or needs_much_memory(self.attention):
             return super().fast_path(embedded, memory, state)
-        inputs = embedded
-        for cell, initial in zip(self.stack.cells, state.layers, strict=True):
-            hidden = sequence(cell, inputs, initial[:, 0])
-            inputs = Embedded(self.stack.dropout(hidden))
+        first, *upper = self.stack.cells
+        hidden = sequence(first, embedded, state.layers[0][:, 0])
+        for cell, initial in zip(upper, state.layers[1:], strict=True):
+            hidden = sequence(cell, Embedded(self.stack.dropout(hidden)), initial[:, 0])
         context, weights = attend_at_all_steps(self.attention, hidden, memory)
         attentional = self.attentional(torch.cat((context, hidden), dim=-1)).tanh()
         return Emission(attentional, context, weights)

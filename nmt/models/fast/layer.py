@@ -26,6 +26,7 @@ def bidirectional(
     ahead, back = weights_of(rnn, f"l{index}"), weights_of(rnn, f"l{index}_reverse")
     weight, bias = torch.cat((ahead.inputs, back.inputs)), torch.cat((ahead.bias, back.bias))
     both = nn.functional.linear(inputs.vectors, weight, bias).to(weight.dtype)
+    # One gather for both: of each vector's two rows of gates the first is read ahead, the second turned round.
     places = inputs.places_of_all()
     order = torch.stack((2 * places, 2 * places.flatten()[reversal].view_as(places) + 1))
     gates = nn.functional.embedding(order, both.view(-1, weight.shape[0] // 2))
