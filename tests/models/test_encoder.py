@@ -3,10 +3,13 @@
 import pytest
 import torch
 
+from nmt.config import AttentionConfig
 from nmt.models import encoder as encoders
 from nmt.models.embedding import Embedded
 from nmt.models.fast.layer import bidirectional, reversal_of
 from tests.models.conftest import random_batch, small_model
+
+GENERAL = AttentionConfig(score="general")
 
 
 def test_dropout_between_layers(monkeypatch: pytest.MonkeyPatch):
@@ -41,3 +44,11 @@ def test_gradients_of_a_common_word_add_up_precisely():
         return torch.autograd.grad(states.float().sum(), rnn.bias_ih_l0)[0]
 
     torch.testing.assert_close(gradient(True), gradient(False), rtol=0.03, atol=0.5)
+
+
+def test_above_the_last_layer_no_dropout_is_drawn():
+    model, batch = small_model(decoder="luong", input_feeding=False, attention=GENERAL), random_batch([(5, 2), (3, 2)])
+    model.decoder.stack.dropout.p = model.encoder.rnn.dropout = 0.5
+    before = torch.get_rng_state()
+    model(batch)
+    assert torch.equal(torch.get_rng_state(), before)
