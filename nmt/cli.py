@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nmt.config import EvaluateConfig, TrainConfig
-from nmt.config_check import check, explain
+from nmt.config.check import check, explain
+from nmt.config.schema import EvaluateConfig, TrainConfig
 from nmt.errors import UserError, unknown
-from nmt.training.launch import Launch
+from nmt.training.torchrun_env import Launch
 
 Config = TypeVar("Config", TrainConfig, EvaluateConfig)
 

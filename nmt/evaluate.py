@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nmt.cli import hydra_main, swept_overrides
-from nmt.config import DataConfig, EvaluateConfig, SplitConfig
+from nmt.config.schema import DataConfig, EvaluateConfig, SplitConfig
 from nmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def main(config: EvaluateConfig) -> None:
     import torch
     from rich.console import Console
 
-    from nmt.config_file import load_config
+    from nmt.config.file import load_config
     from nmt.data.corpus import load_split
     from nmt.evaluation.baseline import lasting
     from nmt.evaluation.evaluator import evaluate_split, print_table
@@ -108,8 +108,8 @@ def choose_views(config: EvaluateConfig, translator: "Translator") -> "Views":
     Raises:
         UserError: integers are to be differentiated.
     """
+    from nmt.alignment.links import LinkRule
     from nmt.evaluation.agreement import Views
-    from nmt.evaluation.alignment import LinkRule
     from nmt.evaluation.saliency import Explainer
     from nmt.translator import Translator
 

@@ -1,7 +1,7 @@
 """Train a translator: `python -m nmt.train [GROUP=NAME] [key.path=value ...]`."""
 
 from nmt.cli import hydra_main
-from nmt.config import TrainConfig
+from nmt.config.schema import TrainConfig
 
 
 @hydra_main("train", TrainConfig, together=True)

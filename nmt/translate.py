@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TextIO
 
 from nmt.cli import user_errors
-from nmt.config import PRECISIONS, UNITS
+from nmt.config.schema import PRECISIONS, UNITS
 from nmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -239,8 +239,8 @@ def as_json(translation: "Translation") -> dict[str, Any]:
 
 def pharaoh(translation: "Translation") -> str:
     """Return each target word's strongest link, `source-target`, counted from 0."""
-    from nmt.data.pharaoh import format_pharaoh
-    from nmt.evaluation.alignment import argmax_links
+    from nmt.alignment.links import argmax_links
+    from nmt.alignment.pharaoh import format_pharaoh
 
     return format_pharaoh(argmax_links(translation.weights))
 

@@ -12,19 +12,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nmt.config import PRECISIONS, SearchConfig
-from nmt.config_check import check
+from nmt.config.check import check
+from nmt.config.schema import PRECISIONS, SearchConfig
 from nmt.data.batch import Batch, collate, cut_batches, pad_source
 from nmt.errors import UserError, unknown
+from nmt.fast.packing import pack
 from nmt.models.checkpoint import Checkpoint, load_checkpoint, resolve_device
 from nmt.models.ensemble import Ensemble
-from nmt.models.packing import pack
 from nmt.models.quantization import quantize
 from nmt.models.seq2seq import Seq2Seq
 from nmt.search.beam import beam_search
 from nmt.search.hypothesis import Hypothesis, StepModel
-from nmt.tokenizer import Tokenizers
-from nmt.vocabulary import UNK, Vocabulary, text_of
+from nmt.text.tokenizer import Tokenizers
+from nmt.text.vocabulary import UNK, Vocabulary, text_of
 
 Array = np.ndarray
 Words = tuple[list[str], list[int]]  # words, and for each piece the index of its word

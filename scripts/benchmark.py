@@ -16,10 +16,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from _options import configured, positive
+from studies.options import configured, positive
 
 from nmt.cli import user_errors
-from nmt.config import PRECISIONS, TrainConfig
+from nmt.config.schema import PRECISIONS, TrainConfig
 from nmt.errors import UserError
 
 
@@ -77,9 +77,9 @@ def implied(options: argparse.Namespace) -> list[str]:
 
 def train(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any]:
     """Measure training."""
-    from nmt.benchmark.profiling import operators, phase_table, training_phases
-    from nmt.benchmark.training import measure_training, timed_updates
-    from nmt.benchmark.workload import prepare_training, start_training
+    from benchmarking.profiling import operators, phase_table, training_phases
+    from benchmarking.training import measure_training, timed_updates
+    from benchmarking.workload import prepare_training, start_training
 
     updates = options.updates or 20
     trainer = start_training(config, prepare_training(config))
@@ -94,9 +94,10 @@ def train(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any]:
 
 def translate(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any]:
     """Measure translation of the test split, by a trained model or by one of random weights."""
-    from nmt.benchmark.profiling import operators, phase_table, translation_phases
-    from nmt.benchmark.translation import measure_translation
-    from nmt.benchmark.workload import start_translating
+    from benchmarking.profiling import operators, phase_table, translation_phases
+    from benchmarking.translation import measure_translation
+    from benchmarking.workload import start_translating
+
     from nmt.data.corpus import load_split
 
     corpus = load_split(config.data, "test")
@@ -115,8 +116,9 @@ def translate(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any
 
 def scaling(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any]:
     """Measure training by length and batch size; write a table and a plot."""
-    from nmt.benchmark.machine import describe
-    from nmt.benchmark.scaling import draw, measure_scaling, write_rows
+    from benchmarking.machine import describe
+    from benchmarking.scaling import draw, measure_scaling, write_rows
+
     from nmt.models.checkpoint import resolve_device
 
     sizes = {"lengths": sorted(options.lengths), "batches": sorted(options.batches)}

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from _study import (
+from studies.study import (
     CONFIG,
     PICTURE,
     SMALL,
@@ -37,10 +37,10 @@ from _study import (
     write_table,
 )
 
+from nmt.alignment.pharaoh import Link, Links, parse_pharaoh
 from nmt.cli import user_errors
-from nmt.config import DataConfig, TrainConfig
-from nmt.config_file import save_config
-from nmt.data.pharaoh import Link, Links, parse_pharaoh
+from nmt.config.file import save_config
+from nmt.config.schema import DataConfig, TrainConfig
 from nmt.errors import UserError
 
 MOMENTS = (0.03, 0.1, 0.2, 0.45, 1.0)  # as shares of the training
@@ -115,7 +115,7 @@ def crossing(data: DataConfig) -> Crossing:
         UserError: there is none.
     """
     from nmt.data.corpus import load_split
-    from nmt.data.lexicon import Lexicon
+    from nmt.data.grammar.lexicon import Lexicon
 
     adjectives = {each.english for each in Lexicon().adjectives if not each.before_noun}
     for row in load_split(data, "validation"):

@@ -26,8 +26,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from _side_by_side import side_by_side
-from _study import (
+from studies.side_by_side import side_by_side
+from studies.study import (
     OVERHEAD,
     PICTURE,
     SMALL,
@@ -46,7 +46,7 @@ from _study import (
 )
 
 from nmt.cli import user_errors
-from nmt.config import TrainConfig
+from nmt.config.schema import TrainConfig
 from nmt.errors import UserError, unknown
 
 FIGURES = "figures.json"  # in the folder of a run that is finished

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from _options import positive, positive_number, seed
-from _study import PICTURE, TABLE, add_output, output_folder, print_table, write_table
 from jaxtyping import Float
+from studies.options import positive, positive_number, seed
+from studies.study import PICTURE, TABLE, add_output, output_folder, print_table, write_table
 from torch import Tensor
 
 from nmt.attention.attention import Attention

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from _study import (
+from studies.study import (
     PICTURE,
     SMALL,
     TABLE,
@@ -30,7 +30,7 @@ from _study import (
 )
 
 from nmt.cli import user_errors
-from nmt.config import TrainConfig
+from nmt.config.schema import TrainConfig
 from nmt.errors import unknown
 
 FIGURES = "figures.json"  # in the folder of a run that is finished

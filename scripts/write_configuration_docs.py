@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nmt.config import EvaluateConfig, TrainConfig, type_name
+from nmt.config.schema import EvaluateConfig, TrainConfig, type_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "configuration.md"
@@ -14,7 +14,7 @@ CONFIGS = ROOT / "configs"
 INTRODUCTION = """\
 # Configuration
 
-Made from `nmt/config.py` by `python scripts/write_configuration_docs.py`; a test keeps it current.
+Made from `nmt/config/schema.py` by `python scripts/write_configuration_docs.py`; a test keeps it current.
 
 A run is configured by `configs/train.yaml`, by one file of each group, and by the command line, in that order:
 `python -m nmt.train model=luong model.cell=gru optimizer.learning_rate=5e-4`. The files hold only what differs

@@ -192,7 +192,7 @@ def crossing(tmp_path: Path) -> Callable[[Sequence[str]], Any]:
     """Learn from a few lines tokenizers whose pieces cross words, so that pieces and spaces count differently."""
     import sentencepiece
 
-    from nmt.tokenizer import Tokenizer, Tokenizers
+    from nmt.text.tokenizer import Tokenizer, Tokenizers
 
     def learn(lines: Sequence[str]) -> Tokenizers:
         (tmp_path / "text").write_text("\n".join([*lines] * 20), encoding="utf-8")

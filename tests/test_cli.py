@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from nmt.cli import take_place
-from nmt.training.launch import Launch
+from nmt.training.torchrun_env import Launch
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = """
 from nmt.cli import hydra_main
-from nmt.config import TrainConfig
+from nmt.config.schema import TrainConfig
 from nmt.errors import UserError
 
 @hydra_main("train", TrainConfig)

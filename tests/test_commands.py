@@ -18,7 +18,7 @@ from hydra._internal.utils import get_args_parser
 
 from nmt import translate
 from nmt.models.build import check_model, check_used
-from tests.test_configs import compose
+from tests.composing import compose
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -6,27 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import hydra
 import pytest
-from omegaconf import OmegaConf
 
-from nmt.cli import config_folder, register_schemas
-from nmt.config import EvaluateConfig, TrainConfig, keys
-from nmt.config_check import check
+from nmt.config.schema import EvaluateConfig, TrainConfig, keys
 from nmt.models.build import check_used
+from tests.composing import FOLDER, compose
 
 ROOT = Path(__file__).parents[1]
-FOLDER = config_folder()
 GROUPS = sorted(folder.name for folder in FOLDER.iterdir() if folder.is_dir())
 OPTIONS = [f"{file.parent.name}={file.stem}" for file in sorted(FOLDER.glob("*/*.yaml"))]
-
-
-def compose(root: str, *overrides: str) -> Any:
-    register_schemas()
-    with hydra.initialize_config_dir(config_dir=str(FOLDER), version_base="1.3"):
-        config = OmegaConf.to_object(hydra.compose(root, overrides=list(overrides)))
-    check(config)
-    return config
 
 
 @pytest.mark.parametrize("option", OPTIONS)

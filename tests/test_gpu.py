@@ -12,12 +12,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from nmt.config import AttentionConfig
-from nmt.models.fast.recording import OF_DECODERS
-from nmt.training.launch import Launch
+from nmt.config.schema import AttentionConfig
+from nmt.fast.recording import OF_DECODERS
+from nmt.training.distributed import WAITING, Group
 from nmt.training.objective import token_loss
-from nmt.training.processes import WAITING, Group
-from tests.models.conftest import random_batch, small_model
+from nmt.training.torchrun_env import Launch
+from tests.models.small import random_batch, small_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize("decoder", ["bahdanau", "luong", "conditional", "gnmt"])
 def test_the_fast_path_equals_the_readable_one(decoder: str, cell: str):
-    """As tests/models/test_recurrence.py, which explains it, on the GPU: torch's own layers there are cuDNN."""
+    """As tests/fast/test_recurrence.py, which explains it, on the GPU: torch's own layers there are cuDNN."""
     batch = random_batch([(5, 4), (1, 7), (9, 1)]).to("cuda")
     model = small_model(decoder=decoder, cell=cell, num_layers=2).to("cuda")
     found = []
@@ -41,7 +41,7 @@ def test_the_fast_path_equals_the_readable_one(decoder: str, cell: str):
 @pytest.mark.parametrize("attention", [{}, {"score": "general"}, {"normalizer": "entmax15"}])
 @pytest.mark.parametrize("decoder", ["bahdanau", "luong", "conditional"])
 def test_recorded_chains_equal_the_readable_path(decoder: str, attention: dict):
-    """As tests/models/fast/test_recording.py, with CUDA graphs in the place of its tape."""
+    """As tests/fast/test_recording.py, with CUDA graphs in the place of its tape."""
     model = small_model(decoder=decoder, num_layers=2, attention=AttentionConfig(**attention)).to("cuda")
     for lengths in ([(5, 4), (1, 7), (9, 1)],) * 3 + ([(8, 6), (2, 3), (7, 5), (1, 1)],) * 2:
         batch = random_batch(lengths, seed=len(lengths)).to("cuda")

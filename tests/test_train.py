@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from nmt.config import DataConfig, ModelConfig, SplitConfig, TrainConfig, TrainerConfig
-from nmt.config_file import load_config
+from nmt.config.file import load_config
+from nmt.config.schema import DataConfig, ModelConfig, SplitConfig, TrainConfig, TrainerConfig
 from nmt.errors import UserError
 from nmt.training.run import check_run, evaluate_best, point_to
 from nmt.training.run import train as train_here

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nmt.config import SearchConfig
+from nmt.config.schema import SearchConfig
 from nmt.translate import load, parser
 from nmt.translator import Translator
 

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from nmt.config import ModelConfig, SearchConfig, TokenizerConfig
+from nmt.alignment.links import argmax_links, attention_entropy
+from nmt.config.schema import ModelConfig, SearchConfig, TokenizerConfig
 from nmt.data.batch import collate
 from nmt.errors import UserError
-from nmt.evaluation.alignment import argmax_links, attention_entropy
 from nmt.models.build import build_model
 from nmt.search.beam import beam_search
-from nmt.tokenizer import UNK, Tokenizers, build_tokenizers
+from nmt.text.tokenizer import UNK, Tokenizers, build_tokenizers
 from nmt.translator import Translator, merge_words
 
 SENTENCES = [

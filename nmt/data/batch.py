@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float32, Int64
 from torch import Tensor
 
-from nmt.config import UNITS
-from nmt.tokenizer import BOS, EOS, PAD
+from nmt.config.schema import UNITS
+from nmt.text.tokenizer import BOS, EOS, PAD
 
 IntArray = npt.NDArray[np.integer]
 Attention = Float32[np.ndarray, "_ _"]  # of a pair: target pieces by source pieces

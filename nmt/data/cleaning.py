@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nmt.config import CleaningConfig
+from nmt.config.schema import CleaningConfig
 from nmt.errors import UserError
 
 RATIO_GRACE = 5

@@ -7,8 +7,9 @@ from pathlib import Path
 import datasets
 import pyarrow as pa
 
-from nmt.config import DataConfig, SplitConfig
-from nmt.data import arrow, grammar, hub, text
+from nmt.config.schema import DataConfig, SplitConfig
+from nmt.data import arrow, hub, text
+from nmt.data.grammar import corpus as grammar
 from nmt.errors import UserError, unknown
 
 SPLITS = ("train", "validation", "test", "test_long")

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nmt.data import arrow
-from nmt.tokenizer import Tokenizers
+from nmt.text.tokenizer import Tokenizers
 
 SIDES = ("source", "target")
 BATCH_SIZE = 1_000

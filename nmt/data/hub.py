@@ -8,7 +8,7 @@ import huggingface_hub
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nmt.config import DataConfig, HubConfig
+from nmt.config.schema import DataConfig, HubConfig
 from nmt.data.arrow import progress_on_terminals_only
 from nmt.errors import UserError, nearest
 

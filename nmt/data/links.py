@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
+from nmt.alignment.pharaoh import parse_pharaoh
 from nmt.data.batch import Attention, IntArray
 from nmt.data.encoded import Encoded
-from nmt.data.pharaoh import parse_pharaoh
 from nmt.data.text import COLUMNS
 from nmt.errors import UserError
-from nmt.tokenizer import Tokenizer, Tokenizers
-from nmt.vocabulary import WORD_MARK, Vocabulary
+from nmt.text.tokenizer import Tokenizer, Tokenizers
+from nmt.text.vocabulary import WORD_MARK, Vocabulary
 
 PROBED = 1_000  # pairs looked at before training, to tell how many cannot be taught
 

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from nmt.config import BatchConfig
+from nmt.config.schema import BatchConfig
 from nmt.data.batch import Batch, IntArray, collate, cut_batches, plan_batches, sort_by_length
 from nmt.data.encoded import Encoded, Ragged
 from nmt.data.links import Guide
 from nmt.errors import UserError
-from nmt.tokenizer import Tokenizers
+from nmt.text.tokenizer import Tokenizers
 
 Pairs = tuple[list[IntArray], list[IntArray]]  # ids of sources and of targets
 

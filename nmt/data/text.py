@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nmt.config import SplitConfig
-from nmt.data.pharaoh import check_links, parse_pharaoh
+from nmt.alignment.pharaoh import check_links, parse_pharaoh
+from nmt.config.schema import SplitConfig
 from nmt.errors import UserError
 
 COLUMNS = ("source", "target", "alignment")

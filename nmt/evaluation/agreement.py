@@ -8,11 +8,11 @@ from typing import Any, Protocol, runtime_checkable
 import datasets
 import torch
 
-from nmt.config import SearchConfig
-from nmt.data.pharaoh import Link, Links, check_links, parse_pharaoh
+from nmt.alignment.links import LinkRule, alignment_error_rate, intersection
+from nmt.alignment.pharaoh import Link, Links, check_links, parse_pharaoh
+from nmt.config.schema import SearchConfig
 from nmt.errors import UserError
-from nmt.evaluation.alignment import LinkRule, alignment_error_rate, intersection
-from nmt.tokenizer import Tokenizers
+from nmt.text.tokenizer import Tokenizers
 from nmt.translator import Alignment, Translation
 
 # What AER, precision and recall are called in metrics.json.

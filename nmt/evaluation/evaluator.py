@@ -14,10 +14,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from nmt.data.pharaoh import Link, Links, format_pharaoh
+from nmt.alignment.links import LinkRule, attention_entropy, coverage_deficit, intersection
+from nmt.alignment.pharaoh import Link, Links, format_pharaoh
 from nmt.errors import UserError
 from nmt.evaluation.agreement import Translating, Views, alignment_metrics, read_gold, settings_of
-from nmt.evaluation.alignment import LinkRule, attention_entropy, coverage_deficit, intersection
 from nmt.evaluation.baseline import Baseline, compare, fingerprint, settings, texts
 from nmt.evaluation.correlation import Correlation, rank_correlation
 from nmt.evaluation.heatmap import draw_heatmaps, render_svg, save_png

@@ -18,7 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from nmt.data.pharaoh import Links
+from nmt.alignment.pharaoh import Links
 
 CELL = 0.28  # inches a word
 MARGIN = 0.15  # inches around everything

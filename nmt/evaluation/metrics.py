@@ -9,7 +9,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest, Result
 
-from nmt.config import TrainConfig
+from nmt.config.schema import TrainConfig
 from nmt.errors import UserError
 
 NUM_RESAMPLES = 1_000

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from nmt.attention.build import Attending, build_attention, check_attention
 from nmt.attention.fixed import FixedContext
 from nmt.attention.settings import Settings
-from nmt.config import AttentionConfig, ModelConfig
+from nmt.config.schema import AttentionConfig, ModelConfig
 from nmt.errors import UserError
 from nmt.models.cells import CELLS, LSTM, Cell
 from nmt.models.decoder import Bahdanau, Conditional, Decoder, Gnmt, Luong
@@ -18,7 +18,7 @@ from nmt.models.encoder import Encoder
 from nmt.models.readout import READOUTS, Attentional, Readout
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.stack import Stack
-from nmt.tokenizer import PAD
+from nmt.text.tokenizer import PAD
 
 
 def check_model(config: ModelConfig, *, joint: bool = True) -> None:

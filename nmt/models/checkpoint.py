@@ -17,12 +17,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
 
-from nmt.config import TrainConfig
-from nmt.config_file import load_config, save_config
+from nmt.config.file import load_config, save_config
+from nmt.config.schema import TrainConfig
 from nmt.errors import UserError
 from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq
-from nmt.tokenizer import Tokenizers
+from nmt.text.tokenizer import Tokenizers
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.yaml"

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from nmt.attention.attention import Memory
 from nmt.attention.build import Attending
 from nmt.attention.normalizers import Chance
+from nmt.fast.chains import BahdanauChain, Chain, ConditionalChain, LuongChain, Task
+from nmt.fast.parallel import attend_at_all_steps, needs_much_memory, sequence
+from nmt.fast.recurrence import decode
 from nmt.models.cells import Cell
 from nmt.models.embedding import Embedded, Embedding
-from nmt.models.fast.chains import BahdanauChain, Chain, ConditionalChain, LuongChain, Task
-from nmt.models.parallel import attend_at_all_steps, needs_much_memory, sequence
 from nmt.models.readout import Readout
-from nmt.models.recurrence import decode
 from nmt.models.stack import Stack
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nmt.models.dropout import Dropout
-from nmt.tokenizer import PAD
+from nmt.text.tokenizer import PAD
 
 
 class Embedded(NamedTuple):

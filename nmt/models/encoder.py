@@ -7,9 +7,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from nmt.fast.layer import bidirectional, reversal_of
 from nmt.models.dropout import Dropout, keep_mask
 from nmt.models.embedding import Embedded, Embedding
-from nmt.models.fast.layer import bidirectional, reversal_of
 from nmt.models.self_attention import SelfAttention
 
 
@@ -84,7 +84,7 @@ class Encoder(nn.Module):
     def fast_path(
         self, source: Int[Tensor, "batch source"], source_lengths: Int[Tensor, " batch"]
     ) -> tuple[Float[Tensor, "batch source state"], Float[Tensor, "batch layers final"]]:
-        """As `packed`, with the derivative of `nmt.models.fast`; states on padding are arbitrary."""
+        """As `packed`, with the derivative of `nmt.fast`; states on padding are arbitrary."""
         steps = source.shape[1]
         reversal = reversal_of(source_lengths, steps)
         inputs, finals = self.embedding.shared(source.t()), []

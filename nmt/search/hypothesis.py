@@ -9,7 +9,7 @@ from torch import Tensor
 
 Array = np.ndarray
 
-# The ids of `nmt.tokenizer`, which search does not import: a model without subwords can be searched as well.
+# The ids of `nmt.text.tokenizer`, which search does not import: a model without subwords can be searched as well.
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from nmt.training.processes import ALONE, Processes
+from nmt.training.distributed import ALONE, Processes
 
 # What each signal does unless somebody has chosen otherwise: only then is it held back.
 USUAL: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}

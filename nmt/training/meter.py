@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nmt.training.processes import ALONE, Processes
+from nmt.training.distributed import ALONE, Processes
 
 
 @final

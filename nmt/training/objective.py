@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nmt.data.batch import Batch
+from nmt.fast.arena import Arena
+from nmt.fast.linear import affine
 from nmt.models.decoder import Decoded
-from nmt.models.fast.arena import Arena
-from nmt.models.fast.linear import affine
 from nmt.models.seq2seq import Seq2Seq
 
 CHUNK = 512  # rows of logits alive at a time: small enough to stay in a CPU's cache, large enough for its products

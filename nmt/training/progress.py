@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nmt.config import TrainerConfig
+from nmt.config.schema import TrainerConfig
 
 LOWER_IS_BETTER = ("loss", "perplexity", "aer")
 SAVED = ("step", "epochs", "stale", "best", "validated_epoch", "validated_step")

@@ -7,8 +7,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from nmt.attention.normalizers import Chance
-from nmt.config import ReinforceConfig
-from nmt.training.processes import ALONE, Processes
+from nmt.config.schema import ReinforceConfig
+from nmt.training.distributed import ALONE, Processes
 
 
 @final

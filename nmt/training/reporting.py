@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from nmt.config import TrainConfig, keys
+from nmt.config.schema import TrainConfig, keys
 
 logger = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nmt.config import TrainConfig, changes
-from nmt.config_file import load_config
+from nmt.config.file import load_config
+from nmt.config.schema import TrainConfig, changes
 from nmt.errors import UserError
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.models.checkpoint import CONFIG, WEIGHTS, find_checkpoint, recover, retired

@@ -9,8 +9,8 @@ from typing import Any, final
 import datasets
 import torch
 
-from nmt.config import TrainConfig
-from nmt.config_file import save_config
+from nmt.config.file import save_config
+from nmt.config.schema import TrainConfig
 from nmt.data.cleaning import clean
 from nmt.data.corpus import has_split, load_split, missing_split
 from nmt.data.encoded import Encoded, encode
@@ -22,12 +22,12 @@ from nmt.models.build import build_model, check_model, check_used
 from nmt.models.checkpoint import load_checkpoint, save_checkpoint, training_state
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import summarize
-from nmt.tokenizer import Tokenizers, build_tokenizers
-from nmt.training.launch import Launch
+from nmt.text.tokenizer import Tokenizers, build_tokenizers
+from nmt.training.distributed import ALONE, Processes, join
 from nmt.training.optimizer import Schedule, build_optimizer
-from nmt.training.processes import ALONE, Processes, join
 from nmt.training.reporting import Reporter, Silence
 from nmt.training.resuming import initial_checkpoint, is_judged_otherwise, previous_checkpoint
+from nmt.training.torchrun_env import Launch
 from nmt.training.trainer import Trainer
 from nmt.training.validation import Validator
 from nmt.translator import Translator

@@ -7,18 +7,18 @@ from typing import Any, Protocol, final, runtime_checkable
 import torch
 from torch.optim.swa_utils import AveragedModel
 
-from nmt.config import OptimizerConfig, TrainerConfig
+from nmt.config.schema import OptimizerConfig, TrainerConfig
 from nmt.data.batch import Batch
 from nmt.data.loader import TrainLoader
 from nmt.errors import UserError
 from nmt.models.seq2seq import Seq2Seq
-from nmt.training.guidance import guidance_loss, guidance_weight
+from nmt.training.distributed import ALONE, Processes, add_up_gradients
+from nmt.training.guided_alignment import guidance_loss, guidance_weight
 from nmt.training.interrupts import deferred_interrupts
 from nmt.training.meter import Meter
 from nmt.training.objective import token_loss
 from nmt.training.optimizer import Schedule, build_average, clipped_step, restore
 from nmt.training.precision import autocast_dtype
-from nmt.training.processes import ALONE, Processes, add_up_gradients
 from nmt.training.progress import Progress, ending, out_of_patience, share_done, validation_due
 from nmt.training.reinforce import Reinforce
 from nmt.training.reporting import Reporter, Silence

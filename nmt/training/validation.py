@@ -6,15 +6,15 @@ from typing import final
 
 import torch
 
-from nmt.config import TrainConfig
+from nmt.alignment.links import LinkRule, attention_entropy, coverage_deficit
+from nmt.alignment.pharaoh import parse_pharaoh
+from nmt.config.schema import TrainConfig
 from nmt.data.encoded import Encoded
 from nmt.data.loader import fixed_batches
-from nmt.data.pharaoh import parse_pharaoh
 from nmt.evaluation.agreement import check_countable, gold_scores, word_links
-from nmt.evaluation.alignment import LinkRule, attention_entropy, coverage_deficit
 from nmt.evaluation.metrics import bleu_tokenizer, quick_scores, repetition_rate
 from nmt.models.seq2seq import Seq2Seq
-from nmt.tokenizer import Tokenizers
+from nmt.text.tokenizer import Tokenizers
 from nmt.training.objective import token_loss
 from nmt.training.reporting import Sample
 from nmt.translator import Translation, Translator

@@ -9,20 +9,20 @@ from nmt.attention.attention import Attention
 from nmt.attention.build import build_attention
 from nmt.attention.scores import SCORES
 from nmt.attention.windows import LocalPredictive
-from nmt.config import AttentionConfig, ModelConfig, TrainConfig
-from nmt.config_check import check
+from nmt.config.check import check
+from nmt.config.schema import AttentionConfig, ModelConfig, TrainConfig
 from nmt.errors import UserError
 from nmt.models.build import check_model
-from tests.attention.conftest import (
+from tests.attention.compositions import (
     COMPOSITIONS,
     build,
     mask_of,
     random_memory,
     random_query,
     random_states,
+    seen,
     small,
 )
-from tests.attention.test_windows import seen
 
 every_composition = pytest.mark.parametrize("composition", COMPOSITIONS, ids="-".join)
 LENGTHS = [4, 7, 1]

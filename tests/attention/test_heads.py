@@ -10,11 +10,11 @@ from nmt.attention.attention import Attention, Memory, MultiHead
 from nmt.attention.build import build_attention
 from nmt.attention.normalizers import NORMALIZERS
 from nmt.attention.windows import WINDOWS
-from nmt.config import AttentionConfig, ModelConfig
+from nmt.config.schema import AttentionConfig, ModelConfig
 from nmt.errors import UserError
 from nmt.models.build import Plan, attention_of
-from tests.attention.conftest import build, mask_of, random_memory, random_query, random_states, small
-from tests.models.conftest import random_batch, small_model
+from tests.attention.compositions import build, mask_of, random_memory, random_query, random_states, small
+from tests.models.small import random_batch, small_model
 
 SCORES = ["additive", "dot", "gaussian", "location:radial"]
 VARIANTS = list(itertools.product(SCORES, NORMALIZERS, WINDOWS))

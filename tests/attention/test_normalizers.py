@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.attention.normalizers import NORMALIZERS, Hard, Normalizer, Regularized
-from tests.attention.conftest import small
+from tests.attention.compositions import small
 
 INFINITY = float("inf")
 REGULARIZED = [name for name, kind in NORMALIZERS.items() if issubclass(kind, Regularized)]

@@ -20,10 +20,10 @@ from nmt.attention.scores import (
     Score,
 )
 from nmt.attention.settings import Settings
-from nmt.config import AttentionConfig
+from nmt.config.schema import AttentionConfig
 from nmt.errors import UserError
-from tests.attention.conftest import SIZE, mask_of, random_query, random_states, small
-from tests.models.conftest import random_batch, small_model
+from tests.attention.compositions import SIZE, mask_of, random_query, random_states, small
+from tests.models.small import random_batch, small_model
 
 LENGTHS = [4, 8]  # more than there are basis functions
 NAMES = [*sorted(SCORES), "location:radial"]

@@ -7,32 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.attention.windows import WINDOWS, Global, LocalMonotonic, LocalPredictive, Window
-from tests.attention.conftest import mask_of, random_query, small
+from nmt.attention.windows import WINDOWS, LocalPredictive, Window
+from tests.attention.compositions import mask_of, random_query, seen, small
 
 LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=3)
-
-
-def center_of(window: Window, query: torch.Tensor, length: int, step: int) -> float:
-    if isinstance(window, LocalMonotonic):
-        return min(step, length - 1)
-    assert isinstance(window, LocalPredictive)
-    energy = (window.position.weight[0] @ torch.tanh(window.query.weight @ query)).item()
-    return length / (1 + math.exp(-energy / math.sqrt(window.position.in_features)))
-
-
-def seen(window: Window, query: torch.Tensor, lengths: list[int], step: torch.Tensor) -> torch.Tensor:
-    """What may be seen, position by position."""
-    rows = torch.zeros(len(lengths), query.shape[1], max(lengths), dtype=torch.bool)
-    for b, length in enumerate(lengths):
-        for t in range(query.shape[1]):
-            for s in range(length):
-                if isinstance(window, Global):
-                    rows[b, t, s] = True
-                else:
-                    center = center_of(window, query[b, t], length, int(step[t]))
-                    rows[b, t, s] = center - window.radius <= s <= center + window.radius
-    return rows
 
 
 def build(name: str, radius: int) -> Window:

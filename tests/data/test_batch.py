@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.data.batch import collate, cut_batches, pad_source, plan_batches, sort_by_length
-from nmt.tokenizer import BOS, EOS, PAD
+from nmt.text.tokenizer import BOS, EOS, PAD
 
 sentences = st.lists(st.integers(4, 99), max_size=6)
 pairs = st.lists(st.tuples(sentences, sentences), min_size=1, max_size=6)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.config import CleaningConfig
+from nmt.config.schema import CleaningConfig
 from nmt.data.cleaning import CleaningReport, clean
 from nmt.errors import UserError
 

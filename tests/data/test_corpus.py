@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.config import DataConfig, GrammarConfig, HubConfig, SplitConfig
+from nmt.config.schema import DataConfig, GrammarConfig, HubConfig, SplitConfig
 from nmt.data.corpus import has_split, load_split
 from nmt.errors import UserError
 

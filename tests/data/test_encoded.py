@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.config import TokenizerConfig
+from nmt.config.schema import TokenizerConfig
 from nmt.data import encoded
 from nmt.data.encoded import Encoded, Ragged, encode
-from nmt.tokenizer import Tokenizers, build_tokenizers
+from nmt.text.tokenizer import Tokenizers, build_tokenizers
 
 SOURCES = [f"the dog number {i} runs" for i in range(2_500)] + [""]
 TARGETS = [f"le chien {'très ' * (i % 3)}numéro {i}" for i in range(2_500)] + ["rien"]

@@ -11,10 +11,10 @@ import datasets
 import huggingface_hub
 import pytest
 
-from nmt.config import DataConfig, HubConfig, SplitConfig
+from nmt.config.schema import DataConfig, HubConfig, SplitConfig
 from nmt.data import hub
 from nmt.errors import UserError
-from tests.test_configs import compose
+from tests.composing import compose
 
 
 @pytest.fixture(autouse=True)
@@ -162,7 +162,7 @@ def test_files_of_the_hub_are_not_found_offline(monkeypatch: pytest.MonkeyPatch)
 
 def test_offline_and_not_in_the_cache(tmp_path: Path) -> None:
     program = (
-        "from nmt.config import *; from nmt.data import hub;"
+        "from nmt.config.schema import *; from nmt.data import hub;"
         "hub.load(DataConfig(kind='hub', hub=HubConfig(path='bentrevett/multi30k')), 'train')"
     )
     run = subprocess.run(

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.config import TokenizerConfig
+from nmt.config.schema import TokenizerConfig
 from nmt.data.encoded import Encoded, Ragged
 from nmt.data.links import Guide, Words, agrees, taught_attention
 from nmt.errors import UserError
-from nmt.tokenizer import EOS, Tokenizers, build_tokenizers
+from nmt.text.tokenizer import EOS, Tokenizers, build_tokenizers
 
 SOURCES = ["the old river runs", "a window opens", "the gardener waters old gardens", "quiet mornings"]
 TARGETS = ["la vieille rivière coule", "une fenêtre s'ouvre", "le jardinier arrose", "matins très calmes"]

@@ -10,13 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.config import BatchConfig, TokenizerConfig
+from nmt.config.schema import BatchConfig, TokenizerConfig
 from nmt.data.batch import plan_batches
 from nmt.data.encoded import Encoded, Ragged
 from nmt.data.links import Guide, taught_attention
 from nmt.data.loader import TrainLoader, fixed_batches
 from nmt.errors import UserError
-from nmt.tokenizer import build_tokenizers
+from nmt.text.tokenizer import build_tokenizers
 
 WORDS = ["river", "stone", "window", "garden", "letter", "morning", "teacher", "yellow", "walking", "quiet", "mountain"]
 

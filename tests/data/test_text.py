@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.config import SplitConfig
+from nmt.config.schema import SplitConfig
 from nmt.data.text import TextFile, open_split, read_split
 from nmt.errors import UserError
 

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.config import ModelConfig, SearchConfig, TokenizerConfig
+from nmt.alignment.links import LinkRule
+from nmt.alignment.pharaoh import Links, parse_pharaoh
+from nmt.config.schema import ModelConfig, SearchConfig, TokenizerConfig
 from nmt.data.encoded import Encoded, Ragged
 from nmt.data.links import Guide
-from nmt.data.pharaoh import Links, parse_pharaoh
 from nmt.errors import UserError
 from nmt.evaluation.agreement import (
     Views,
@@ -24,12 +25,11 @@ from nmt.evaluation.agreement import (
     settings_of,
     word_links,
 )
-from nmt.evaluation.alignment import LinkRule
 from nmt.evaluation.saliency import Explainer
 from nmt.models.build import build_model
-from nmt.tokenizer import Tokenizers, build_tokenizers
+from nmt.text.tokenizer import Tokenizers, build_tokenizers
+from nmt.text.vocabulary import Vocabulary
 from nmt.translator import Alignment, Translation, Translator
-from nmt.vocabulary import Vocabulary
 
 SOURCES, TARGETS = ["a b"], ["A B C"]
 GOLD = [parse_pharaoh("0-0 1-1 1?2")]

@@ -9,7 +9,7 @@ import datasets
 import numpy as np
 import torch
 
-from nmt.config import SearchConfig
+from nmt.config.schema import SearchConfig
 from nmt.evaluation.baseline import baseline_of
 from nmt.translator import Alignment, Translation
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.config import DataConfig, EvaluateConfig, EvaluationDataConfig, SplitConfig
+from nmt.config.schema import DataConfig, EvaluateConfig, EvaluationDataConfig, SplitConfig
 from nmt.errors import UserError
 from nmt.evaluate import check_reverse, choose_data, evaluation_folder, output_folder
 

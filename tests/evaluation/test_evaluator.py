@@ -10,10 +10,10 @@ import pytest
 import torch
 from rich.console import Console
 
-from nmt.config import SearchConfig
+from nmt.alignment.links import LinkRule
+from nmt.config.schema import SearchConfig
 from nmt.errors import UserError
 from nmt.evaluation.agreement import Translating, Views
-from nmt.evaluation.alignment import LinkRule
 from nmt.evaluation.baseline import baseline_of
 from nmt.evaluation.evaluator import evaluate_split, finite, pick, print_table
 from nmt.translator import Alignment, Translation

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from nmt.data.pharaoh import parse_pharaoh
+from nmt.alignment.pharaoh import parse_pharaoh
 from nmt.evaluation.heatmap import (
     display_width,
     draw_heatmap,

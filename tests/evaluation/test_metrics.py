@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.config import DataConfig, TokenizerConfig, TrainConfig
+from nmt.config.schema import DataConfig, TokenizerConfig, TrainConfig
 from nmt.errors import UserError
 from nmt.evaluation.metrics import (
     bleu_by_length,

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmt.config import AttentionConfig, ModelConfig, SearchConfig, TokenizerConfig
+from nmt.config.schema import AttentionConfig, ModelConfig, SearchConfig, TokenizerConfig
 from nmt.data.batch import Batch, collate
 from nmt.evaluation import saliency
 from nmt.evaluation.saliency import Explainer, gradient_times_input, word_saliency
 from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq
-from nmt.tokenizer import build_tokenizers
+from nmt.text.tokenizer import build_tokenizers
 from nmt.translator import Translator
 
 VOCAB = 11

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from nmt.config import AttentionConfig, ModelConfig
+from nmt.config.schema import AttentionConfig, ModelConfig
 from nmt.errors import UserError
 from nmt.models.build import build_model, check_model, check_used
 from nmt.models.summary import count_parameters, summarize
-from tests.models.conftest import VOCAB
+from tests.models.small import VOCAB
 
 SIZES = {"embedding_size": 6, "hidden_size": 8}
 

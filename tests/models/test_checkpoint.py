@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmt.config import ModelConfig, TrainConfig
+from nmt.config.schema import ModelConfig, TrainConfig
 from nmt.errors import UserError
 from nmt.models import checkpoint
 from nmt.models.build import build_model
@@ -20,7 +20,7 @@ from nmt.models.checkpoint import (
     save_checkpoint,
     training_state,
 )
-from nmt.tokenizer import build_tokenizers
+from nmt.text.tokenizer import build_tokenizers
 
 LINES = ["the small cat sleeps on the old mat.", "a dog sees the cat, and the cat sees a dog."] * 20
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from nmt.models.embedding import Embedded, Embedding
-from nmt.tokenizer import PAD
+from nmt.text.tokenizer import PAD
 
 VOCAB = 7
 

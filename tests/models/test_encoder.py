@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from nmt.config import AttentionConfig
+from nmt.config.schema import AttentionConfig
+from nmt.fast.layer import bidirectional, reversal_of
 from nmt.models import encoder as encoders
 from nmt.models.embedding import Embedded
-from nmt.models.fast.layer import bidirectional, reversal_of
-from tests.models.conftest import random_batch, small_model
+from tests.models.small import random_batch, small_model
 
 GENERAL = AttentionConfig(score="general")
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.config import AttentionConfig, ModelConfig
+from nmt.config.schema import AttentionConfig, ModelConfig
 from nmt.data.batch import collate
 from nmt.models.build import build_model
 from nmt.models.ensemble import Ensemble
 from nmt.models.seq2seq import Seq2Seq
 from nmt.search.beam import beam_search
-from tests.models.conftest import VOCAB, random_batch
+from tests.models.small import VOCAB, random_batch
 
 LENGTHS = [(5, 4), (1, 7), (9, 1), (3, 3)]
 

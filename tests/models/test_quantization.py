@@ -7,7 +7,7 @@ from torch import nn
 from nmt.errors import UserError
 from nmt.models.quantization import quantize
 from nmt.models.seq2seq import Seq2Seq
-from tests.models.conftest import random_batch, small_model
+from tests.models.small import random_batch, small_model
 
 LENGTHS = [(5, 4), (1, 7), (9, 1)]
 

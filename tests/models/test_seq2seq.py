@@ -6,9 +6,9 @@ import torch
 from nmt.attention.scores import Linear
 from nmt.data.batch import Batch, collate
 from nmt.models.seq2seq import Seq2Seq
-from nmt.tokenizer import BOS
+from nmt.text.tokenizer import BOS
 from nmt.training.objective import token_loss
-from tests.models.conftest import random_batch
+from tests.models.small import random_batch
 
 LENGTHS = [(5, 4), (1, 7), (9, 1), (3, 3)]
 

@@ -1,10 +1,7 @@
-"""Running the scripts, in this process and in another."""
+"""Running the scripts in this process."""
 
-import csv
 import importlib
-import os
 import runpy
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,22 +9,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-SCRIPTS = ROOT / "scripts"
-PNG = b"\x89PNG"
-
-
-def table(folder: Path) -> list[dict[str, str]]:
-    with (folder / "table.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def study(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    line = [sys.executable, str(SCRIPTS / f"{name}.py"), *arguments]
-    done = subprocess.run(line, cwd=cwd, env=environment, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr
-    return done
+from tests.scripts.running import SCRIPTS
 
 
 @pytest.fixture

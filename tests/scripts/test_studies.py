@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from nmt.config import DataConfig, GrammarConfig, TrainConfig, TrainerConfig
-from nmt.config_file import save_config
+from nmt.config.file import save_config
+from nmt.config.schema import DataConfig, GrammarConfig, TrainConfig, TrainerConfig
 from nmt.errors import UserError
-from tests.scripts.conftest import PNG, ROOT, study, table
+from tests.scripts.running import PNG, ROOT, study, table
 
 STEPS = ("--steps", "6", "--seed", "3")
 # Enough sentences for one with an adjective behind its noun.

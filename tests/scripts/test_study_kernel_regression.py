@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.scripts.conftest import PNG, study, table
+from tests.scripts.running import PNG, study, table
 
 
 def test_kernel_regression(tmp_path: Path) -> None:

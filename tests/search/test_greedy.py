@@ -6,10 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt import tokenizer
 from nmt.search import hypothesis, loop
 from nmt.search.beam import beam_search
 from nmt.search.hypothesis import BOS, EOS, PAD, UNK
+from nmt.text import tokenizer
 
 sources = st.lists(st.lists(st.integers(4, 9), min_size=1, max_size=4), min_size=1, max_size=6)
 

@@ -1,7 +1,7 @@
 """A trainer of a toy: copying a few letters."""
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from torch import Tensor
 
-from nmt.config import (
+from nmt.config.schema import (
     BatchConfig,
-    ModelConfig,
     OptimizerConfig,
     ScheduleConfig,
     TokenizerConfig,
@@ -23,46 +21,12 @@ from nmt.config import (
 )
 from nmt.data.encoded import Encoded, Ragged
 from nmt.data.loader import TrainLoader
-from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq
-from nmt.tokenizer import Tokenizers, build_tokenizers
+from nmt.text.tokenizer import Tokenizers, build_tokenizers
 from nmt.training.optimizer import Schedule, build_optimizer
 from nmt.training.reporting import Reporter
 from nmt.training.trainer import Trainer
-from nmt.training.validation import Validation
-
-VOCAB = 12
-CPU = torch.device("cpu")
-
-
-class Saved:
-    """What a trainer saved, in order, and what it validated."""
-
-    def __init__(self, metrics: list[float]) -> None:
-        self.metrics = iter(metrics)
-        self.models: list[tuple[str, int, dict[str, Tensor]]] = []
-        self.states: list[dict[str, Any]] = []
-        self.validated: list[dict[str, Tensor]] = []
-
-    def validate(self, model: Seq2Seq) -> Validation:
-        self.validated.append(copied(model))
-        return Validation({"loss": 0.0, "bleu": next(self.metrics)}, [])
-
-    def save(self, name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:
-        self.models.append((name, step, copied(model)))
-        if training_state is not None:
-            self.states.append(training_state)
-
-    def steps(self, name: str) -> list[int]:
-        return [step for saved, step, _ in self.models if saved == name]
-
-
-def copied(model: torch.nn.Module) -> dict[str, Tensor]:
-    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-
-
-def equal(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
-    return all(torch.equal(left[name], right[name]) for name in left)
+from tests.training.toy import CPU, VOCAB, Make, Saved, toy
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +42,6 @@ def letters() -> Encoded:
     generator = np.random.default_rng(0)
     sides = Ragged.of([generator.integers(4, VOCAB, generator.integers(2, 6)).tolist() for _ in range(256)])
     return Encoded(datasets.Dataset.from_dict({"source": [""] * 256, "target": [""] * 256}), sides, sides)
-
-
-Make = Callable[..., tuple[Trainer, Saved]]
 
 
 @pytest.fixture
@@ -119,9 +80,3 @@ def make(letters: Encoded, tokenizers: Tokenizers, tmp_path: Path) -> Iterator[M
     yield build
     for reporter in reversed(reporters):
         reporter.__exit__(None, None, None)
-
-
-def toy(dropout: float = 0.0) -> Seq2Seq:
-    torch.manual_seed(1)
-    config = ModelConfig(embedding_size=16, hidden_size=32, dropout=dropout, readout="linear")
-    return build_model(config, VOCAB, VOCAB, joint=True)

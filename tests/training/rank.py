@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from nmt.attention.normalizers import Chance
-from nmt.config import (
+from nmt.config.schema import (
     BatchConfig,
     GuidedAlignmentConfig,
     ModelConfig,
@@ -30,12 +30,12 @@ from nmt.data.loader import TrainLoader
 from nmt.errors import UserError
 from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq
-from nmt.tokenizer import build_tokenizers
-from nmt.training.launch import Launch
+from nmt.text.tokenizer import build_tokenizers
+from nmt.training.distributed import Processes, add_up_gradients, join
 from nmt.training.optimizer import Schedule
-from nmt.training.processes import Processes, add_up_gradients, join
 from nmt.training.reinforce import Reinforce
 from nmt.training.reporting import Silence
+from nmt.training.torchrun_env import Launch
 from nmt.training.trainer import Trainer
 from nmt.training.validation import Validation
 

@@ -10,7 +10,7 @@ import torch
 from nmt.models.seq2seq import Seq2Seq
 from nmt.training.interrupts import USUAL
 from nmt.training.trainer import Trainer
-from tests.training.conftest import Make, copied, equal, toy
+from tests.training.toy import Make, copied, equal, toy
 
 
 @pytest.fixture

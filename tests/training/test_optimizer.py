@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from nmt.config import AttentionConfig, ModelConfig, OptimizerConfig, ScheduleConfig
+from nmt.config.schema import AttentionConfig, ModelConfig, OptimizerConfig, ScheduleConfig
 from nmt.models.build import build_model
 from nmt.training.optimizer import Schedule, build_average, build_optimizer, clipped_step
 

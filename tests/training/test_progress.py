@@ -2,7 +2,7 @@
 
 import pytest
 
-from nmt.config import TrainerConfig
+from nmt.config.schema import TrainerConfig
 from nmt.training.progress import Progress, out_of_patience, share_done, validation_due
 
 

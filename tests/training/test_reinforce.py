@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nmt.attention.normalizers import Chance
-from nmt.config import ReinforceConfig
+from nmt.config.schema import ReinforceConfig
 from nmt.training.reinforce import Reinforce, to_come
 
 POSITIONS, STEPS = 3, 2

@@ -12,7 +12,7 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from nmt.config import TrainConfig
+from nmt.config.schema import TrainConfig
 from nmt.training.reporting import Reporter, Sample, as_markdown, duration, hyperparameters
 
 TRAIN: dict[str, Any] = {
@@ -140,7 +140,7 @@ def test_updates_that_are_made_again_are_reported_once(tmp_path: Path, plain: Co
 def test_nothing_is_written_before_the_start(tmp_path: Path, plain: Console) -> None:
     def fail() -> None:
         with Reporter(tmp_path / "run", config=TrainConfig(), console=plain):
-            logging.getLogger("nmt.tokenizer").warning("vocabulary lowered")
+            logging.getLogger("nmt.text.tokenizer").warning("vocabulary lowered")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

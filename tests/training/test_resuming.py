@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from nmt.config import TrainConfig
-from nmt.config_file import load_config
+from nmt.config.file import load_config
+from nmt.config.schema import TrainConfig
 from nmt.errors import UserError
 from nmt.models.checkpoint import retired
 from nmt.training.resuming import initial_checkpoint, previous_checkpoint

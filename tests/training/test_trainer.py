@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.config import (
+from nmt.config.schema import (
     GuidedAlignmentConfig,
 )
 from nmt.data.batch import Batch, collate
 from nmt.data.encoded import Encoded
 from nmt.errors import UserError
 from nmt.models.seq2seq import Seq2Seq
-from nmt.training.guidance import guidance_loss
+from nmt.training.guided_alignment import guidance_loss
 from nmt.training.trainer import Trainer
-from tests.training.conftest import Make, copied, equal, toy
+from tests.training.toy import Make, copied, equal, toy
 
 
 def mean_loss(model: Seq2Seq, batch: Batch) -> float:

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.config import BatchConfig, ModelConfig, SearchConfig, TokenizerConfig, TrainConfig, TrainerConfig
+from nmt.alignment.links import alignment_error_rate, argmax_links, attention_entropy, coverage_deficit
+from nmt.alignment.pharaoh import parse_pharaoh
+from nmt.config.schema import BatchConfig, ModelConfig, SearchConfig, TokenizerConfig, TrainConfig, TrainerConfig
 from nmt.data.batch import collate
 from nmt.data.encoded import Encoded, Ragged
-from nmt.data.pharaoh import parse_pharaoh
 from nmt.errors import UserError
-from nmt.evaluation.alignment import alignment_error_rate, argmax_links, attention_entropy, coverage_deficit
 from nmt.evaluation.metrics import quick_scores, repetition_rate
 from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq
-from nmt.tokenizer import Tokenizers, build_tokenizers
+from nmt.text.tokenizer import Tokenizers, build_tokenizers
 from nmt.training.validation import Validator, attention
 from nmt.translator import Translator, empty
 

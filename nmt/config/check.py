@@ -1,0 +1,76 @@
+"""Whether a configuration can be: choices, bounds and names, and what to say of one that cannot."""
+
+import dataclasses
+import operator
+from typing import Any
+
+from nmt.config.schema import keys, type_name
+from nmt.errors import UserError, nearest, unknown
+
+
+def check(config: Any) -> None:
+    """Check every choice and bound of a configuration, and that it holds no other keys than its own.
+
+    Raises:
+        UserError: naming the key, the value given and what is allowed.
+    """
+    check_names(config)
+    for name, member, value in keys(config):
+        choices = member.metadata.get("choices") or ()
+        if choices and value is not None and value not in choices:
+            raise unknown(name, value, choices)
+        length = member.metadata.get("length")
+        if length is not None and len(value) != length:
+            raise UserError(f"{name}={value} has {len(value)} elements: it must have {length}")
+        check_bounds(name, value, member.metadata.get("bounds", {}))
+
+
+def check_bounds(name: str, value: Any, bounds: dict[str, float]) -> None:
+    """Raise `UserError` for a number, or one of a list, that is out of bounds."""
+    compare = {"at least": operator.ge, "above": operator.gt, "below": operator.lt, "at most": operator.le}
+    numbers, subject = (value, "each") if isinstance(value, list) else ([value], "it")
+    for relation, bound in bounds.items():
+        if not all(number is None or compare[relation](number, bound) for number in numbers):
+            raise UserError(f"{name}={value} is out of range: {subject} must be {relation} {bound}")
+
+
+def check_names(config: Any, prefix: str = "", root: Any = None) -> None:
+    """Raise `UserError` for a key that the dataclasses do not have; Hydra lets `+key=value` add such."""
+    root = config if root is None else root
+    declared = {member.name for member in dataclasses.fields(config)}
+    for name, value in vars(config).items():
+        if name not in declared:
+            raise unknown_key(f"{prefix}{name}", root)
+        if dataclasses.is_dataclass(value):
+            check_names(value, f"{prefix}{name}.", root)
+
+
+def unknown_key(name: str, config: Any) -> UserError:
+    """Return the error for a key that does not exist, naming the nearest that does."""
+    names = [known for known, _, _ in keys(config)]
+    group, dot, last = name.rpartition(".")
+    siblings = [known for known in names if dot and known.startswith(f"{group}.")]
+    namesakes = [known for known in names if known.split(".")[-1] == last]
+    if siblings:
+        hint = nearest(last, [known.removeprefix(f"{group}.") for known in siblings]).replace("'", f"'{group}.", 1)
+    elif len(namesakes) == 1:
+        hint = f"; did you mean {namesakes[0]!r}?"
+    else:
+        hint = nearest(name, {*names, *(known.rpartition(".")[0] for known in names if "." in known)})
+    return UserError(f"unknown key {name!r}{hint or ' (--cfg job lists all keys)'}")
+
+
+def explain(error: Exception, config: Any) -> UserError:
+    """Return an error of OmegaConf, or one of Hydra that it caused, as one clear line about a key of `config`."""
+    from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, ValidationError
+
+    cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__ or error.__context__
+    name = (getattr(cause, "full_key", None) or "").split("[")[0]
+    members = {known: member for known, member, _ in keys(config)}
+    if isinstance(cause, ConfigAttributeError | ConfigKeyError) and name:
+        return unknown_key(name, config)
+    if isinstance(cause, ValidationError) and name in members:
+        value = "null" if cause.value is None else repr(cause.value)
+        return UserError(f"{name}={value} has the wrong type: it must be {type_name(members[name])}")
+    text = " ".join(str(cause or error).split("\n    full_key")[0].split())
+    return UserError(f"{name}: {text}" if name else text)

@@ -1,0 +1,359 @@
+"""Every key of the configuration: its type, default, bounds and meaning, in one place.
+
+YAML files under `configs/` hold only what differs from these defaults. Hydra merges them into the dataclasses
+below, so an unknown key or a wrong type fails at composition; `nmt.config.check` then looks at choices and bounds.
+Below the entry points only these dataclasses (or plain arguments) are passed on, never an OmegaConf object.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+UNITS = ("tokens", "sentences")  # of the size of a batch
+PRECISIONS = ("fp32", "bf16", "int8")  # of translation
+LARGEST_SEED = 2**63 - 1  # that every generator of random numbers takes
+BLEU_TOKENIZERS = ("13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab", "flores200")
+
+
+def key(
+    default: Any,
+    help: str,
+    *,
+    choices: tuple[str, ...] = (),
+    at_least: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
+    length: int | None = None,
+) -> Any:
+    """A dataclass field with its documentation, allowed choices and bounds in the metadata; a list's are its elements'."""
+    bounds = {"at least": at_least, "above": above, "below": below, "at most": at_most}
+    metadata = {"help": help, "choices": choices, "bounds": {k: v for k, v in bounds.items() if v is not None}, "length": length}
+    if isinstance(default, list):
+        return field(default_factory=lambda: list(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def override(config: type, name: str) -> Any:
+    """A field that replaces a key of another dataclass, within the same bounds; null keeps what that one says."""
+    (member,) = (each for each in dataclasses.fields(config) if each.name == name)
+    return field(default=None, metadata=member.metadata)
+
+
+# --- data ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class SplitConfig:
+    """Where one split of a parallel corpus is."""
+
+    source: Any = key(None, "file, or list of files, of source sentences, one a line (.gz is read too)")
+    target: Any = key(None, "file, or list of files, of target sentences, in step with `source`")
+    alignment: Any = key(None, "file, or list of files, of gold word alignments: Pharaoh, `0-0 1-2`; `1?2` is possible only; they count the parts between spaces of the files as they are, in segmented text its pieces")
+    name: str | None = key(None, "name of the split in a hub corpus, e.g. `train` or `train[:1000]`")
+
+
+@dataclass(kw_only=True)
+class GrammarConfig:
+    """The built-in English-French corpus (`data=grammar`)."""
+
+    train_size: int = key(20_000, "training pairs", at_least=1)
+    validation_size: int = key(500, "validation pairs", at_least=1)
+    test_size: int = key(1_000, "test pairs", at_least=1)
+    long_size: int = key(300, "pairs of the extra test split that holds only long sentences", at_least=1)
+    min_length: int = key(3, "shortest source sentence, in words", at_least=3)
+    max_length: int = key(60, "longest source sentence, in words", at_most=60)
+    long_length: int = key(40, "shortest source sentence of the long split, in words", at_least=3)
+    seed: int = key(1, "seed of the generator; apart from `seed`, so that every run sees the same corpus", at_least=0, at_most=LARGEST_SEED)
+
+
+@dataclass(kw_only=True)
+class HubConfig:
+    """A corpus of the Hugging Face hub, or anything else that `datasets.load_dataset` reads (`data=hub`)."""
+
+    path: str | None = key(None, "repository of the data set, or a local builder such as `json`, `csv`, `parquet`")
+    name: str | None = key(None, "configuration of the data set, e.g. `de-en`")
+    revision: str | None = key(None, "branch, tag or commit of the repository")
+    data_files: Any = key(None, "files for a local builder: a mapping from split name to path(s)")
+    source_column: str | None = key(None, "column of source sentences (default: the source language's code)")
+    target_column: str | None = key(None, "column of target sentences (default: the target language's code)")
+    translation_column: str = key("translation", "column that holds both languages as a mapping, if the corpus has one")
+
+
+@dataclass(kw_only=True)
+class CleaningConfig:
+    """Which training and validation pairs are left out; test splits are never cleaned. Counted in words."""
+
+    max_length: int = key(200, "drop a pair with a side longer than this many words", at_least=1)
+    max_ratio: float = key(9.0, "drop a pair whose longer side has more than this many times the other's words (5 words' grace)", at_least=1)
+
+
+@dataclass(kw_only=True)
+class DataConfig:
+    """Parallel text."""
+
+    kind: str = key("grammar", "where sentences come from", choices=("grammar", "text", "hub"))
+    source_language: str = key("en", "code of the source language")
+    target_language: str = key("fr", "code of the target language")
+    train: SplitConfig = field(default_factory=SplitConfig)
+    validation: SplitConfig = field(default_factory=SplitConfig)
+    test: SplitConfig = field(default_factory=SplitConfig)
+    grammar: GrammarConfig = field(default_factory=GrammarConfig)
+    hub: HubConfig = field(default_factory=HubConfig)
+    cleaning: CleaningConfig = field(default_factory=CleaningConfig)
+    cache_dir: str = key("data/cache", "folder of cleaned and encoded corpora, named by their content")
+    num_workers: int = key(2, "processes that encode the corpus", at_least=1)
+
+    @property
+    def direction(self) -> str:
+        """What is translated to what."""
+        return f"{self.source_language} to {self.target_language}"
+
+
+@dataclass(kw_only=True)
+class TokenizerConfig:
+    """Subwords by sentencepiece, learned from the training text inside the run; or the text's own pieces."""
+
+    kind: str = key("unigram", "segmentation model; `whitespace`: the text is segmented already, with or without `@@` or U+2581 marks", choices=("unigram", "bpe", "whitespace"))
+    vocab_size: int = key(8_000, "pieces, specials in; lowered with a notice where the text has too few", at_least=300)
+    joint: bool = key(True, "one vocabulary for both sides")
+    character_coverage: float = key(1.0, "share of characters that get a piece of their own; the rest become bytes", above=0, at_most=1)
+    normalization: str = key("nmt_nfkc", "text normalization of sentencepiece", choices=("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"))
+    sampling: float = key(0.0, "training-time subword regularization: BPE-dropout probability, or unigram smoothing alpha; 0 is off", at_least=0, at_most=1)
+    source_model: str | None = key(None, "a sentencepiece model (`whitespace`: a list of pieces, one a line) to use for the source instead of learning one")
+    target_model: str | None = key(None, "a sentencepiece model (`whitespace`: a list of pieces, one a line) to use for the target instead of learning one")
+
+
+@dataclass(kw_only=True)
+class BatchConfig:
+    """How sentences are grouped."""
+
+    unit: str = key("tokens", "what `size` counts: target tokens, padding in, or sentences", choices=UNITS)
+    size: int = key(4_096, "size of a training batch; of several processes (`torchrun`), each has its own batch", at_least=1)
+    max_length: int = key(250, "leave training pairs out that have a side of more subwords than this", at_least=1)
+
+
+# --- model --------------------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class AttentionConfig:
+    """Attention as score x normalizer x window; the names are those of the registries in `nmt/attention`."""
+
+    score: str = key("additive", "how well a query matches each key: additive, concat, dot, scaled_dot, general, linear, cosine, gaussian, location")
+    normalizer: str = key("softmax", "how scores become weights: softmax, sparsemax, entmax15, hard")
+    window: str = key("global", "which source positions may be seen: global, local_m, local_p")
+    size: int | None = key(None, "inner size of additive and concat scores, of local_p, and of learned projections (default: `model.hidden_size`)", at_least=1)
+    basis: str = key("canonical", "`location`: a score for each position, or radial functions of the relative position", choices=("canonical", "radial"))
+    num_basis: int = key(64, "`location`: basis functions; canonical: further positions share the last", at_least=1)
+    temperature: float | None = key(None, "scores are divided by it: the lower, the sharper the weights (default: softmax and hard 1, entmax15 4, sparsemax 16)", above=0)
+    soft_share: float = key(0.5, "`hard`, while training: share of target words whose context is the expectation under softmax instead of a draw", at_least=0, below=1)
+    radius: int = key(10, "`local_m`, `local_p`: tokens seen on either side of the center", at_least=1)
+    num_heads: int = key(1, "attentions side by side, each on its share of the sizes", at_least=1)
+    coverage: str = key("none", "additive and concat: what a score is told of the attention each word has had: nothing, its sum, or its sum as a share of the word's learned fertility", choices=("none", "accumulated", "fertility"))
+    projection: str = key("identity", "of queries, keys and values, before the heads share them out", choices=("identity", "learned"))
+
+
+@dataclass(kw_only=True)
+class ModelConfig:
+    """The translation model."""
+
+    decoder: str = key("bahdanau", "order of attention and update; `gnmt`: the first layer queries, the others read; `fixed_context` has no attention", choices=("bahdanau", "luong", "conditional", "gnmt", "fixed_context"))
+    cell: str = key("gru", "recurrent cell", choices=("gru", "lstm"))
+    embedding_size: int = key(256, "size of word embeddings", at_least=1)
+    hidden_size: int = key(512, "size of the decoder's state; each direction of the encoder has half of it", at_least=2)
+    num_layers: int = key(1, "layers of the encoder and of the decoder", at_least=1)
+    self_attention_heads: int = key(0, "heads of a self-attention layer on top of the encoder; 0: no such layer", at_least=0)
+    attention: AttentionConfig = field(default_factory=AttentionConfig)
+    readout: str = key("maxout", "from state, embedding and context to the output layer: the paper's deep output, or a linear layer and tanh, which alone `luong` has", choices=("maxout", "linear"))
+    input_feeding: bool = key(True, "`luong` only: feed the attentional vector to the next step")
+    tied_embeddings: str = key("none", "weights shared: none; `target`: target embedding and output layer; `all`: source embedding too (joint vocabulary)", choices=("none", "target", "all"))
+    dropout: float = key(0.2, "dropout wherever no rate of its own is given", at_least=0, below=1)
+    embedding_dropout: float | None = key(None, "dropout on embeddings", at_least=0, below=1)
+    state_dropout: float | None = key(None, "dropout on the encoder's states and between layers", at_least=0, below=1)
+    output_dropout: float | None = key(None, "dropout before the output layer", at_least=0, below=1)
+    fast: str = key("auto", "train with the derivative written by hand, or `off`: with autograd alone, for comparison", choices=("auto", "off"))
+
+
+# --- training -----------------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class OptimizerConfig:
+    """AdamW."""
+
+    learning_rate: float = key(1e-3, "peak learning rate", above=0)
+    betas: list[float] = key([0.9, 0.98], "decay of the two moments", length=2, at_least=0, below=1)
+    epsilon: float = key(1e-8, "added to the denominator", above=0)
+    weight_decay: float = key(0.0, "decoupled weight decay, on matrices only", at_least=0)
+    clip_norm: float = key(1.0, "largest global norm of the gradient; 0 is off", at_least=0)
+
+
+@dataclass(kw_only=True)
+class ScheduleConfig:
+    """Learning rate over updates."""
+
+    kind: str = key("cosine", "shape after warm-up", choices=("constant", "inverse_sqrt", "cosine", "plateau"))
+    warmup_steps: int = key(200, "updates of linear warm-up", at_least=0)
+    final_factor: float = key(0.05, "`cosine`: last learning rate as a share of the peak", at_least=0, at_most=1)
+    factor: float = key(0.5, "`plateau`: multiply by this when the watched metric stops improving", above=0, below=1)
+    patience: int = key(2, "`plateau`: validations without improvement before that", at_least=0)
+
+
+@dataclass(kw_only=True)
+class SearchConfig:
+    """How translations are searched for."""
+
+    beam_size: int = key(5, "hypotheses kept; 1 is greedy", at_least=1)
+    length_penalty: float = key(1.0, "alpha of score = log p / length^alpha + coverage", at_least=0)
+    coverage_penalty: float = key(0.0, "beta of coverage = beta x the sum over source tokens of log min(1, attention received); beams only", at_least=0)
+    max_length_ratio: float = key(2.0, "longest translation = ratio x source subwords + offset", above=0)
+    max_length_offset: int = key(20, "see `max_length_ratio`", at_least=1)
+    replace_unknown: bool = key(False, "`tokenizer.kind=whitespace`: let the model say that a word is unknown to it, and write there the source word that it attends to most (Luong et al., 2015); subwords spell every word")
+    batch_unit: str = key("sentences", "what `batch_size` counts: sentences, or source subwords, end marks and padding in", choices=UNITS)
+    batch_size: int = key(64, "size of what is translated together: sentences of like length", at_least=1)
+
+
+@dataclass(kw_only=True)
+class GuidedAlignmentConfig:
+    """Attention taught from the gold alignments of the training text (`data.train.alignment`, or the grammar's own)."""
+
+    weight: float = key(0.0, "of the term in what training minimizes; 0 is off", at_least=0)
+    decay: float = key(1.0, "the weight after e epochs is `weight` x `decay`^e", above=0, at_most=1)
+    kind: str = key("cross_entropy", "how far attention is from the links; `squared` suits sparsemax better, whose zeros make the other steep", choices=("cross_entropy", "squared"))
+
+
+@dataclass(kw_only=True)
+class ReinforceConfig:
+    """How attention learns where `model.attention.normalizer=hard` draws at random."""
+
+    discount: float = key(0.5, "of the log-probabilities of later words in a draw's reward: 1 is unbiased, less varies less", at_least=0, at_most=1)
+    baseline_decay: float = key(0.9, "of the moving average of the reward that is subtracted from it", at_least=0, below=1)
+    entropy: float = key(0.01, "weight of the entropy of attention, which keeps it from settling too early", at_least=0)
+
+
+@dataclass(kw_only=True)
+class TrainerConfig:
+    """The training loop."""
+
+    device: str = key("auto", "where to train; with `torchrun` every process takes a GPU of its own", choices=("auto", "cpu", "cuda"))
+    precision: str = key("fp32", "arithmetic of the products of a training step; `auto`: bf16 where the device has instructions for it", choices=("fp32", "bf16", "auto"))
+    initialize_from: str | None = key(None, "run or checkpoint folder whose weights and subwords a new run begins with, for fine-tuning; its model and tokenizer keys must be set alike")
+    max_steps: int | None = key(None, "stop after this many updates", at_least=1)
+    max_epochs: int | None = key(None, "stop after this many passes over the corpus", at_least=1)
+    max_minutes: float | None = key(None, "stop after this much training time, validations in; also the horizon of the schedule", above=0)
+    label_smoothing: float = key(0.1, "share of the probability spread over the vocabulary", at_least=0, below=1)
+    guided_alignment: GuidedAlignmentConfig = field(default_factory=GuidedAlignmentConfig)
+    reinforce: ReinforceConfig = field(default_factory=ReinforceConfig)
+    accumulate: int = key(1, "batches an update", at_least=1)
+    validate_every_steps: int | None = key(None, "validate after this many updates", at_least=1)
+    validate_every_epochs: int | None = key(None, "validate after this many epochs (default: 1 when neither is given)", at_least=1)
+    save_every_minutes: float | None = key(15.0, "save `last` after this much time without a validation, at which it is always saved", above=0)
+    metric: str = key("bleu", "what `best` and early stopping watch", choices=("loss", "perplexity", "bleu", "chrf", "aer"))
+    patience: int | None = key(None, "stop after this many validations without improvement", at_least=1)
+    validation_beam_size: int = key(1, "beam of the translations made at validation", at_least=1)
+    ema_decay: float | None = key(None, "decay of an exponential moving average of the weights, used to validate and kept in `best`", above=0, below=1)
+    log_every: int = key(20, "updates between log lines and TensorBoard points", at_least=1)
+    num_samples: int = key(4, "validation sentences whose translation and heatmap are logged every time", at_least=0)
+    evaluate: bool = key(True, "translate and score the test split with the best checkpoint at the end")
+
+
+@dataclass(kw_only=True)
+class TrainConfig:
+    """Everything a training run needs (`configs/train.yaml`)."""
+
+    run_dir: str = key("outputs/latest-run", "folder of the run; `configs/train.yaml` makes it `outputs/<date>/<time>`")
+    seed: int = key(1, "seed of initialization, dropout and data order", at_least=0, at_most=LARGEST_SEED)
+    resume: str = key("auto", "`auto`: go on from a checkpoint in `run_dir`; `never`: refuse a run_dir that holds one", choices=("auto", "never"))
+    threads: int | None = key(None, "CPU threads of torch, a process (default: its own choice)", at_least=1)
+    bleu_tokenize: str | None = key(None, "sacrebleu tokenizer of every BLEU; `none` for text that is tokenized already; null: sacrebleu's own for `data.target_language` (`zh`, `ja-mecab`, `ko-mecab`, else `13a`), and `13a` with `tokenizer.kind=whitespace`, whose text brings its words", choices=BLEU_TOKENIZERS)
+    lowercase: bool = key(False, "ignore case in BLEU, chrF and TER")
+    data: DataConfig = field(default_factory=DataConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    batch: BatchConfig = field(default_factory=BatchConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+
+
+# --- evaluation ---------------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class EvaluationDataConfig:
+    """What to score instead of the run's own split."""
+
+    test: SplitConfig = field(default_factory=SplitConfig)
+    validation: SplitConfig = field(default_factory=SplitConfig)
+
+
+@dataclass(kw_only=True)
+class EvaluateSearchConfig:
+    """Search settings that replace those of the run; null keeps the run's."""
+
+    beam_size: int | None = override(SearchConfig, "beam_size")
+    length_penalty: float | None = override(SearchConfig, "length_penalty")
+    coverage_penalty: float | None = override(SearchConfig, "coverage_penalty")
+    max_length_ratio: float | None = override(SearchConfig, "max_length_ratio")
+    max_length_offset: int | None = override(SearchConfig, "max_length_offset")
+    replace_unknown: bool | None = override(SearchConfig, "replace_unknown")
+    batch_unit: str | None = override(SearchConfig, "batch_unit")
+    batch_size: int | None = override(SearchConfig, "batch_size")
+
+
+@dataclass(kw_only=True)
+class LinksConfig:
+    """How attention between words becomes links: what the alignment error rate scores and `alignments.pharaoh` holds."""
+
+    method: str = key("argmax", "a target word is linked to the source word of its greatest weight, or to all of at least `threshold`", choices=("argmax", "threshold"))
+    threshold: float = key(0.3, "`threshold`: least weight of a link", above=0, at_most=1)
+
+
+@dataclass(kw_only=True)
+class EvaluateConfig:
+    """Everything an evaluation needs (`configs/evaluate.yaml`)."""
+
+    checkpoint: str = key("outputs/latest", "run folder or checkpoint folder")
+    ensemble: list[str] = key([], "further runs, to translate together with `checkpoint` by the mean of their probabilities; the same subwords")
+    output: str | None = key(None, "folder to write to; null: `evaluation/<split>` of the run, for another of its checkpoints than the best `evaluation/<split>-<checkpoint>`. A job of a sweep adds what sets it apart to the name, or makes a folder of that name in the one given")
+    split: str = key("test", "split to score; `test_long` is the grammar's split of long sentences", choices=("test", "validation", "test_long"))
+    data: EvaluationDataConfig = field(default_factory=EvaluationDataConfig)
+    search: EvaluateSearchConfig = field(default_factory=EvaluateSearchConfig)
+    baseline: str | None = key(None, "another run, to compare with by paired bootstrap resampling")
+    alignment: LinksConfig = field(default_factory=LinksConfig)
+    reverse: str | None = key(None, "a run trained from target to source: its links are intersected with this run's, scored, and written to `alignments.intersection.pharaoh`")
+    saliency: bool = key(False, "explain translations by gradient times input too: heatmaps, alignment error rate, rank correlation with attention; takes longer than translating")
+    bleu_tokenize: str | None = key(None, "sacrebleu tokenizer; `none` for text that is tokenized already; null: that of the run", choices=BLEU_TOKENIZERS)
+    lowercase: bool | None = key(None, "ignore case in BLEU, chrF and TER; null: as the run does")
+    num_heatmaps: int = key(12, "sentences whose heatmap is drawn", at_least=0)
+    device: str = key("auto", "where to translate", choices=("auto", "cpu", "cuda"))
+    precision: str = key("fp32", "arithmetic of the products; `int8` is for a CPU", choices=PRECISIONS)
+    threads: int | None = key(None, "CPU threads of torch (default: its own choice)", at_least=1)
+
+
+# --- looking through -----------------------------------------------------------------------------------------
+
+
+def keys(config: Any, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any], Any]]:
+    """Yield (dotted name, dataclass field, value) for every leaf of a configuration dataclass (instance)."""
+    for member in dataclasses.fields(config):
+        value = getattr(config, member.name)
+        if dataclasses.is_dataclass(value):
+            yield from keys(value, f"{prefix}{member.name}.")
+        else:
+            yield f"{prefix}{member.name}", member, value
+
+
+def changes(before: Any, now: Any) -> dict[str, tuple[Any, Any]]:
+    """Return (value before, value now) of every key in which two configurations differ."""
+    values = {name: value for name, _, value in keys(before)}
+    return {name: (values[name], value) for name, _, value in keys(now) if value != values[name]}
+
+
+def type_name(member: dataclasses.Field[Any]) -> str:
+    """Return the type of a key as a user writes it: `int`, `float or null`, `list[float]`, `any`."""
+    name = member.type.__name__ if isinstance(member.type, type) and not get_args(member.type) else str(member.type)
+    return name.replace("typing.", "").replace("Any", "any").replace(" | None", " or null")

@@ -1,0 +1,112 @@
+"""The speed of training, through the trainer that users run."""
+
+import itertools
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import torch
+
+from benchmarking.arithmetic import Work, update_flop
+from benchmarking.machine import describe, gflops_of_product, peak_rss_mib, synchronize
+from nmt.config.schema import TrainConfig
+from nmt.data.batch import Batch
+from nmt.training.trainer import Trainer
+
+
+class Repeat(NamedTuple):
+    """How long some updates took, and what they asked for."""
+
+    seconds: float
+    updates: int
+    work: Work
+
+
+def measure_training(config: TrainConfig, trainer: Trainer, *, updates: int, repeats: int) -> dict[str, Any]:
+    """Return speed, memory and arithmetic of training.
+
+    Args:
+        config: what the trainer was made from.
+        trainer: as `start_training` makes it.
+        updates: updates in a repeat.
+        repeats: how often to measure, after once to warm up.
+    """
+    measured = repeat_updates(trainer, updates=updates, repeats=repeats)
+    memory = peak_memory(trainer.device)  # before the large product asks for its own
+    gflop = [update_flop(trainer.model, config.model, each.work) / 1e9 for each in measured]
+    reached = statistics.median(each / repeat.seconds for each, repeat in zip(gflop, measured, strict=True))
+    machine = gflops_of_product(trainer.device, trainer.autocast_dtype or torch.float32)
+    return {
+        **speed(measured),
+        **memory,
+        "gflop_per_update": sum(gflop) / (updates * repeats),
+        "gflops_reached": reached,
+        "gflops_machine": machine,
+        "share_of_machine": reached / machine,
+        "updates": updates,
+        "repeats": repeats,
+        "batch": asdict(config.batch),
+        "precision": config.trainer.precision,
+        "vocabulary": [len(trainer.model.encoder.embedding.weight), len(trainer.model.output.weight)],
+        **describe(trainer.device),
+    }
+
+
+def repeat_updates(trainer: Trainer, *, updates: int, repeats: int) -> list[Repeat]:
+    """Measure every `updates` updates, after as many to warm up.
+
+    Batches are new ones, as in training: a program that has seen all their shapes before may be quicker.
+    """
+    return list(itertools.islice(timed_updates(trainer, updates), 1, 1 + repeats))
+
+
+def timed_updates(trainer: Trainer, updates: int) -> Iterator[Repeat]:
+    """Train on through the corpus; yield after every `updates` updates.
+
+    The time is from the start of the first to the start of the one after the last.
+    """
+    stream = trainer.updates()
+    batches = next(stream)
+    while True:
+        seen: list[Batch] = []
+        synchronize(trainer.device)
+        began = time.perf_counter()
+        for _ in range(updates):
+            trainer.update(batches)
+            seen += batches
+            batches = next(stream)
+        synchronize(trainer.device)
+        yield Repeat(time.perf_counter() - began, updates, Work.of(seen))
+
+
+def speed(measured: Sequence[Repeat]) -> dict[str, Any]:
+    """Return medians over repeats, and the spread of the target tokens."""
+    work = sum((each.work for each in measured), Work())
+    updates = sum(each.updates for each in measured)
+    rates = [each.work.target_tokens / each.seconds for each in measured]
+    both = [(each.work.source_tokens + each.work.target_tokens) / each.seconds for each in measured]
+    return {
+        "target_tokens_per_second": statistics.median(rates),
+        "target_tokens_per_second_of_repeats": rates,
+        "spread": spread(rates),
+        "source_target_tokens_per_second": statistics.median(both),
+        "sentences_per_second": statistics.median(each.work.sentences / each.seconds for each in measured),
+        "milliseconds_per_update": statistics.median(1e3 * each.seconds / each.updates for each in measured),
+        "target_tokens_per_update": work.target_tokens / updates,
+        "target_fill": work.target_tokens / work.target_positions,
+    }
+
+
+def spread(rates: Sequence[float]) -> float:
+    """Return the distance between the fastest and the slowest repeat, as a share of the median."""
+    return (max(rates) - min(rates)) / statistics.median(rates)
+
+
+def peak_memory(device: torch.device) -> dict[str, float]:
+    """Return the most memory held so far, on the device too if it has its own."""
+    memory = {"peak_rss_mib": peak_rss_mib()}
+    if device.type == "cuda":
+        memory["peak_device_mib"] = torch.cuda.max_memory_allocated(device) / 2**20
+    return memory

@@ -1,0 +1,59 @@
+"""The speed of translation: a whole file, from text to text, through the translator that users run."""
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from benchmarking.machine import describe, synchronize
+from benchmarking.training import peak_memory, spread
+from nmt.evaluation.metrics import corpus_scores
+from nmt.translator import Translation, Translator
+
+
+def measure_translation(
+    translator: Translator, sources: Sequence[str], references: Sequence[str], *, repeats: int
+) -> dict[str, Any]:
+    """Return speed, memory and BLEU of translating sentences.
+
+    Seconds go from lines of text to lines of text: segmentation, search and joining pieces to words, without loading.
+    References are joined to words as the translations are, where the vocabulary is one of segmented text.
+
+    Args:
+        translator: ready to translate.
+        sources: the sentences.
+        references: what they should become.
+        repeats: how often to measure, after once to warm up.
+    """
+    seconds: list[float] = []
+    translations: list[Translation] = []
+    for _ in range(1 + repeats):
+        synchronize(translator.device)
+        began = time.perf_counter()
+        translations = translator.translate(sources)
+        synchronize(translator.device)
+        seconds.append(time.perf_counter() - began)
+    memory = peak_memory(translator.device)
+    median = statistics.median(seconds[1:])
+    rates = [len(sources) / each for each in seconds[1:]]
+    pieces = sum(len(each.pieces) for each in translations)
+    scores = corpus_scores([each.text for each in translations], translator.tokenizers.target.plain(references))
+    return {
+        "sentences_per_second": len(sources) / median,
+        "sentences_per_second_of_repeats": rates,
+        "spread": spread(rates),
+        "output_tokens_per_second": (pieces + len(sources)) / median,  # one end mark a sentence
+        "bleu": scores.bleu,
+        "bleu_signature": scores.signatures["bleu"],
+        "mean_output_length": pieces / len(sources),
+        "seconds": median,
+        "sentences": len(sources),
+        "precision": translator.precision,
+        "search": asdict(translator.search),
+        "checkpoint": None if translator.checkpoint is None else str(translator.checkpoint),
+        "step": translator.step,
+        "repeats": repeats,
+        **memory,
+        **describe(translator.device),
+    }

@@ -1,0 +1,78 @@
+"""What the scripts' command lines share: numbers, and the configuration that overrides of `nmt.train` make."""
+
+import math
+from typing import Any
+
+from nmt.cli import composition_error, config_folder, register_schemas
+from nmt.config.check import check, explain
+from nmt.config.file import load_config
+from nmt.config.schema import LARGEST_SEED, TrainConfig
+
+
+def positive(text: str) -> int:
+    """Read a positive whole number."""
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def positive_number(text: str) -> float:
+    """Read a number above 0."""
+    number = float(text)
+    if not 0.0 < number < math.inf:
+        raise ValueError
+    return number
+
+
+def seed(text: str) -> int:
+    """Read a seed."""
+    number = int(text)
+    if not 0 <= number <= LARGEST_SEED:
+        raise ValueError
+    return number
+
+
+def configured(overrides: list[str], checkpoint: str | None) -> TrainConfig:
+    """Compose the configuration of a run that is to be, or take that of a checkpoint, with overrides.
+
+    Raises:
+        UserError: an override does not fit.
+    """
+    import yaml
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        composed = composed_run(overrides) if checkpoint is None else changed_checkpoint(overrides, checkpoint)
+        config = OmegaConf.to_object(composed)
+    except OmegaConfBaseException as error:
+        raise explain(error, TrainConfig()) from error
+    except (HydraException, yaml.YAMLError) as error:
+        raise composition_error(error, TrainConfig()) from error
+    assert isinstance(config, TrainConfig)
+    check(config)
+    return config
+
+
+def composed_run(overrides: list[str]) -> Any:
+    """Compose as `python -m nmt.train` does, but make no folder."""
+    import hydra
+
+    register_schemas()
+    with hydra.initialize_config_dir(config_dir=str(config_folder()), version_base="1.3"):
+        return hydra.compose("train", overrides=overrides)
+
+
+def changed_checkpoint(overrides: list[str], checkpoint: str) -> Any:
+    """Return the configuration that a checkpoint was trained with, changed by overrides of keys."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from omegaconf import OmegaConf
+
+    from nmt.models.checkpoint import CONFIG, find_checkpoint
+
+    config = OmegaConf.structured(load_config(find_checkpoint(checkpoint) / CONFIG))
+    for override in OverridesParser.create().parse_overrides(overrides):
+        OmegaConf.update(config, override.key_or_group, override.value())
+    return config

@@ -1,0 +1,19 @@
+"""Composing a configuration as the commands do."""
+
+from typing import Any
+
+import hydra
+from omegaconf import OmegaConf
+
+from nmt.cli import config_folder, register_schemas
+from nmt.config.check import check
+
+FOLDER = config_folder()
+
+
+def compose(root: str, *overrides: str) -> Any:
+    register_schemas()
+    with hydra.initialize_config_dir(config_dir=str(FOLDER), version_base="1.3"):
+        config = OmegaConf.to_object(hydra.compose(root, overrides=list(overrides)))
+    check(config)
+    return config

@@ -1,0 +1,66 @@
+"""Configurations on disk."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt.config.file import load_config, save_config
+from nmt.config.schema import TrainConfig
+from nmt.errors import UserError
+
+
+@settings(max_examples=20)
+@given(text=st.text(st.characters(codec="utf-8"), max_size=20), seed=st.integers(0, 2**40), rate=st.floats(1e-12, 1e3))
+def test_a_configuration_survives_the_disk(
+    tmp_path_factory: pytest.TempPathFactory, text: str, seed: int, rate: float
+) -> None:
+    path = tmp_path_factory.mktemp("config") / "config.yaml"
+    config = TrainConfig(seed=seed)
+    config.data.train.source = [text, "b.en"]
+    config.optimizer.learning_rate = rate
+    save_config(config, path)
+    assert load_config(path) == config
+
+
+def test_an_interpolation_in_a_file_is_plain_text(tmp_path: Path) -> None:
+    config = TrainConfig()
+    config.data.train.source = ["${oc.env:HOME}", "${seed}"]
+    save_config(config, tmp_path / "config.yaml")
+    assert load_config(tmp_path / "config.yaml") == config
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model: {hiden_size: 3}", r"is not a configuration of nmt: unknown key 'model\.hiden_size'; did you mean"),
+        ("model: {hidden_size: many}", r"model\.hidden_size='many' has the wrong type: it must be int"),
+        ("model: {cell: rnn}", r"unknown model\.cell 'rnn'"),
+        ("model: 5", "is not a configuration of nmt"),
+        ("- 1\n- 2", "not a mapping of keys to values"),
+        ("", "not a mapping of keys to values"),
+        ("seed: [", "cannot read the configuration"),
+        ("seed: !!python/object/apply:os.getpid []", "cannot read the configuration"),
+    ],
+)
+def test_a_malformed_file_is_the_users_error(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=message) as error:
+        load_config(path)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_file_and_one_that_is_not_text(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot read the configuration"):
+        load_config(tmp_path / "none.yaml")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UserError, match="cannot read the configuration"):
+        load_config(tmp_path / "binary.yaml")
+
+
+def test_a_missing_key_gets_its_default(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("seed: 7\n")
+    assert load_config(tmp_path / "config.yaml") == TrainConfig(seed=7)

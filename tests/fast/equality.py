@@ -1,0 +1,28 @@
+"""The fast path against the readable one."""
+
+import torch
+
+from nmt.data.batch import Batch
+from nmt.models.seq2seq import Seq2Seq
+from nmt.training.objective import token_loss
+
+
+def run(model: Seq2Seq, batch: Batch, *, fast: bool) -> dict[str, torch.Tensor]:
+    """Return loss, weights and every gradient, those by way of contexts and attention weights in."""
+    model.encoder.fast = model.decoder.fast = fast
+    model.zero_grad()
+    decoded = model(batch)
+    real = decoded.weights[batch.target_mask]
+    loss = token_loss(model, decoded, batch, label_smoothing=0.1).objective + (real**2).sum()
+    loss.backward()
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return {"loss": loss.detach(), "weights": real.detach(), **gradients}
+
+
+def assert_same(model: Seq2Seq, batch: Batch) -> None:
+    expected, found = run(model, batch, fast=False), run(model, batch, fast=True)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(
+            found[name], value, rtol=0, atol=1e-10, msg=lambda text, name=name: f"{name}: {text}"
+        )

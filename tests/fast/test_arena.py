@@ -1,0 +1,44 @@
+"""Scratch memory: slices that do not overlap, and a block that grows to what was needed."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.fast.arena import ALIGNMENT, Arena
+
+CPU = torch.device("cpu")
+requests = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(1, 9), st.sampled_from([torch.float32, torch.float64, torch.bfloat16])),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(requests=requests)
+def test_slices_do_not_overlap_and_are_aligned(requests):
+    arena = Arena(CPU)
+    for _ in range(2):  # first beyond the block, then within it
+        arena.give_back()
+        taken = [arena.take(rows, size, dtype=dtype) for rows, size, dtype in requests]
+        for number, tensor in enumerate(taken):
+            tensor.fill_(number)
+        for number, (tensor, (rows, size, dtype)) in enumerate(zip(taken, requests, strict=True)):
+            assert tensor.shape == (rows, size)
+            assert tensor.dtype == dtype
+            assert (tensor == number).all()
+            assert tensor.data_ptr() % ALIGNMENT == 0 or tensor.numel() == 0
+
+
+def test_a_second_round_of_the_same_requests_fits_the_block():
+    arena = Arena(CPU)
+    arena.take(100, dtype=torch.float32)
+    arena.give_back()
+    start = arena.block.data_ptr()
+    assert arena.take(100, dtype=torch.float32).data_ptr() == start
+
+
+def test_a_borrowed_arena_is_not_lent_twice():
+    first, second = Arena.borrow(CPU), Arena.borrow(CPU)
+    assert first is not second
+    first.give_back()
+    assert Arena.borrow(CPU) is first

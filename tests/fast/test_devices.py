@@ -1,0 +1,76 @@
+"""On a GPU nothing may be made on the CPU: checked without one, by tensors that have a device but no contents.
+
+The device is torch's `meta`, the only other one that every build has; tests/test_gpu.py runs on a real GPU.
+"""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from nmt.attention.scores import SCORES
+from nmt.config.schema import AttentionConfig
+from nmt.fast.arena import Arena
+from nmt.fast.chains import Emitted, Given, Task
+from nmt.fast.execution import gradients_of
+from nmt.models.decoder import Feeding
+from nmt.training.objective import ProjectedCrossEntropy
+from tests.models.small import name_of, small_model
+
+ROWS, STEPS, LENGTH = 3, 4, 5
+VARIANTS = [
+    *({"attention": AttentionConfig(score=score)} for score in SCORES),
+    *({"attention": AttentionConfig(normalizer=name, window="local_p")} for name in ("sparsemax", "entmax15")),
+    *(
+        {"decoder": decoder, "cell": cell, "num_layers": 2}
+        for decoder in ("bahdanau", "luong", "conditional", "gnmt")
+        for cell in ("gru", "lstm")
+    ),
+    {"decoder": "luong", "input_feeding": False},
+    {"decoder": "fixed_context"},
+    {"attention": AttentionConfig(num_heads=2, projection="learned", window="local_m")},
+]
+
+
+@pytest.fixture(autouse=True)
+def no_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not know the device."""
+    monkeypatch.setattr(torch, "autocast", lambda *arguments, **options: nullcontext())
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)
+
+
+def move(model: nn.Module) -> None:
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                module._parameters[name] = nn.Parameter(torch.empty(parameter.shape, device="meta"))
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device="meta")
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=name_of)
+def test_all_is_made_where_the_weights_are(variant: dict):
+    """Any operation that is given tensors of two devices fails."""
+    model = small_model(**variant)
+    decoder, output, encoder = model.decoder, model.output, model.encoder
+    with FakeTensorMode(), torch.no_grad():
+        move(model)
+        states = torch.empty(ROWS, LENGTH, 2 * encoder.rnn.hidden_size, device="meta")
+        memory = decoder.attention.remember(states, torch.ones(ROWS, LENGTH, dtype=torch.bool, device="meta"))
+        first = decoder.start(torch.empty(ROWS, encoder.num_layers, encoder.final_size, device="meta"))
+        words = torch.ones(ROWS, STEPS, dtype=torch.long, device="meta")
+        features, weights, _ = decoder(words, memory, first)
+        arguments = (features.flatten(0, 1), output.weight, output.bias, words.flatten(), 0.1, True)
+        loss, _ = ProjectedCrossEntropy.apply(*arguments)
+        assert features.is_meta
+        assert weights.is_meta
+        assert loss.is_meta
+        if isinstance(decoder, Feeding):
+            gates = decoder.input_gates(torch.empty(STEPS, ROWS, decoder.embedding.embedding_dim, device="meta"))
+            given = Given(gates, memory, [layer[:, 0] for layer in first.layers], gates.dtype)
+            chain = decoder.chain(Task(Arena(gates.device), given))
+            found = gradients_of(chain, Emitted(*(torch.zeros_like(each) for each in chain.run())))
+            assert all(each.is_meta for each in (*found[:3], *found.states, *found.parameters.values()))

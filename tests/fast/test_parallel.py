@@ -1,0 +1,51 @@
+"""Layers over whole sequences, and attention from all steps at once."""
+
+import pytest
+import torch
+
+from nmt.attention.attention import Memory
+from nmt.attention.build import build_attention
+from nmt.attention.settings import Settings
+from nmt.fast import parallel
+from nmt.fast.parallel import attend_at_all_steps, fused, needs_much_memory, sequence
+from nmt.models.cells import CELLS
+from nmt.models.embedding import Embedded
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_torchs_own_layer_is_the_same_recurrence(kind: str):
+    """On a GPU `sequence` is torch's layer: the one that is checked here, on the CPU."""
+    torch.manual_seed(0)
+    cell = CELLS[kind](3, 4).double()
+    for parameter in cell.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    inputs = torch.randn(5, 2, 3, dtype=torch.float64, requires_grad=True)
+    initial = torch.randn(2, cell.state_size, dtype=torch.float64, requires_grad=True)
+    wanted = (inputs, initial, *cell.parameters())
+    found, expected = sequence(cell, Embedded(inputs), initial), fused(cell, inputs, initial)
+    torch.testing.assert_close(found, expected)
+    by_found, by_expected = (torch.autograd.grad(x.square().sum(), wanted) for x in (found, expected))
+    for one, other in zip(by_found, by_expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("score", ["additive", "general"])
+@pytest.mark.parametrize("window", ["global", "local_m"])
+def test_some_steps_at_a_time_equal_all_at_once(score: str, window: str, monkeypatch: pytest.MonkeyPatch):
+    torch.manual_seed(0)
+    settings = Settings(query_size=4, state_size=4, size=3, radius=1)
+    attention = build_attention(score, "softmax", window, settings).double()
+    mask = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
+    states = torch.randn(2, 6, 4, dtype=torch.float64, requires_grad=True)
+    hidden = torch.randn(5, 2, 4, dtype=torch.float64, requires_grad=True)
+
+    def run() -> tuple[torch.Tensor, ...]:
+        memory: Memory = attention.remember(states, mask)
+        context, weights = attend_at_all_steps(attention, hidden, memory)
+        return context, weights, *torch.autograd.grad(context.square().sum(), (states, hidden))
+
+    whole = run()
+    monkeypatch.setattr(parallel, "PAIRS", 2 * 2 * 6 * 3)  # two steps
+    for one, other in zip(run(), whole, strict=True):
+        torch.testing.assert_close(one, other)
+    assert needs_much_memory(attention) == (score == "additive")

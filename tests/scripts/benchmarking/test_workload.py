@@ -1,0 +1,86 @@
+from pathlib import Path
+
+import pytest
+import torch
+from benchmarking.arithmetic import Work
+from benchmarking.profiling import TRAINING_PHASES, training_phases
+from benchmarking.training import Repeat, repeat_updates, speed
+from benchmarking.translation import measure_translation
+from benchmarking.workload import random_sentences, start_training
+
+from nmt.config.schema import BatchConfig, ModelConfig, SearchConfig, TrainConfig, TrainerConfig
+from nmt.text.tokenizer import Tokenizers
+from nmt.text.vocabulary import Vocabulary
+from nmt.training.trainer import Trainer
+from nmt.translator import Translation, Translator, empty
+
+
+@pytest.fixture
+def trainer(tmp_path: Path) -> Trainer:
+    """A trainer on twelve pairs of five tokens, three a batch; its run would be over after one update."""
+    config = TrainConfig(
+        run_dir=str(tmp_path),
+        batch=BatchConfig(unit="sentences", size=3, max_length=5),
+        model=ModelConfig(embedding_size=4, hidden_size=6),
+        trainer=TrainerConfig(device="cpu", max_steps=1),
+    )
+    return start_training(config, random_sentences(20, sentences=12, length=5))
+
+
+def test_random_sentences_have_one_length_and_no_padding(trainer: Trainer) -> None:
+    batches = list(trainer.loader)
+    assert Work.of(batches) == Work(12, 60, 60, 60, 12 * 25, 12 * 25)
+    assert all(batch.target_out.max() < 20 for batch in batches)
+    assert trainer.model.output.out_features == 20
+
+
+def test_every_repeat_goes_on_through_the_corpus(trainer: Trainer) -> None:
+    seen: list[int] = []
+    update = trainer.update
+
+    def watched(batches: list) -> None:
+        seen.extend(row for batch in batches for row in batch.rows)
+        update(batches)
+
+    trainer.update = watched
+    measured = repeat_updates(trainer, updates=2, repeats=3)
+    assert [each.work for each in measured] == [Work(6, 30, 30, 30, 150, 150)] * 3
+    assert trainer.progress.step == 2 * (1 + 3)
+    assert sorted(seen[:12]) == sorted(seen[12:]) == list(range(12))  # no pair is left out
+
+
+def test_speed_is_the_median_over_repeats() -> None:
+    works = [Work(1, 10, tokens, 40, 0) for tokens in (20, 20, 20)]
+    figures = speed([Repeat(seconds, 2, work) for seconds, work in zip((1.0, 4.0, 2.0), works, strict=True)])
+    assert figures["target_tokens_per_second"] == 10
+    assert figures["source_target_tokens_per_second"] == 15
+    assert figures["target_tokens_per_second_of_repeats"] == [20, 5, 10]
+    assert figures["spread"] == (20 - 5) / 10
+    assert figures["milliseconds_per_update"] == 1_000
+    assert figures["target_fill"] == 0.5
+
+
+def test_phases_leave_no_trace(trainer: Trainer) -> None:
+    seconds = training_phases(trainer, updates=2)
+    assert tuple(seconds) == TRAINING_PHASES
+    assert all(each > 0 for each in seconds.values())
+    assert "backward" not in vars(trainer)
+    assert not trainer.model.encoder._forward_hooks
+    assert not trainer.model.decoder._forward_hooks
+
+
+def test_translations_are_scored_against_joined_references(monkeypatch: pytest.MonkeyPatch, trainer: Trainer) -> None:
+    references = ["le chi@@ en rou@@ ge dort i@@ ci", "un ch@@ at voit la mai@@ son"]
+    vocabulary = Vocabulary.train(references, 100)
+    found = [translation(vocabulary, line) for line in references]
+    translator = Translator(trainer.model, Tokenizers(vocabulary, vocabulary), SearchConfig(), torch.device("cpu"))
+    monkeypatch.setattr(translator, "translate", lambda sources: found)
+    figures = measure_translation(translator, ["a", "b"], references, repeats=2)
+    assert figures["bleu"] == pytest.approx(100)
+    assert figures["mean_output_length"] == (8 + 7) / 2
+    assert figures["output_tokens_per_second"] == pytest.approx(figures["sentences_per_second"] * (8 + 7 + 2) / 2)
+
+
+def translation(vocabulary: Vocabulary, line: str) -> Translation:
+    (text,) = vocabulary.decode(vocabulary.encode([line]))
+    return Translation(**{**vars(empty("a")), "text": text, "pieces": line.split()})
