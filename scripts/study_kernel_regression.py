@@ -119,7 +119,7 @@ def estimate(
     values: Float[Tensor, "batch source"],
 ) -> tuple[Float[Tensor, "batch target"], Float[Tensor, "batch target source"]]:
     """Return the values expected at the queries, and the weights of the known ones."""
-    memory = attention.remember(keys[:, :, None], torch.ones_like(keys, dtype=torch.bool))
+    memory = attention.project_memory(keys[:, :, None], torch.ones_like(keys, dtype=torch.bool))
     attended = attention(queries[:, :, None], memory._replace(values=values[:, :, None]))
     return attended.context[:, :, 0], attended.weights
 

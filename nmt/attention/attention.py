@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.attention.normalizers import Chance, Normalizer
+from nmt.attention.normalizers import Normalizer, SampledAttention
 from nmt.attention.scores import Score
 from nmt.attention.shapes import Mask, Past, Query, Scores, States, Step
 from nmt.attention.windows import Window
@@ -34,7 +34,7 @@ class Attended(NamedTuple):
     context: Float[Tensor, "batch target value"]
     weights: Float[Tensor, "batch target source"]
     scores: Scores
-    chance: Chance = Chance()
+    sampled: SampledAttention = SampledAttention()
     past: Past | None = None
 
 
@@ -60,7 +60,7 @@ class Attention(nn.Module):
     def __str__(self) -> str:
         return " x ".join(type(part).__name__ for part in (self.score, self.normalizer, self.window))
 
-    def remember(self, states: States, source_mask: Mask) -> Memory:
+    def project_memory(self, states: States, source_mask: Mask) -> Memory:
         """Project the encoder's states into keys and values, once a sentence."""
         return Memory(self.score.project(states, source_mask), states, source_mask)
 
@@ -72,10 +72,10 @@ class Attention(nn.Module):
         support, taper = self.window(query, memory.mask, step)
         allowed = scores.masked_fill(~support, float("-inf"))
         weights = self.normalizer(allowed)
-        chance = self.normalizer.chance(allowed, weights)
+        sampled = self.normalizer.sampled(allowed, weights)
         if taper is not None:
             weights = weights * taper
-        return Attended(weights @ memory.values, weights, scores, chance)
+        return Attended(weights @ memory.values, weights, scores, sampled)
 
 
 @final
@@ -105,12 +105,12 @@ class MultiHead(nn.Module):
     def __str__(self) -> str:
         return f"{len(self.heads)} heads of {self.heads[0]}"
 
-    def remember(self, states: States, source_mask: Mask) -> Memory:
+    def project_memory(self, states: States, source_mask: Mask) -> Memory:
         """Project the encoder's states into the keys and values of all heads, side by side, once a sentence."""
         keys = []
         for head, share in zip(self.heads, self._cut(self.key(states)), strict=True):
             assert isinstance(head, Attention)
-            keys.append(head.remember(share, source_mask).keys)
+            keys.append(head.project_memory(share, source_mask).keys)
         return Memory(torch.cat(keys, dim=-1), self.value(states), source_mask)
 
     def forward(self, query: Query, memory: Memory, step: Step = 0, past: Past | None = None) -> Attended:
@@ -124,7 +124,7 @@ class MultiHead(nn.Module):
             self.output(torch.cat(contexts, dim=-1)),
             torch.stack(weights).mean(dim=0),
             torch.stack(scores).mean(dim=0),
-            Chance.join(chances).map(lambda x: x.sum(dim=0)),
+            SampledAttention.join(chances).map(lambda x: x.sum(dim=0)),
         )
 
     def _cut(self, whole: Float[Tensor, "batch length size"]) -> tuple[Tensor, ...]:

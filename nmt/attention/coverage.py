@@ -35,9 +35,9 @@ class Covering(Attention):
     def stepwise(self) -> bool:
         return True
 
-    def remember(self, states: States, source_mask: Mask) -> Memory:
+    def project_memory(self, states: States, source_mask: Mask) -> Memory:
         """Project the states once a sentence; the last number of a key is its 1 / Phi."""
-        memory = super().remember(states, source_mask)
+        memory = super().project_memory(states, source_mask)
         share = torch.ones_like(memory.keys[..., :1])
         if self.fertility is not None:
             share = share / (MOST_WORDS * self.fertility(states).sigmoid())

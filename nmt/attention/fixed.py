@@ -19,7 +19,7 @@ class FixedContext(nn.Module):
 
     stepwise = False
 
-    def remember(self, states: States, source_mask: Mask) -> Memory:
+    def project_memory(self, states: States, source_mask: Mask) -> Memory:
         """Join the states in which each direction has read the whole sentence; every value is their join."""
         size = states.shape[2] // 2
         last = (source_mask.sum(dim=1) - 1)[:, None, None].expand(-1, 1, size)

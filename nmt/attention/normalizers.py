@@ -9,10 +9,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from nmt.attention.settings import Settings, precise
+from nmt.attention.settings import Settings, at_least_fp32
 
 
-class Chance(NamedTuple):
+class SampledAttention(NamedTuple):
     """What an objective must know of weights that were drawn at random; None where nothing was.
 
     Attributes:
@@ -23,12 +23,12 @@ class Chance(NamedTuple):
     log_prob: Float[Tensor, "*batch"] | None = None
     entropy: Float[Tensor, "*batch"] | None = None
 
-    def map(self, function: Callable[[Tensor], Tensor]) -> "Chance":
+    def map(self, function: Callable[[Tensor], Tensor]) -> "SampledAttention":
         """Apply a function to what is there."""
-        return Chance(*(None if part is None else function(part) for part in self))
+        return SampledAttention(*(None if part is None else function(part) for part in self))
 
     @classmethod
-    def join(cls, steps: Sequence["Chance"]) -> "Chance":
+    def join(cls, steps: Sequence["SampledAttention"]) -> "SampledAttention":
         """Stack those of several steps, in front."""
         return cls(*(None if parts[0] is None else torch.stack(parts) for parts in zip(*steps, strict=True)))
 
@@ -36,7 +36,7 @@ class Chance(NamedTuple):
 class Normalizer(nn.Module, ABC):
     """A map onto the simplex that is exactly 0 where a score is -inf. It sees neither queries nor masks.
 
-    `draws` says that in training the weights are drawn at random, so that `chance` has something to say.
+    `draws` says that in training the weights are drawn at random, so that `sampled` has something to say.
     `usual_temperature` makes training begin alike: at uniform weights over N words a change of one score moves its
     weight by 1 / NT in softmax, 1 / sqrt(N) T in entmax15 and 1 / T in sparsemax, so T is 1, sqrt(N) and N for N = 16.
     """
@@ -52,9 +52,11 @@ class Normalizer(nn.Module, ABC):
     def forward(self, scores: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
         """Normalize over the last axis; every row must hold a finite score."""
 
-    def chance(self, scores: Float[Tensor, "*batch source"], weights: Float[Tensor, "*batch source"]) -> Chance:
+    def chance(
+        self, scores: Float[Tensor, "*batch source"], weights: Float[Tensor, "*batch source"]
+    ) -> SampledAttention:
         """Return how likely the weights were that `forward` made of these scores, if it drew them at random."""
-        return Chance()
+        return SampledAttention()
 
 
 class Regularized(Normalizer, ABC):
@@ -102,7 +104,7 @@ class Sparsemax(Regularized):
     usual_temperature: ClassVar[float] = 16.0
 
     def forward(self, scores: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
-        weights: Tensor = Solution.apply(precise(scores), self)  # type: ignore[no-untyped-call]
+        weights: Tensor = Solution.apply(at_least_fp32(scores), self)  # type: ignore[no-untyped-call]
         return weights
 
     def solve(self, scores: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
@@ -122,7 +124,7 @@ class Entmax15(Regularized):
     usual_temperature: ClassVar[float] = 4.0
 
     def forward(self, scores: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
-        weights: Tensor = Solution.apply(precise(scores), self)  # type: ignore[no-untyped-call]
+        weights: Tensor = Solution.apply(at_least_fp32(scores), self)  # type: ignore[no-untyped-call]
         return weights
 
     def solve(self, scores: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
@@ -142,9 +144,9 @@ class Hard(Normalizer):
     """A vertex of the simplex: Omega = 0, weights(s) = the one-hot vector of argmax_j s_j.
 
     While training it is drawn from p = softmax(s / T) instead, and no gradient passes through the weights: the scores
-    learn from `chance`, the log-probability of what was drawn, by REINFORCE  (Xu et al., 2015). A share of the rows
+    learn from `sampled`, the log-probability of what was drawn, by REINFORCE  (Xu et al., 2015). A share of the rows
     gets the expectation of the draw instead, which is p itself, and its gradient: without these, section 4.1 of the
-    paper, chance alone would have to find the first words that are worth looking at.
+    paper, sampled alone would have to find the first words that are worth looking at.
     """
 
     draws: ClassVar[bool] = True
@@ -154,7 +156,7 @@ class Hard(Normalizer):
         self.soft_share = settings.soft_share
 
     def forward(self, scores: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
-        scores = precise(scores)
+        scores = at_least_fp32(scores)
         if not self.training:
             return vertex(scores)
         scores = scores / self.temperature
@@ -164,14 +166,16 @@ class Hard(Normalizer):
             return drawn
         return torch.where(torch.rand_like(scores[..., :1]) < self.soft_share, scores.softmax(dim=-1), drawn)
 
-    def chance(self, scores: Float[Tensor, "*batch source"], weights: Float[Tensor, "*batch source"]) -> Chance:
+    def chance(
+        self, scores: Float[Tensor, "*batch source"], weights: Float[Tensor, "*batch source"]
+    ) -> SampledAttention:
         if not self.training:
-            return Chance()
-        log_probs = (precise(scores) / self.temperature).log_softmax(dim=-1)
+            return SampledAttention()
+        log_probs = (at_least_fp32(scores) / self.temperature).log_softmax(dim=-1)
         # By gather, as weights * log_probs would be 0 x -inf = NaN; in the entropy 0 log 0 is 0.
         largest, position = weights.detach().max(dim=-1, keepdim=True)
         log_prob = log_probs.gather(-1, position).where(largest == 1.0, 0.0)[..., 0]  # what was not drawn is certain
-        return Chance(log_prob, -(log_probs.exp() * log_probs.nan_to_num(neginf=0.0)).sum(dim=-1))
+        return SampledAttention(log_prob, -(log_probs.exp() * log_probs.nan_to_num(neginf=0.0)).sum(dim=-1))
 
 
 def vertex(scores: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:

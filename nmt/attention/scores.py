@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.attention.bases import BASES
-from nmt.attention.settings import Settings, precise
+from nmt.attention.settings import Settings, at_least_fp32
 from nmt.attention.shapes import Keys, Mask, Query, Scores, States
 from nmt.errors import UserError
 
@@ -174,13 +174,13 @@ class Gaussian(Score):
         return self.scale * self.log_bandwidth.exp()
 
     def project(self, states: States, source_mask: Mask) -> Keys:
-        states = precise(states)
+        states = at_least_fp32(states)
         return torch.cat((states, half_square(states)), dim=-1)
 
     def forward(self, query: Query, keys: Keys) -> Scores:
         # Outside autocast: near neighbors differ by less than half precision leaves of their squared norms.
         with torch.autocast(query.device.type, enabled=False):
-            query, keys = precise(query), precise(keys)
+            query, keys = at_least_fp32(query), at_least_fp32(keys)
             states, half_norms = keys[..., :-1], keys[..., -1]
             halves = half_square(query) + half_norms[:, None] - query @ states.transpose(1, 2)
             return -halves.clamp_min(0.0) / self.bandwidth.square()

@@ -69,6 +69,6 @@ WORDS = {
 }
 
 
-def precise(tensor: Tensor) -> Tensor:
+def at_least_fp32(tensor: Tensor) -> Tensor:
     """Return the tensor in fp32 at least: positions, distances and sorted sums do not survive half precision."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

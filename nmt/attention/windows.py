@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from nmt.attention.settings import Settings, precise
+from nmt.attention.settings import Settings, at_least_fp32
 from nmt.attention.shapes import Mask, Query, Step, Support, Taper
 
 
@@ -72,7 +72,7 @@ class LocalPredictive(Window):
         self.scale = 1.0 / math.sqrt(settings.size)
 
     def forward(self, query: Query, source_mask: Mask, step: Step) -> tuple[Support, Taper | None]:
-        share = precise(self.scale * self.position(self.query(query).tanh())).sigmoid()
+        share = at_least_fp32(self.scale * self.position(self.query(query).tanh())).sigmoid()
         centers = source_mask.sum(dim=1)[:, None, None] * share
         distances = positions(source_mask) - centers
         support = (distances.abs() <= self.radius) & source_mask[:, None]

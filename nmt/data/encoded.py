@@ -55,7 +55,7 @@ class Ragged:
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedCorpus:
     """A corpus and the subword ids of its sides, without bos and eos."""
 
     corpus: datasets.Dataset
@@ -66,7 +66,9 @@ class Encoded:
         return len(self.corpus)
 
 
-def encode(corpus: datasets.Dataset, tokenizers: Tokenizers, *, cache_dir: str | Path, num_workers: int) -> Encoded:
+def encode(
+    corpus: datasets.Dataset, tokenizers: Tokenizers, *, cache_dir: str | Path, num_workers: int
+) -> EncodedCorpus:
     """Return the corpus with its subword ids, encoding it unless `cache_dir` holds it encoded already.
 
     Args:
@@ -81,7 +83,7 @@ def encode(corpus: datasets.Dataset, tokenizers: Tokenizers, *, cache_dir: str |
     text = corpus.select_columns(list(SIDES)).with_format("arrow")
     path = Path(cache_dir) / f"encoded-{_digest(text, tokenizers)[:24]}.arrow"
     table = arrow.mapped_table(arrow.stored_table(path, lambda folder: _encoded(text, tokenizers, num_workers, folder)))
-    return Encoded(corpus, _ragged(table.column("source")), _ragged(table.column("target")))
+    return EncodedCorpus(corpus, _ragged(table.column("source")), _ragged(table.column("target")))
 
 
 def _digest(text: datasets.Dataset, tokenizers: Tokenizers) -> str:

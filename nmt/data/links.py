@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from nmt.alignment.pharaoh import parse_pharaoh
 from nmt.data.batch import Attention, IntArray
-from nmt.data.encoded import Encoded
+from nmt.data.encoded import EncodedCorpus
 from nmt.data.text import COLUMNS
 from nmt.errors import UserError
 from nmt.text.tokenizer import Tokenizer, Tokenizers
@@ -37,7 +37,7 @@ class Guide:
         UserError: when no pair has links, or none of those that were looked at can be taught.
     """
 
-    def __init__(self, encoded: Encoded, tokenizers: Tokenizers) -> None:
+    def __init__(self, encoded: EncodedCorpus, tokenizers: Tokenizers) -> None:
         assert "alignment" in encoded.corpus.column_names, "there is no gold to guide by"
         self._text = encoded.corpus.select_columns(list(COLUMNS))
         self._source_words = Words(tokenizers.source)
@@ -62,7 +62,7 @@ class Guide:
             found.append(taught_attention(links, source_word, target_word))
         return found
 
-    def _probe(self, encoded: Encoded) -> None:
+    def _probe(self, encoded: EncodedCorpus) -> None:
         """Tell how many of the pairs with links cannot be taught, going by some that are spread over the corpus."""
         column = self._text.with_format("arrow")[:].column("alignment")
         linked = np.flatnonzero(pc.not_equal(pc.utf8_trim_whitespace(column), "").to_numpy())

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from nmt.config.schema import BatchConfig
 from nmt.data.batch import Batch, IntArray, collate, cut_batches, plan_batches, sort_by_length
-from nmt.data.encoded import Encoded, Ragged
+from nmt.data.encoded import EncodedCorpus, Ragged
 from nmt.data.links import Guide
 from nmt.errors import UserError
 from nmt.text.tokenizer import Tokenizers
@@ -40,7 +40,7 @@ class TrainLoader:
 
     def __init__(
         self,
-        encoded: Encoded,
+        encoded: EncodedCorpus,
         tokenizers: Tokenizers,
         config: BatchConfig,
         *,
@@ -137,7 +137,7 @@ class TrainLoader:
             self._planned = _Epoch(encoded, batches, guide=self._guide, epoch=self.epoch)
         return self._planned
 
-    def _segmented(self) -> Encoded:
+    def _segmented(self) -> EncodedCorpus:
         """Return the corpus as it is segmented in this epoch."""
         if self._sampling == 0:
             return self._encoded
@@ -154,7 +154,7 @@ class TrainLoader:
 class _Epoch(Dataset[Batch]):
     """The batches of one epoch by number."""
 
-    encoded: Encoded
+    encoded: EncodedCorpus
     batches: list[IntArray]
     guide: Guide | None
     epoch: int
@@ -166,19 +166,19 @@ class _Epoch(Dataset[Batch]):
         return collate(sources, targets, rows, alignment)
 
 
-def fixed_batches(encoded: Encoded, size: int) -> Iterator[Batch]:
+def fixed_batches(encoded: EncodedCorpus, size: int) -> Iterator[Batch]:
     """Yield every pair once, sorted by length, in batches of at most `size` target positions (as for training)."""
     order = sort_by_length(encoded.source.lengths, encoded.target.lengths)
     for rows in cut_batches(order, encoded.target.lengths, unit="tokens", size=size):
         yield collate(*_encoded_pairs(encoded, rows), rows)
 
 
-def _encoded_pairs(encoded: Encoded, rows: IntArray) -> Pairs:
+def _encoded_pairs(encoded: EncodedCorpus, rows: IntArray) -> Pairs:
     numbers = rows.tolist()
     return [encoded.source[row] for row in numbers], [encoded.target[row] for row in numbers]
 
 
-def _rows_within(encoded: Encoded, max_length: int) -> IntArray:
+def _rows_within(encoded: EncodedCorpus, max_length: int) -> IntArray:
     longest = np.maximum(encoded.source.lengths, encoded.target.lengths)
     rows = np.flatnonzero(longest <= max_length)
     if len(rows) == 0:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from nmt.attention.attention import Memory
 from nmt.attention.build import Attending
-from nmt.attention.normalizers import Chance
+from nmt.attention.normalizers import SampledAttention
 from nmt.fast.chains import BahdanauChain, Chain, ConditionalChain, LuongChain, Task
 from nmt.fast.parallel import attend_at_all_steps, needs_much_memory, sequence
 from nmt.fast.recurrence import decode
@@ -52,18 +52,18 @@ class Emission(NamedTuple):
     hidden: Float[Tensor, "*batch hidden"]
     context: Float[Tensor, "*batch context"]
     weights: Float[Tensor, "*batch source"]
-    chance: Chance = Chance()
+    sampled: SampledAttention = SampledAttention()
 
 
 class Decoded(NamedTuple):
     """The decoder's answer: inputs of the output layer, and attention weights, for each target position.
 
-    `chance` is there where training draws the weights at random.
+    `sampled` is there where training draws the weights at random.
     """
 
     features: Float[Tensor, "batch target feature"]
     weights: Float[Tensor, "batch target source"]
-    chance: Chance = Chance()
+    sampled: SampledAttention = SampledAttention()
 
 
 class Decoder(nn.Module, ABC):
@@ -115,9 +115,9 @@ class Decoder(nn.Module, ABC):
         tokens = target_in.t()  # steps first: each step's rows lie together
         embedded = self.embedding.shared(tokens) if is_fast else Embedded(self.embedding(tokens))
         run = self.fast_path if is_fast else self.unroll
-        hidden, context, weights, chance = run(embedded, memory, state)
+        hidden, context, weights, sampled = run(embedded, memory, state)
         features = self.readout(hidden, context, embedded)
-        return Decoded(features.transpose(0, 1), weights.transpose(0, 1), chance.map(lambda x: x.transpose(0, 1)))
+        return Decoded(features.transpose(0, 1), weights.transpose(0, 1), sampled.map(lambda x: x.transpose(0, 1)))
 
     def unroll(self, embedded: Embedded, memory: Memory, state: DecoderState) -> Emission:
         """Do all steps of the recurrence, one by one: what the fast path must equal. Emits steps first."""
@@ -127,7 +127,7 @@ class Decoder(nn.Module, ABC):
             emissions.append(emission)
         hidden, context, weights, chances = zip(*emissions, strict=True)
         steps = [torch.stack(parts)[:, :, 0] for parts in (hidden, context, weights)]
-        return Emission(steps[0], steps[1], steps[2], Chance.join(chances).map(lambda x: x[:, :, 0]))
+        return Emission(steps[0], steps[1], steps[2], SampledAttention.join(chances).map(lambda x: x[:, :, 0]))
 
     def step(
         self, tokens: Int[Tensor, "batch beam"], memory: Memory, state: DecoderState
@@ -160,7 +160,7 @@ class Bahdanau(Feeding):
     def advance(self, gates: Tensor, memory: Memory, state: DecoderState) -> tuple[DecoderState, Emission]:
         attended = self.attention(self.stack.top(state.layers), memory, state.position, state.past)
         layers = self.stack(gates + self.context(attended.context), state.layers)
-        emission = Emission(self.stack.top(layers), attended.context, attended.weights, attended.chance)
+        emission = Emission(self.stack.top(layers), attended.context, attended.weights, attended.sampled)
         return DecoderState(layers, None, state.position + 1, attended.past), emission
 
     def chain(self, task: Task) -> Chain:
@@ -185,7 +185,7 @@ class Conditional(Feeding):
         proposed = self.proposal(gates, state.layers[0])
         attended = self.attention(self.proposal.hidden(proposed), memory, state.position, state.past)
         layers = self.stack(self.stack.first.inputs(attended.context), (proposed, *state.layers[1:]))
-        emission = Emission(self.stack.top(layers), attended.context, attended.weights, attended.chance)
+        emission = Emission(self.stack.top(layers), attended.context, attended.weights, attended.sampled)
         return DecoderState(layers, None, state.position + 1, attended.past), emission
 
     def chain(self, task: Task) -> Chain:
@@ -226,7 +226,7 @@ class Luong(Feeding):
         joined = torch.cat((attended.context, self.stack.top(layers)), dim=-1)
         attentional = self.attentional(joined).tanh()
         feedback = None if self.feedback is None else attentional
-        emission = Emission(attentional, attended.context, attended.weights, attended.chance)
+        emission = Emission(attentional, attended.context, attended.weights, attended.sampled)
         return DecoderState(layers, feedback, state.position + 1, attended.past), emission
 
     def chain(self, task: Task) -> Chain:
@@ -250,7 +250,7 @@ class Gnmt(Decoder):
         for index, (cell, before) in enumerate(zip(upper, state.layers[1:], strict=True)):
             layers.append(cell(cell.inputs(self.joined(hidden, attended.context)), before))
             hidden = cell.hidden(layers[-1]) + hidden if index else cell.hidden(layers[-1])
-        emission = Emission(hidden, attended.context, attended.weights, attended.chance)
+        emission = Emission(hidden, attended.context, attended.weights, attended.sampled)
         return DecoderState(tuple(layers), None, state.position + 1, attended.past), emission
 
     def fast_path(self, embedded: Embedded, memory: Memory, state: DecoderState) -> Emission:

@@ -13,7 +13,7 @@ from nmt.models.embedding import Embedded, Embedding
 from nmt.models.self_attention import SelfAttention
 
 
-class Encoded(NamedTuple):
+class EncoderOutput(NamedTuple):
     """States of every source position, and the backward direction's last states, one a layer."""
 
     states: Float[Tensor, "batch source state"]
@@ -57,7 +57,7 @@ class Encoder(nn.Module):
         parts = 2 if isinstance(self.rnn, nn.LSTM) else 1
         return parts * self.rnn.hidden_size
 
-    def forward(self, source: Int[Tensor, "batch source"], source_lengths: Int[Tensor, " batch"]) -> Encoded:
+    def forward(self, source: Int[Tensor, "batch source"], source_lengths: Int[Tensor, " batch"]) -> EncoderOutput:
         """Encode padded sentences; `source_lengths` is on the CPU."""
         if self.fast and source.device.type == "cpu":  # elsewhere torch's own layers are the quickest
             states, final = self.fast_path(source, source_lengths)
@@ -67,7 +67,7 @@ class Encoder(nn.Module):
         if self.self_attention is not None:
             mask = torch.arange(source.shape[1]) < source_lengths[:, None]
             states = self.self_attention(states, mask.to(states.device))
-        return Encoded(states, final)
+        return EncoderOutput(states, final)
 
     def packed(
         self, source: Int[Tensor, "batch source"], source_lengths: Int[Tensor, " batch"]

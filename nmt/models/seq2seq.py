@@ -71,7 +71,7 @@ class Seq2Seq(nn.Module):
     ) -> SearchState:
         """Encode sentences, one hypothesis each; `source_lengths` is on the CPU."""
         encoded = self.encoder(source, source_lengths)
-        memory = self.decoder.attention.remember(encoded.states, source_mask)
+        memory = self.decoder.attention.project_memory(encoded.states, source_mask)
         return SearchState(self.decoder.start(encoded.final), memory)
 
     def step(self, tokens: Int[Tensor, "batch beam"], state: SearchState) -> Step[SearchState]:

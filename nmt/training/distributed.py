@@ -65,7 +65,7 @@ class Processes(Protocol):
 
 
 @final
-class Alone:
+class SingleProcess:
     """The one process of a training."""
 
     rank = 0
@@ -99,7 +99,7 @@ class Alone:
         return function
 
 
-ALONE = Alone()
+SINGLE_PROCESS = SingleProcess()
 
 
 @final
@@ -190,7 +190,7 @@ def join(launch: Launch, device: str) -> Iterator[Processes]:
         device: `auto`, `cpu` or `cuda`: what their tensors will be on.
     """
     if launch.size == 1:
-        yield ALONE
+        yield SINGLE_PROCESS
         return
     backend = "cpu:gloo,cuda:nccl" if device != "cpu" and torch.cuda.is_available() else "gloo"
     try:

@@ -6,14 +6,14 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from nmt.training.distributed import ALONE, Processes
+from nmt.training.distributed import SINGLE_PROCESS, Processes
 
 # What each signal does unless somebody has chosen otherwise: only then is it held back.
 USUAL: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 
 
 @contextlib.contextmanager
-def deferred_interrupts(processes: Processes = ALONE) -> Iterator[Callable[[], None]]:
+def deferred_interrupts(processes: Processes = SINGLE_PROCESS) -> Iterator[Callable[[], None]]:
     """Hold the first SIGINT or SIGTERM back until the function that is yielded is called: it raises KeyboardInterrupt.
 
     The end of the block raises it too. A second signal has its usual effect at once. Nothing is held back that is

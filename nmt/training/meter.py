@@ -9,14 +9,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nmt.training.distributed import ALONE, Processes
+from nmt.training.distributed import SINGLE_PROCESS, Processes
 
 
 @final
 class Meter:
     """Sums over the updates since the last report; reads the device, and other processes, only when asked."""
 
-    def __init__(self, device: torch.device, processes: Processes = ALONE) -> None:
+    def __init__(self, device: torch.device, processes: Processes = SINGLE_PROCESS) -> None:
         self.processes = processes
         self.zero = torch.zeros((), device=device)
         self.in_a_row = self.zero  # skipped updates, up to the last one; windows do not matter

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from nmt.attention.normalizers import Chance
+from nmt.attention.normalizers import SampledAttention
 from nmt.config.schema import ReinforceConfig
-from nmt.training.distributed import ALONE, Processes
+from nmt.training.distributed import SINGLE_PROCESS, Processes
 
 
 @final
@@ -26,24 +26,27 @@ class Reinforce:
     the draws, so it adds no bias.
     """
 
-    def __init__(self, config: ReinforceConfig, processes: Processes = ALONE) -> None:
+    def __init__(self, config: ReinforceConfig, processes: Processes = SINGLE_PROCESS) -> None:
         self.config = config
         self.processes = processes
         self.baseline: Tensor | None = None
 
     def __call__(
-        self, chance: Chance, cross_entropies: Float[Tensor, " tokens"], target_mask: Bool[Tensor, "batch target"]
+        self,
+        sampled: SampledAttention,
+        cross_entropies: Float[Tensor, " tokens"],
+        target_mask: Bool[Tensor, "batch target"],
     ) -> Float[Tensor, ""]:
         """Return the term, summed over the real target tokens, and move the baseline.
 
         Args:
-            chance: how likely the draws were, and the entropy of what they were drawn from; [batch, target].
+            sampled: how likely the draws were, and the entropy of what they were drawn from; [batch, target].
             cross_entropies: -r of the real target tokens, in the order of the mask.
             target_mask: True on them.
         """
-        assert chance.log_prob is not None, "nothing was drawn at random"
-        assert chance.entropy is not None
-        rewards = torch.zeros_like(chance.log_prob).masked_scatter(target_mask, -cross_entropies.to(chance.log_prob))
+        assert sampled.log_prob is not None, "nothing was drawn at random"
+        assert sampled.entropy is not None
+        rewards = torch.zeros_like(sampled.log_prob).masked_scatter(target_mask, -cross_entropies.to(sampled.log_prob))
         reward, count = -cross_entropies.detach().sum(), cross_entropies.new_full((), len(cross_entropies))
         self.processes.add_up([reward, count])
         mean = reward / count
@@ -53,7 +56,7 @@ class Reinforce:
         decay = self.config.baseline_decay
         moved = decay * baseline + (1.0 - decay) * mean
         self.baseline = torch.where(moved.isfinite(), moved, known)  # a batch that is skipped must not be remembered
-        terms = advantage.detach() * chance.log_prob + self.config.entropy * chance.entropy
+        terms = advantage.detach() * sampled.log_prob + self.config.entropy * sampled.entropy
         return -(terms * target_mask).sum()
 
     def state_dict(self) -> dict[str, Any]:

@@ -174,14 +174,14 @@ def is_record(line: str, *, until: int) -> bool:
 
 
 @final
-class Silence:
+class NullReporter:
     """Takes the place of a `Reporter` in a process that leaves reporting to another."""
 
     def __init__(self) -> None:
         self.logger = logging.getLogger("nmt")
         self.before = (self.logger.level, self.logger.propagate)
 
-    def __enter__(self) -> "Silence":
+    def __enter__(self) -> "NullReporter":
         self.logger.setLevel(logging.CRITICAL + 1)
         self.logger.propagate = False
         return self

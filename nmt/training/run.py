@@ -13,7 +13,7 @@ from nmt.config.file import save_config
 from nmt.config.schema import TrainConfig
 from nmt.data.cleaning import clean
 from nmt.data.corpus import has_split, load_split, missing_split
-from nmt.data.encoded import Encoded, encode
+from nmt.data.encoded import EncodedCorpus, encode
 from nmt.data.links import Guide
 from nmt.data.loader import TrainLoader
 from nmt.errors import UserError
@@ -23,9 +23,9 @@ from nmt.models.checkpoint import load_checkpoint, save_checkpoint, training_sta
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import summarize
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
-from nmt.training.distributed import ALONE, Processes, join
+from nmt.training.distributed import SINGLE_PROCESS, Processes, join
 from nmt.training.optimizer import Schedule, build_optimizer
-from nmt.training.reporting import Reporter, Silence
+from nmt.training.reporting import NullReporter, Reporter
 from nmt.training.resuming import initial_checkpoint, is_judged_otherwise, previous_checkpoint
 from nmt.training.torchrun_env import Launch
 from nmt.training.trainer import Trainer
@@ -43,8 +43,8 @@ class Prepared:
     """Everything that is made of the corpus."""
 
     tokenizers: Tokenizers
-    train: Encoded
-    validation: Encoded
+    train: EncodedCorpus
+    validation: EncodedCorpus
     guide: Guide | None = None  # where attention is taught
 
 
@@ -74,7 +74,7 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
     """
     launch = Launch.of(os.environ)
     run_dir = Path(config.run_dir)
-    with Reporter(run_dir, config=config) if launch.is_first else Silence() as reporter:
+    with Reporter(run_dir, config=config) if launch.is_first else NullReporter() as reporter:
         with join(launch, config.trainer.device) as processes:
             trainer = start(config, reporter, processes)
             if latest and launch.is_first:
@@ -88,7 +88,7 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
     return run_dir
 
 
-def start(config: TrainConfig, reporter: Reporter | Silence, processes: Processes) -> Trainer:
+def start(config: TrainConfig, reporter: Reporter | NullReporter, processes: Processes) -> Trainer:
     """Return a trainer ready to fit: at the beginning, or where the last checkpoint of the run left it."""
     last = processes.by_first(checked)(config)
     device = processes.each(processes.device)(config.trainer.device)
@@ -122,7 +122,7 @@ def go_on(trainer: Trainer, config: TrainConfig, last: Path) -> None:
         trainer.progress.best, trainer.progress.stale = None, 0
 
 
-def open_run(config: TrainConfig, summary: str, reporter: Reporter | Silence, step: int) -> None:
+def open_run(config: TrainConfig, summary: str, reporter: Reporter | NullReporter, step: int) -> None:
     """Create the run's files, or go on with them after update `step`."""
     save_config(config, Path(config.run_dir) / "config.yaml")
     reporter.start(summary, step)
@@ -250,8 +250,8 @@ def build_trainer(
     model: Seq2Seq,
     prepared: Prepared,
     device: torch.device,
-    reporter: Reporter | Silence,
-    processes: Processes = ALONE,
+    reporter: Reporter | NullReporter,
+    processes: Processes = SINGLE_PROCESS,
 ) -> Trainer:
     """Put the trainer together."""
     loader = TrainLoader(

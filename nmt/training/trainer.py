@@ -12,7 +12,7 @@ from nmt.data.batch import Batch
 from nmt.data.loader import TrainLoader
 from nmt.errors import UserError
 from nmt.models.seq2seq import Seq2Seq
-from nmt.training.distributed import ALONE, Processes, add_up_gradients
+from nmt.training.distributed import SINGLE_PROCESS, Processes, add_up_gradients
 from nmt.training.guided_alignment import guidance_loss, guidance_weight
 from nmt.training.interrupts import deferred_interrupts
 from nmt.training.meter import Meter
@@ -21,7 +21,7 @@ from nmt.training.optimizer import Schedule, build_average, clipped_step, restor
 from nmt.training.precision import autocast_dtype
 from nmt.training.progress import Progress, ending, out_of_patience, share_done, validation_due
 from nmt.training.reinforce import Reinforce
-from nmt.training.reporting import Reporter, Silence
+from nmt.training.reporting import NullReporter, Reporter
 from nmt.training.validation import Validation
 
 ASTRAY = 10  # updates skipped in a row
@@ -50,8 +50,8 @@ class Trainer:
         device: torch.device,
         validate: Callable[[Seq2Seq], Validation],
         save: Save,
-        reporter: Reporter | Silence,
-        processes: Processes = ALONE,
+        reporter: Reporter | NullReporter,
+        processes: Processes = SINGLE_PROCESS,
     ) -> None:
         self.model = model
         self.loader = loader
@@ -146,8 +146,8 @@ class Trainer:
             decoded = self.model(batch)
             loss = token_loss(self.model, decoded, batch, label_smoothing=self.config.label_smoothing)
         objective = loss.objective
-        if decoded.chance.log_prob is not None:
-            objective = objective + self.reinforce(decoded.chance, loss.cross_entropies, batch.target_mask)
+        if decoded.sampled.log_prob is not None:
+            objective = objective + self.reinforce(decoded.sampled, loss.cross_entropies, batch.target_mask)
         if batch.alignment is not None:
             guidance = guidance_loss(decoded.weights, batch.alignment, self.config.guided_alignment.kind)
             objective = objective + guidance_weight(self.config.guided_alignment, self.progress.epochs) * guidance

@@ -9,7 +9,7 @@ import torch
 from nmt.alignment.links import LinkRule, attention_entropy, coverage_deficit
 from nmt.alignment.pharaoh import parse_pharaoh
 from nmt.config.schema import TrainConfig
-from nmt.data.encoded import Encoded
+from nmt.data.encoded import EncodedCorpus
 from nmt.data.loader import fixed_batches
 from nmt.evaluation.agreement import check_countable, gold_scores, word_links
 from nmt.evaluation.metrics import bleu_tokenizer, quick_scores, repetition_rate
@@ -32,7 +32,9 @@ class Validation:
 class Validator:
     """Measures a model on the validation split."""
 
-    def __init__(self, encoded: Encoded, tokenizers: Tokenizers, config: TrainConfig, device: torch.device) -> None:
+    def __init__(
+        self, encoded: EncodedCorpus, tokenizers: Tokenizers, config: TrainConfig, device: torch.device
+    ) -> None:
         self.encoded = encoded
         self.tokenizers = tokenizers
         self.batch_size = config.batch.size if config.batch.unit == "tokens" else 4_096

@@ -9,7 +9,7 @@ import torch
 
 from nmt.config.schema import TrainConfig
 from nmt.data.corpus import load_split
-from nmt.data.encoded import Encoded, Ragged, encode
+from nmt.data.encoded import EncodedCorpus, Ragged, encode
 from nmt.errors import UserError
 from nmt.models.build import build_model, check_model
 from nmt.models.checkpoint import load_checkpoint, resolve_device
@@ -39,7 +39,7 @@ def random_sentences(vocab_size: int, *, sentences: int, length: int) -> Prepare
     ids = np.random.default_rng(1).integers(EOS + 1, vocab_size, (2, sentences, length - 1)).tolist()
     source, target = (vocabulary.decode(side) for side in ids)
     corpus = datasets.Dataset.from_dict({"source": source, "target": target})
-    encoded = Encoded(corpus, Ragged.of(ids[0]), Ragged.of(ids[1]))
+    encoded = EncodedCorpus(corpus, Ragged.of(ids[0]), Ragged.of(ids[1]))
     return Prepared(Tokenizers(vocabulary, vocabulary), encoded, encoded)
 
 

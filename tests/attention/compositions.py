@@ -48,7 +48,7 @@ def random_query(lengths: list[int], targets: int, seed: int = 2, size: int = SI
 
 
 def random_memory(attention: Attention | MultiHead, lengths: list[int]) -> Memory:
-    return attention.remember(random_states(lengths), mask_of(lengths))
+    return attention.project_memory(random_states(lengths), mask_of(lengths))
 
 
 def center_of(window: Window, query: torch.Tensor, length: int, step: int) -> float:

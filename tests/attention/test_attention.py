@@ -66,9 +66,9 @@ def test_weights_are_those_of_the_visible_tokens_alone(composition):
 def test_padding_never_reaches_the_context(composition):
     attention = build(composition)
     states, mask, query = random_states([3, 5]), mask_of([3, 5]), random_query([3, 5], 2)
-    clean = attention(query, attention.remember(states, mask))
+    clean = attention(query, attention.project_memory(states, mask))
     states[0, 3:] = 1e6
-    dirty = attention(query, attention.remember(states, mask))
+    dirty = attention(query, attention.project_memory(states, mask))
     torch.testing.assert_close(clean.context, dirty.context, rtol=0, atol=0)
 
 
@@ -102,7 +102,7 @@ def test_sentences_do_not_see_each_other(composition):
     torch.testing.assert_close(swapped.weights, together.weights[order])
     states = random_states(LENGTHS)
     for row, length in enumerate(LENGTHS):
-        alone = attention.remember(states[row : row + 1, :length], mask_of([length]))
+        alone = attention.project_memory(states[row : row + 1, :length], mask_of([length]))
         torch.testing.assert_close(attention(query[row : row + 1], alone, 1).context, together.context[row : row + 1])
 
 
@@ -114,7 +114,7 @@ def test_gradients(composition):
     states = random_states([2, 4]).requires_grad_()
 
     def context(query, states, *_):
-        return attention(query, attention.remember(states, mask_of([2, 4])), torch.arange(2)).context
+        return attention(query, attention.project_memory(states, mask_of([2, 4])), torch.arange(2)).context
 
     assert torch.autograd.gradcheck(context, (query, states, *attention.parameters()), fast_mode=True)
 
@@ -126,10 +126,10 @@ def test_finite_at_any_length(composition):
     for length in (1, 2, 50, 200):
         states = random_states([length, 1]).float().requires_grad_()
         query = (30 * random_query([length, 1], 3)).float().requires_grad_()
-        attended = attention(query, attention.remember(states, mask_of([length, 1])), torch.tensor([0, 1, 300]))
-        parts = (attended.context, attended.weights, attended.scores, *attended.chance)
+        attended = attention(query, attention.project_memory(states, mask_of([length, 1])), torch.tensor([0, 1, 300]))
+        parts = (attended.context, attended.weights, attended.scores, *attended.sampled)
         assert all(part.isfinite().all() for part in parts if part is not None)
-        sums = [part.sum() for part in (attended.context, *attended.chance) if part is not None]
+        sums = [part.sum() for part in (attended.context, *attended.sampled) if part is not None]
         for gradient in torch.autograd.grad(sum(sums), (query, states, *attention.parameters()), allow_unused=True):
             assert gradient is None or gradient.isfinite().all()
 
@@ -144,12 +144,12 @@ def test_what_is_drawn_can_be_learned_from(window: str):
     support = seen(attention.window, query, LENGTHS, torch.zeros(3))
     allowed = attended.scores.where(support, torch.full((), -torch.inf, dtype=torch.float64))
     expected = (allowed / 0.7).log_softmax(-1).gather(-1, drawn)[..., 0]
-    torch.testing.assert_close(attended.chance.log_prob, expected)
-    for sought in (attended.chance.log_prob, attended.chance.entropy):
+    torch.testing.assert_close(attended.sampled.log_prob, expected)
+    for sought in (attended.sampled.log_prob, attended.sampled.entropy):
         (gradient,) = torch.autograd.grad(sought.sum(), attention.score.key.weight, retain_graph=True)
         assert gradient.abs().max() > 0
-    assert attention.eval()(query, memory).chance.log_prob is None
-    assert build(("general", "softmax", window)).train()(query, memory).chance.log_prob is None
+    assert attention.eval()(query, memory).sampled.log_prob is None
+    assert build(("general", "softmax", window)).train()(query, memory).sampled.log_prob is None
 
 
 def test_one_head_without_projections_has_the_parameters_of_its_parts():

@@ -31,7 +31,7 @@ def inputs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 def test_equals_a_loop_over_words(kind: str):
     attention = covering(kind)
     states, queries, mask = inputs()
-    memory, past = attention.remember(states, mask), None
+    memory, past = attention.project_memory(states, mask), None
     covered = np.zeros((2, 5))
     score, arrays = attention.score, {}
     for name, p in attention.named_parameters():
@@ -64,7 +64,7 @@ def test_hypotheses_have_coverages_of_their_own():
     """A target axis of several hypotheses equals one at a time."""
     attention = covering("accumulated")
     states, queries, mask = inputs()
-    memory = attention.remember(states, mask)
+    memory = attention.project_memory(states, mask)
     past = torch.rand(2, 3, 5, dtype=torch.float64)
     together = attention(queries, memory, 4, past)
     for beam in range(3):

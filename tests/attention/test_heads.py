@@ -38,7 +38,7 @@ def test_heads_equal_attentions_on_slices(composition, projection):
     """Everything by hand: cut the vectors, attend with each head, join the contexts."""
     attention = build(composition, projection=projection, num_heads=2)
     states, mask, query = random_states(LENGTHS), mask_of(LENGTHS), random_query(LENGTHS, 3)
-    attended = attention(query, attention.remember(states, mask), 1)
+    attended = attention(query, attention.project_memory(states, mask), 1)
     maps = [attention.query, attention.key, attention.value, attention.output]
     learned = projection == "learned"
     assert all(isinstance(part, nn.Linear if learned else nn.Identity) for part in maps)
@@ -47,7 +47,7 @@ def test_heads_equal_attentions_on_slices(composition, projection):
     parts = []
     for index, head in enumerate(heads_of(attention)):
         own = [x[..., share(size, index, 2)] for x, size in zip((q, k, v), sizes[:3], strict=True)]
-        parts.append(head(own[0], Memory(head.remember(own[1], mask).keys, own[2], mask), 1))
+        parts.append(head(own[0], Memory(head.project_memory(own[1], mask).keys, own[2], mask), 1))
     context = torch.cat([part.context for part in parts], dim=-1)
     torch.testing.assert_close(attended.context, context @ maps[3].weight.T if learned else context)
     torch.testing.assert_close(attended.weights, (parts[0].weights + parts[1].weights) / 2)
@@ -80,7 +80,7 @@ def test_gradients(score: str, projection: str):
     query, states = random_query([2, 4], 2).requires_grad_(), random_states([2, 4]).requires_grad_()
 
     def context(query, states, *_):
-        return attention(query, attention.remember(states, mask_of([2, 4]))).context
+        return attention(query, attention.project_memory(states, mask_of([2, 4]))).context
 
     assert torch.autograd.gradcheck(context, (query, states, *attention.parameters()), fast_mode=True)
 
@@ -89,7 +89,7 @@ def test_draws_are_independent():
     """The log-probability of all heads' choices is the sum of theirs."""
     attention = build(("general", "hard", "global"), num_heads=2).train()
     attended = attention(random_query([1], 2), random_memory(attention, [1]))
-    torch.testing.assert_close(attended.chance.log_prob, torch.zeros(1, 2, dtype=torch.float64))
+    torch.testing.assert_close(attended.sampled.log_prob, torch.zeros(1, 2, dtype=torch.float64))
     attended = attention(random_query([5], 2), random_memory(attention, [5]))
     keys = random_memory(attention, [5])
     parts = [
@@ -102,14 +102,14 @@ def test_draws_are_independent():
             strict=True,
         )
     ]
-    torch.testing.assert_close(attended.chance.entropy, parts[0].chance.entropy + parts[1].chance.entropy)
-    assert (attended.chance.log_prob < 0).all()
+    torch.testing.assert_close(attended.sampled.entropy, parts[0].sampled.entropy + parts[1].sampled.entropy)
+    assert (attended.sampled.log_prob < 0).all()
 
 
 def test_a_learned_projection_makes_sizes_fit():
     attention = build_attention("dot", "softmax", "global", small(state_size=8, projection="learned")).double()
     assert isinstance(attention, MultiHead)
-    memory = attention.remember(random_states([4, 2], size=8), mask_of([4, 2]))
+    memory = attention.project_memory(random_states([4, 2], size=8), mask_of([4, 2]))
     assert attention(random_query([4, 2], 3), memory).context.shape == (2, 3, 8)
 
 

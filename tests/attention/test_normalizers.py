@@ -170,7 +170,7 @@ def test_hard_takes_the_best_when_not_training():
     weights = hard().eval()(scores)
     assert torch.equal(weights.argmax(-1), scores.argmax(-1))
     assert torch.equal(weights.sort(-1).values, torch.tensor([0.0] * 6 + [1.0]).double().expand(30, 7))
-    assert tuple(hard().eval().chance(scores, weights)) == (None, None)
+    assert tuple(hard().eval().sampled(scores, weights)) == (None, None)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
@@ -191,7 +191,7 @@ def test_hard_knows_how_likely_its_choice_was():
     normalizer = hard(0.8)
     weights = normalizer(scores)
     assert not weights.requires_grad
-    log_prob, entropy = normalizer.chance(scores, weights)
+    log_prob, entropy = normalizer.sampled(scores, weights)
     for row in range(12):
         z = scores.detach()[row].numpy() / 0.8
         p = np.exp(z - z.max()) / np.exp(z - z.max()).sum()
@@ -206,7 +206,7 @@ def test_the_gradients_of_hard_are_numbers():
     scores = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
     normalizer = hard(0.8)
     weights = normalizer(scores.masked_fill(forbidden, -INFINITY))
-    assert torch.autograd.gradcheck(lambda s: normalizer.chance(s.masked_fill(forbidden, -INFINITY), weights), scores)
+    assert torch.autograd.gradcheck(lambda s: normalizer.sampled(s.masked_fill(forbidden, -INFINITY), weights), scores)
 
 
 def test_the_score_function_estimates_the_gradient_without_bias():
@@ -215,7 +215,7 @@ def test_the_score_function_estimates_the_gradient_without_bias():
     rewards, normalizer = torch.tensor([3.0, -1.0, 0.5], dtype=torch.float64), hard()
     estimate = torch.zeros(1, 3, dtype=torch.float64)
     for position in range(3):
-        log_prob, _ = normalizer.chance(scores, torch.eye(3, dtype=torch.float64)[position : position + 1])
+        log_prob, _ = normalizer.sampled(scores, torch.eye(3, dtype=torch.float64)[position : position + 1])
         (gradient,) = torch.autograd.grad(log_prob.sum(), scores)
         estimate += float(log_prob.exp()) * rewards[position] * gradient
     (exact,) = torch.autograd.grad((scores.softmax(-1) @ rewards).sum(), scores)
@@ -229,7 +229,7 @@ def test_a_share_of_the_rows_is_not_drawn():
     soft = (weights != 1.0).all(dim=-1)
     assert float(soft.float().mean()) == pytest.approx(0.3, abs=0.02)
     torch.testing.assert_close(weights[soft], (scores / 0.8).softmax(-1)[soft])
-    log_prob, _ = normalizer.chance(scores, weights)
+    log_prob, _ = normalizer.sampled(scores, weights)
     assert torch.equal(log_prob == 0, soft)
     assert torch.equal(normalizer.eval()(scores).argmax(-1), torch.full((20_000,), 2))
 
@@ -241,7 +241,7 @@ def test_draws_and_expectations_together_estimate_the_gradient():
     rows = scores.expand(40_000, 3)
     weights = normalizer(rows)
     found = weights @ rewards
-    log_prob, _ = normalizer.chance(rows, weights)
+    log_prob, _ = normalizer.sampled(rows, weights)
     (estimate,) = torch.autograd.grad((found + found.detach() * log_prob).mean(), scores)
     (exact,) = torch.autograd.grad(scores.softmax(-1) @ rewards, scores)
     torch.testing.assert_close(estimate, exact, rtol=0, atol=0.03)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nmt.config.schema import TokenizerConfig
 from nmt.data import encoded
-from nmt.data.encoded import Encoded, Ragged, encode
+from nmt.data.encoded import EncodedCorpus, Ragged, encode
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
 
 SOURCES = [f"the dog number {i} runs" for i in range(2_500)] + [""]
@@ -19,7 +19,7 @@ CORPUS = datasets.Dataset.from_dict({"source": SOURCES, "target": TARGETS, "alig
 
 def encoded_in(
     folder: Path, corpus: datasets.Dataset = CORPUS, tokenizers: Tokenizers = TOKENIZERS, num_workers: int = 1
-) -> Encoded:
+) -> EncodedCorpus:
     return encode(corpus, tokenizers, cache_dir=folder, num_workers=num_workers)
 
 

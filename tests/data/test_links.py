@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.config.schema import TokenizerConfig
-from nmt.data.encoded import Encoded, Ragged
+from nmt.data.encoded import EncodedCorpus, Ragged
 from nmt.data.links import Guide, Words, agrees, taught_attention
 from nmt.errors import UserError
 from nmt.text.tokenizer import EOS, Tokenizers, build_tokenizers
@@ -27,9 +27,11 @@ def tokenizers(request: pytest.FixtureRequest) -> Tokenizers:
     return build_tokenizers(SOURCES, TARGETS, TokenizerConfig(kind=request.param, vocab_size=330))
 
 
-def encoded(tokenizers: Tokenizers, sources: list[str], targets: list[str], links: list[str]) -> Encoded:
+def encoded(tokenizers: Tokenizers, sources: list[str], targets: list[str], links: list[str]) -> EncodedCorpus:
     corpus = datasets.Dataset.from_dict({"source": sources, "target": targets, "alignment": links})
-    return Encoded(corpus, Ragged.of(tokenizers.source.encode(sources)), Ragged.of(tokenizers.target.encode(targets)))
+    return EncodedCorpus(
+        corpus, Ragged.of(tokenizers.source.encode(sources)), Ragged.of(tokenizers.target.encode(targets))
+    )
 
 
 def pharaoh(sure: set[tuple[int, int]], possible: set[tuple[int, int]]) -> str:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nmt.config.schema import BatchConfig, TokenizerConfig
 from nmt.data.batch import plan_batches
-from nmt.data.encoded import Encoded, Ragged
+from nmt.data.encoded import EncodedCorpus, Ragged
 from nmt.data.links import Guide, taught_attention
 from nmt.data.loader import TrainLoader, fixed_batches
 from nmt.errors import UserError
@@ -39,7 +39,7 @@ def tokenizers(corpus):
 @pytest.fixture(scope="module")
 def encoded(corpus, tokenizers):
     sides = (getattr(tokenizers, side).encode(corpus[side]) for side in ("source", "target"))
-    return Encoded(corpus, *map(Ragged.of, sides))
+    return EncodedCorpus(corpus, *map(Ragged.of, sides))
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import torch
 from nmt.alignment.links import LinkRule
 from nmt.alignment.pharaoh import Links, parse_pharaoh
 from nmt.config.schema import ModelConfig, SearchConfig, TokenizerConfig
-from nmt.data.encoded import Encoded, Ragged
+from nmt.data.encoded import EncodedCorpus, Ragged
 from nmt.data.links import Guide
 from nmt.errors import UserError
 from nmt.evaluation.agreement import (
@@ -138,7 +138,7 @@ def test_in_segmented_text_gold_counts_the_pieces(marks: tuple[str, str]) -> Non
     source, target = marks
     translator = segmented_translator(source, target)
     corpus = datasets.Dataset.from_dict({"source": [source], "target": [target], "alignment": ["0-0 1-0 2-1 2-2"]})
-    encoded = Encoded(corpus, *(Ragged.of(translator.tokenizers.source.encode([line])) for line in marks))
+    encoded = EncodedCorpus(corpus, *(Ragged.of(translator.tokenizers.source.encode([line])) for line in marks))
     (taught,) = Guide(encoded, translator.tokenizers)(np.arange(1), [encoded.source[0]], [encoded.target[0]])
     (aligned,) = translator.align([source], [target])
     assert aligned.weights.shape == taught.shape == (3, 3)

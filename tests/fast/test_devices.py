@@ -59,7 +59,7 @@ def test_all_is_made_where_the_weights_are(variant: dict):
     with FakeTensorMode(), torch.no_grad():
         move(model)
         states = torch.empty(ROWS, LENGTH, 2 * encoder.rnn.hidden_size, device="meta")
-        memory = decoder.attention.remember(states, torch.ones(ROWS, LENGTH, dtype=torch.bool, device="meta"))
+        memory = decoder.attention.project_memory(states, torch.ones(ROWS, LENGTH, dtype=torch.bool, device="meta"))
         first = decoder.start(torch.empty(ROWS, encoder.num_layers, encoder.final_size, device="meta"))
         words = torch.ones(ROWS, STEPS, dtype=torch.long, device="meta")
         features, weights, _ = decoder(words, memory, first)

@@ -40,7 +40,7 @@ def test_some_steps_at_a_time_equal_all_at_once(score: str, window: str, monkeyp
     hidden = torch.randn(5, 2, 4, dtype=torch.float64, requires_grad=True)
 
     def run() -> tuple[torch.Tensor, ...]:
-        memory: Memory = attention.remember(states, mask)
+        memory: Memory = attention.project_memory(states, mask)
         context, weights = attend_at_all_steps(attention, hidden, memory)
         return context, weights, *torch.autograd.grad(context.square().sum(), (states, hidden))
 

@@ -19,7 +19,7 @@ from nmt.config.schema import (
     TrainConfig,
     TrainerConfig,
 )
-from nmt.data.encoded import Encoded, Ragged
+from nmt.data.encoded import EncodedCorpus, Ragged
 from nmt.data.loader import TrainLoader
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
@@ -37,15 +37,15 @@ def tokenizers() -> Tokenizers:
 
 
 @pytest.fixture(scope="module")
-def letters() -> Encoded:
+def letters() -> EncodedCorpus:
     """Sentences whose translation they are themselves."""
     generator = np.random.default_rng(0)
     sides = Ragged.of([generator.integers(4, VOCAB, generator.integers(2, 6)).tolist() for _ in range(256)])
-    return Encoded(datasets.Dataset.from_dict({"source": [""] * 256, "target": [""] * 256}), sides, sides)
+    return EncodedCorpus(datasets.Dataset.from_dict({"source": [""] * 256, "target": [""] * 256}), sides, sides)
 
 
 @pytest.fixture
-def make(letters: Encoded, tokenizers: Tokenizers, tmp_path: Path) -> Iterator[Make]:
+def make(letters: EncodedCorpus, tokenizers: Tokenizers, tmp_path: Path) -> Iterator[Make]:
     reporters = []
 
     def build(

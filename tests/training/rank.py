@@ -13,7 +13,7 @@ import datasets
 import numpy as np
 import torch
 
-from nmt.attention.normalizers import Chance
+from nmt.attention.normalizers import SampledAttention
 from nmt.config.schema import (
     BatchConfig,
     GuidedAlignmentConfig,
@@ -25,7 +25,7 @@ from nmt.config.schema import (
     TrainerConfig,
 )
 from nmt.data.batch import Batch, collate
-from nmt.data.encoded import Encoded, Ragged
+from nmt.data.encoded import EncodedCorpus, Ragged
 from nmt.data.loader import TrainLoader
 from nmt.errors import UserError
 from nmt.models.build import build_model
@@ -34,7 +34,7 @@ from nmt.text.tokenizer import build_tokenizers
 from nmt.training.distributed import Processes, add_up_gradients, join
 from nmt.training.optimizer import Schedule
 from nmt.training.reinforce import Reinforce
-from nmt.training.reporting import Silence
+from nmt.training.reporting import NullReporter
 from nmt.training.torchrun_env import Launch
 from nmt.training.trainer import Trainer
 from nmt.training.validation import Validation
@@ -53,7 +53,7 @@ def loader(rank: int, size: int) -> TrainLoader:
     empty = datasets.Dataset.from_dict({"source": [""] * len(SIDES), "target": [""] * len(SIDES)})
     tokenizers = build_tokenizers(lines, lines, TokenizerConfig(vocab_size=271))  # not used: the toy has no subwords
     config = BatchConfig(unit="sentences", size=7)
-    return TrainLoader(Encoded(empty, SIDES, SIDES), tokenizers, config, seed=5, rank=rank, world_size=size)
+    return TrainLoader(EncodedCorpus(empty, SIDES, SIDES), tokenizers, config, seed=5, rank=rank, world_size=size)
 
 
 def batches_of_all(size: int, accumulate: int) -> Iterator[list[list[Batch]]]:
@@ -92,7 +92,7 @@ def trainer(processes: Processes, *, dropout: float = 0.0, **settings: Any) -> T
         device=torch.device("cpu"),
         validate=processes.by_first(validate),
         save=processes.by_first(save),
-        reporter=Silence(),
+        reporter=NullReporter(),
         processes=processes,
     )
 
@@ -177,7 +177,7 @@ def reinforced(processes: Processes, draws: list[Any]) -> dict[str, Any]:
     log_prob = torch.cat([each for each, _, _ in draws]).requires_grad_()
     losses, mask = torch.cat([each for _, each, _ in draws]), torch.cat([torch.tensor(each) for _, _, each in draws])
     for _ in range(2):
-        loss = term(Chance(log_prob, torch.zeros_like(log_prob)), losses, mask)
+        loss = term(SampledAttention(log_prob, torch.zeros_like(log_prob)), losses, mask)
     return {"baseline": term.baseline, "by log_prob": torch.autograd.grad(loss, log_prob)[0]}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from nmt.training.distributed import ALONE, Processes, add_up_gradients, buckets, join
+from nmt.training.distributed import SINGLE_PROCESS, Processes, add_up_gradients, buckets, join
 from nmt.training.torchrun_env import Launch
 from tests.training import rank
 
@@ -81,7 +81,7 @@ def test_each_process_draws_at_random_for_itself(results: Callable[[str], Result
 
 def test_an_update_of_all_is_that_of_one_process_on_their_batches(results: Callable[[str], Results]) -> None:
     """Weights, moving average, reports: with guided alignment, accumulation, and the first's weights to begin with."""
-    alone = rank.trainer(ALONE, max_steps=10)
+    alone = rank.trainer(SINGLE_PROCESS, max_steps=10)
     before = {name: weight.clone() for name, weight in alone.model.state_dict().items()}
     for update in itertools.islice(rank.batches_of_all(2, accumulate=2), rank.UPDATES):
         alone.update([rank.taught(*batches) for batches in update])
@@ -98,7 +98,7 @@ def test_an_update_of_all_is_that_of_one_process_on_their_batches(results: Calla
 
 
 def test_the_baseline_is_that_of_all_draws(results: Callable[[str], Results]) -> None:
-    joined = rank.reinforced(ALONE, rank.DRAWS)
+    joined = rank.reinforced(SINGLE_PROCESS, rank.DRAWS)
     told = results("updates")
     assert all(each["baseline"] == pytest.approx(joined["baseline"]) for each in told)
     close(torch.cat([each["by log_prob"] for each in told]), joined["by log_prob"], 1e-6)
@@ -134,7 +134,7 @@ def test_alone_nothing_is_said() -> None:
     tensor = torch.arange(3.0)
     with join(Launch(), "cpu") as alone:
         assert isinstance(alone, Processes)
-        assert alone is ALONE
+        assert alone is SINGLE_PROCESS
     alone.add_up([tensor])
     alone.copy_from_first([tensor])
     assert tensor.tolist() == [0.0, 1.0, 2.0]

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from nmt.attention.normalizers import Chance
+from nmt.attention.normalizers import SampledAttention
 from nmt.config.schema import ReinforceConfig
 from nmt.training.reinforce import Reinforce, to_come
 
@@ -18,10 +18,10 @@ def log_likelihood(draws: tuple[int, ...]) -> list[float]:
     return [float(-1.0 - ((7 * sum(3**k * a for k, a in enumerate(draws[: t + 1]))) % 5)) for t in range(len(draws))]
 
 
-def chance_of(scores: torch.Tensor, draws: tuple[int, ...]) -> Chance:
+def sampled_of(scores: torch.Tensor, draws: tuple[int, ...]) -> SampledAttention:
     log_probs = scores.log_softmax(dim=-1)
     chosen = log_probs[torch.arange(STEPS), list(draws)]
-    return Chance(chosen[None], -(log_probs.exp() * log_probs).sum(dim=-1)[None])
+    return SampledAttention(chosen[None], -(log_probs.exp() * log_probs).sum(dim=-1)[None])
 
 
 def expected_gradient(scores: torch.Tensor, config: ReinforceConfig) -> torch.Tensor:
@@ -30,17 +30,17 @@ def expected_gradient(scores: torch.Tensor, config: ReinforceConfig) -> torch.Te
     for draws in itertools.product(range(POSITIONS), repeat=STEPS):
         term = Reinforce(config)
         term.baseline = torch.tensor(-2.5, dtype=torch.float64)  # whatever it is, it must not matter
-        chance = chance_of(scores, draws)
-        loss = term(chance, -torch.tensor(log_likelihood(draws), dtype=torch.float64), MASK)
-        total += chance.log_prob.sum().exp().detach() * torch.autograd.grad(loss, scores)[0]
+        sampled = sampled_of(scores, draws)
+        loss = term(sampled, -torch.tensor(log_likelihood(draws), dtype=torch.float64), MASK)
+        total += sampled.log_prob.sum().exp().detach() * torch.autograd.grad(loss, scores)[0]
     return total
 
 
 def exact_gradient(scores: torch.Tensor, entropy: float) -> torch.Tensor:
     """Differentiate -E[sum_t r_t] - entropy x sum_t H_t, the expectation written out."""
-    objective = -entropy * chance_of(scores, (0,) * STEPS).entropy.sum()
+    objective = -entropy * sampled_of(scores, (0,) * STEPS).entropy.sum()
     for draws in itertools.product(range(POSITIONS), repeat=STEPS):
-        objective = objective - chance_of(scores, draws).log_prob.sum().exp() * sum(log_likelihood(draws))
+        objective = objective - sampled_of(scores, draws).log_prob.sum().exp() * sum(log_likelihood(draws))
     return torch.autograd.grad(objective, scores)[0]
 
 
@@ -70,18 +70,18 @@ def test_padding_never_matters():
     mask = torch.tensor([[True, True, True], [True, False, False]])
     losses = torch.rand(4, dtype=torch.float64)
 
-    def term(chance: Chance) -> torch.Tensor:
-        return Reinforce(ReinforceConfig())(chance, losses, mask)
+    def term(sampled: SampledAttention) -> torch.Tensor:
+        return Reinforce(ReinforceConfig())(sampled, losses, mask)
 
     other = torch.where(mask, log_prob, torch.full_like(log_prob, 9.0))
-    assert term(Chance(log_prob, entropy)) == term(Chance(other, torch.where(mask, entropy, other)))
+    assert term(SampledAttention(log_prob, entropy)) == term(SampledAttention(other, torch.where(mask, entropy, other)))
 
 
 def test_the_baseline_follows_the_reward_and_is_restored():
     config = ReinforceConfig(baseline_decay=0.5)
-    term, chance = Reinforce(config), Chance(torch.zeros(1, 2), torch.zeros(1, 2))
-    term(chance, torch.tensor([1.0, 3.0]), MASK)
-    term(chance, torch.tensor([5.0, 7.0]), MASK)
+    term, sampled = Reinforce(config), SampledAttention(torch.zeros(1, 2), torch.zeros(1, 2))
+    term(sampled, torch.tensor([1.0, 3.0]), MASK)
+    term(sampled, torch.tensor([5.0, 7.0]), MASK)
     assert term.baseline.item() == pytest.approx(-(0.5 * 2 + 0.5 * 6))
     again = Reinforce(config)
     again.load_state_dict(term.state_dict())
@@ -90,9 +90,12 @@ def test_the_baseline_follows_the_reward_and_is_restored():
 
 @pytest.mark.parametrize("known", [False, True])
 def test_what_is_not_finite_is_not_remembered(known: bool):
-    term, chance = Reinforce(ReinforceConfig(baseline_decay=0.5)), Chance(torch.zeros(1, 2), torch.zeros(1, 2))
+    term, sampled = (
+        Reinforce(ReinforceConfig(baseline_decay=0.5)),
+        SampledAttention(torch.zeros(1, 2), torch.zeros(1, 2)),
+    )
     if known:
-        term(chance, torch.tensor([1.0, 3.0]), MASK)
-    term(chance, torch.tensor([float("nan"), 7.0]), MASK)
-    term(chance, torch.tensor([5.0, 7.0]), MASK)
+        term(sampled, torch.tensor([1.0, 3.0]), MASK)
+    term(sampled, torch.tensor([float("nan"), 7.0]), MASK)
+    term(sampled, torch.tensor([5.0, 7.0]), MASK)
     assert term.baseline.item() == pytest.approx(-(0.5 * 2 + 0.5 * 6) if known else -6.0)

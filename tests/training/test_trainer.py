@@ -13,7 +13,7 @@ from nmt.config.schema import (
     GuidedAlignmentConfig,
 )
 from nmt.data.batch import Batch, collate
-from nmt.data.encoded import Encoded
+from nmt.data.encoded import EncodedCorpus
 from nmt.errors import UserError
 from nmt.models.seq2seq import Seq2Seq
 from nmt.training.guided_alignment import guidance_loss
@@ -28,12 +28,12 @@ def mean_loss(model: Seq2Seq, batch: Batch) -> float:
     return -float(gold[batch.target_mask].mean())
 
 
-def some(letters: Encoded, rows: range) -> Batch:
+def some(letters: EncodedCorpus, rows: range) -> Batch:
     return collate([letters.source[row] for row in rows], [letters.target[row] for row in rows], np.array(rows))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_toy_learns_to_copy(make: Make, letters: Encoded, precision: str) -> None:
+def test_a_toy_learns_to_copy(make: Make, letters: EncodedCorpus, precision: str) -> None:
     trainer, saved = make([1.0], max_steps=200, precision=precision, validate_every_steps=1000)
     before = mean_loss(trainer.model, some(letters, range(64)))
     trainer.fit()
@@ -43,7 +43,7 @@ def test_a_toy_learns_to_copy(make: Make, letters: Encoded, precision: str) -> N
     assert saved.steps("last") == saved.steps("best") == [200]
 
 
-def test_two_half_batches_are_one_batch(make: Make, letters: Encoded) -> None:
+def test_two_half_batches_are_one_batch(make: Make, letters: EncodedCorpus) -> None:
     """The mean is over the tokens of all, although the halves have different numbers of them."""
     found = []
     for rows in ([range(16)], [range(4), range(4, 16)]):
@@ -56,14 +56,14 @@ def test_two_half_batches_are_one_batch(make: Make, letters: Encoded) -> None:
         torch.testing.assert_close(found[0][name], found[1][name], rtol=0, atol=1e-12)
 
 
-def guided(letters: Encoded, rows: range) -> Batch:
+def guided(letters: EncodedCorpus, rows: range) -> Batch:
     """Letters that ought to be attended to where they are copied from; those of odd rows are not taught."""
     sides = [letters.source[row] for row in rows]
     alignment = [np.eye(len(side), dtype=np.float32) * (row % 2 == 0) for row, side in zip(rows, sides, strict=True)]
     return collate(sides, sides, np.array(rows), alignment)
 
 
-def test_guidance_is_a_weighted_term_of_the_mean_over_target_tokens(make: Make, letters: Encoded) -> None:
+def test_guidance_is_a_weighted_term_of_the_mean_over_target_tokens(make: Make, letters: EncodedCorpus) -> None:
     """However the sentences are parted into batches; the weight is that of the epochs before the update."""
     batch = guided(letters, range(16))
     assert batch.alignment is not None
@@ -195,7 +195,7 @@ def test_it_is_told_why_training_ends(make: Make, limits: dict[str, int], reason
     assert reason in (trainer.reporter.run_dir / "train.log").read_text(encoding="utf-8")
 
 
-def test_the_gradient_is_clipped(make: Make, letters: Encoded) -> None:
+def test_the_gradient_is_clipped(make: Make, letters: EncodedCorpus) -> None:
     model = toy()
     trainer, _ = make([], model=model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0), max_steps=1)
     trainer.clip_norm = 1e-3

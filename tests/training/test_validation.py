@@ -13,7 +13,7 @@ from nmt.alignment.links import alignment_error_rate, argmax_links, attention_en
 from nmt.alignment.pharaoh import parse_pharaoh
 from nmt.config.schema import BatchConfig, ModelConfig, SearchConfig, TokenizerConfig, TrainConfig, TrainerConfig
 from nmt.data.batch import collate
-from nmt.data.encoded import Encoded, Ragged
+from nmt.data.encoded import EncodedCorpus, Ragged
 from nmt.errors import UserError
 from nmt.evaluation.metrics import quick_scores, repetition_rate
 from nmt.models.build import build_model
@@ -43,10 +43,10 @@ def model(tokenizers: Tokenizers) -> Seq2Seq:
     return found
 
 
-def encoded(tokenizers: Tokenizers, *, gold: bool = True) -> Encoded:
+def encoded(tokenizers: Tokenizers, *, gold: bool = True) -> EncodedCorpus:
     columns = {"source": SOURCES, "target": TARGETS, **({"alignment": GOLD} if gold else {})}
     sides = (Ragged.of(tokenizers.source.encode(SOURCES)), Ragged.of(tokenizers.target.encode(TARGETS)))
-    return Encoded(datasets.Dataset.from_dict(columns), *sides)
+    return EncodedCorpus(datasets.Dataset.from_dict(columns), *sides)
 
 
 def validator(tokenizers: Tokenizers, *, gold: bool = True, beam: int = 1, **trainer: Any) -> Validator:
@@ -89,7 +89,7 @@ def test_the_scores_are_those_of_the_configuration(model: Seq2Seq, tokenizers: T
     )
     shouting = encoded(tokenizers)
     columns = {"source": SOURCES, "target": [line.upper() for line in TARGETS]}
-    shouting = Encoded(datasets.Dataset.from_dict(columns), shouting.source, shouting.target)
+    shouting = EncodedCorpus(datasets.Dataset.from_dict(columns), shouting.source, shouting.target)
     found = Validator(shouting, tokenizers, config, CPU)(model).metrics
     search = SearchConfig(beam_size=1, max_length_ratio=0.2, max_length_offset=4)
     texts = [each.text for each in Translator(model, tokenizers, search, CPU).translate(SOURCES)]

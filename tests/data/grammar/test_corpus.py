@@ -168,7 +168,7 @@ def test_the_same_english_always_has_the_same_french(words: lexicon.Lexicon) -> 
 
 
 class Recorder(Clauses):
-    """Clauses that remember every predicate they make."""
+    """Clauses that project_memory every predicate they make."""
 
     made: list[tuple[Context, str]]
 
