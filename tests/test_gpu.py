@@ -12,8 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from nmt.config.schema import AttentionConfig
-from nmt.fast.recording import OF_DECODERS
+from nmt.fast.accelerate import accelerate, restore
 from nmt.training.distributed import WAITING, Group
 from nmt.training.objective import token_loss
 from nmt.training.torchrun_env import Launch
@@ -30,34 +29,12 @@ def test_the_fast_path_equals_the_readable_one(decoder: str, cell: str):
     model = small_model(decoder=decoder, cell=cell, num_layers=2).to("cuda")
     found = []
     for fast in (False, True):
-        model.encoder.fast = model.decoder.fast = fast
+        (accelerate if fast else restore)(model)
         model.zero_grad()
         token_loss(model, model(batch), batch, label_smoothing=0.1).objective.backward()
         found.append({name: parameter.grad.clone() for name, parameter in model.named_parameters()})
     for name, gradient in found[0].items():
         torch.testing.assert_close(found[1][name], gradient, rtol=1e-7, atol=1e-9)
-
-
-@pytest.mark.parametrize("attention", [{}, {"score": "general"}, {"normalizer": "entmax15"}])
-@pytest.mark.parametrize("decoder", ["bahdanau", "luong", "conditional"])
-def test_recorded_chains_equal_the_readable_path(decoder: str, attention: dict):
-    """As tests/fast/test_recording.py, with CUDA graphs in the place of its tape."""
-    model = small_model(decoder=decoder, num_layers=2, attention=AttentionConfig(**attention)).to("cuda")
-    for lengths in ([(5, 4), (1, 7), (9, 1)],) * 3 + ([(8, 6), (2, 3), (7, 5), (1, 1)],) * 2:
-        batch = random_batch(lengths, seed=len(lengths)).to("cuda")
-        found = []
-        for fast in (False, True):
-            model.decoder.fast = fast
-            model.zero_grad()
-            token_loss(model, model(batch), batch, label_smoothing=0.1).objective.backward()
-            found.append({name: parameter.grad.clone() for name, parameter in model.named_parameters()})
-        for name, gradient in found[0].items():
-            torch.testing.assert_close(found[1][name], gradient, rtol=1e-7, atol=1e-9)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(torch.randn_like(parameter), alpha=0.1)
-    (of_device,) = OF_DECODERS[model.decoder].values()
-    assert len([each for each in of_device.recordings.values() if each is not None]) == 1
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

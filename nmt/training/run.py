@@ -11,6 +11,7 @@ import torch
 
 from nmt.config.file import save_config
 from nmt.config.schema import TrainConfig
+from nmt.data.batch import Batch
 from nmt.data.cleaning import clean
 from nmt.data.corpus import has_split, load_split, missing_split
 from nmt.data.encoded import EncodedCorpus, encode
@@ -18,12 +19,16 @@ from nmt.data.links import Guide
 from nmt.data.loader import TrainLoader
 from nmt.errors import UserError
 from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
+from nmt.fast import objective as chunked
+from nmt.fast.accelerate import accelerate
 from nmt.models.build import build_model, check_model, check_used
 from nmt.models.checkpoint import load_checkpoint, save_checkpoint, training_state
+from nmt.models.decoder import DECODERS, Decoded
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import summarize
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
 from nmt.training.distributed import SINGLE_PROCESS, Processes, join
+from nmt.training.objective import Loss, token_loss
 from nmt.training.optimizer import Schedule, build_optimizer
 from nmt.training.reporting import NullReporter, Reporter
 from nmt.training.resuming import initial_checkpoint, is_judged_otherwise, previous_checkpoint
@@ -102,6 +107,8 @@ def start(config: TrainConfig, reporter: Reporter | NullReporter, processes: Pro
     if origin is not None:
         model.load_state_dict(processes.each(load_checkpoint)(origin).model.state_dict())
     model.to(device)
+    if config.model.fast == "auto":
+        accelerate(model)
     processes.copy_from_first([*model.parameters(), *model.buffers()])
     processes.part_randomness(config.seed)
     trainer = build_trainer(config, model, prepared, device, reporter, processes)
@@ -183,9 +190,9 @@ def check_guidance(config: TrainConfig) -> None:
         raise UserError(
             f"{needed} gold alignments of the training text: set data.train.alignment=FILE, or the weight to 0"
         )
-    if config.model.decoder == "fixed_context":
+    if not DECODERS[config.model.decoder].attends:
         raise UserError(
-            f"{needed} attention, which model=fixed_context has not: choose another, or set the weight to 0"
+            f"{needed} attention, which model={config.model.decoder} has not: choose another, or set the weight to 0"
         )
     if config.model.attention.normalizer == "hard":
         raise UserError(
@@ -245,6 +252,11 @@ def cleaned(config: TrainConfig, split: str, corpus: datasets.Dataset) -> datase
     return kept
 
 
+def chunked_loss(model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smoothing: float) -> Loss:
+    """As `token_loss`, in chunks of tokens, the gradient formed on the way forward."""
+    return Loss(*chunked.token_loss(model, decoded, batch, label_smoothing=label_smoothing))
+
+
 def build_trainer(
     config: TrainConfig,
     model: Seq2Seq,
@@ -274,6 +286,7 @@ def build_trainer(
         config.trainer,
         config.optimizer,
         device=device,
+        objective=chunked_loss if config.model.fast == "auto" else token_loss,
         validate=processes.by_first(Validator(prepared.validation, prepared.tokenizers, config, device)),
         save=processes.by_first(Checkpoints(Path(config.run_dir), config, prepared.tokenizers)),
         reporter=reporter,

@@ -16,7 +16,7 @@ from nmt.training.distributed import SINGLE_PROCESS, Processes, add_up_gradients
 from nmt.training.guided_alignment import guidance_loss, guidance_weight
 from nmt.training.interrupts import deferred_interrupts
 from nmt.training.meter import Meter
-from nmt.training.objective import token_loss
+from nmt.training.objective import Objective, token_loss
 from nmt.training.optimizer import Schedule, build_average, clipped_step, restore
 from nmt.training.precision import autocast_dtype
 from nmt.training.progress import Progress, ending, out_of_patience, share_done, validation_due
@@ -51,6 +51,7 @@ class Trainer:
         validate: Callable[[Seq2Seq], Validation],
         save: Save,
         reporter: Reporter | NullReporter,
+        objective: Objective = token_loss,
         processes: Processes = SINGLE_PROCESS,
     ) -> None:
         self.model = model
@@ -64,6 +65,7 @@ class Trainer:
         self.validate = validate
         self.save = save
         self.reporter = reporter
+        self.objective = objective
         self.processes = processes
         self.progress = Progress(clock=processes.clock)
         self.average: AveragedModel | None = None
@@ -144,7 +146,7 @@ class Trainer:
         """Add a batch's share of the gradient."""
         with torch.autocast(self.device.type, self.autocast_dtype, enabled=self.autocast_dtype is not None):
             decoded = self.model(batch)
-            loss = token_loss(self.model, decoded, batch, label_smoothing=self.config.label_smoothing)
+            loss = self.objective(self.model, decoded, batch, label_smoothing=self.config.label_smoothing)
         objective = loss.objective
         if decoded.sampled.log_prob is not None:
             objective = objective + self.reinforce(decoded.sampled, loss.cross_entropies, batch.target_mask)
