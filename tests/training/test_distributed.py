@@ -1,4 +1,4 @@
-"""Training in several processes: what they say to each other, and that their updates are those of one."""
+"""Training in several processes: collective calls, and updates that equal those of one process."""
 
 import itertools
 import subprocess
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from nmt.training.distributed import SINGLE_PROCESS, Processes, add_up_gradients, buckets, join
-from nmt.training.torchrun_env import Launch
+from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, process_group
+from nmt.training.torchrun_env import RankEnvironment
 from tests.training import rank
 
 ROOT = Path(__file__).parents[2]
@@ -41,41 +41,42 @@ def close(left: dict[str, Any], right: dict[str, Any], tolerance: float = 0.0) -
     torch.testing.assert_close(left, right, rtol=tolerance, atol=tolerance)
 
 
-def test_what_is_said_reaches_all(results: Callable[[str], Results]) -> None:
-    for number, told in enumerate(results("primitives")):
-        assert told["totals"] == [3.0, 0.5]
-        assert told["sums"][0].tolist() == [[3.0] * 3] * 2
-        assert told["sums"][1].tolist() == [0, 3, 6, 9, 12]
-        assert told["sums"][2].item() == 2.0
-        assert told["copied"].tolist() == [0.0] * 3
-        assert told["gathered"] == [{"rank": 0}, {"rank": 1}]
-        assert told["by_first"] == "said by 0"
-        assert told["each"] == number
+def test_collective_calls_return_the_same_on_all_ranks(results: Callable[[str], Results]) -> None:
+    for number, found in enumerate(results("primitives")):
+        assert found["sums"] == [3.0, 0.5]
+        assert found["tensors"][0].tolist() == [[3.0] * 3] * 2
+        assert found["tensors"][1].tolist() == [0, 3, 6, 9, 12]
+        assert found["tensors"][2].item() == 2.0
+        assert [weight.tolist() for weight in found["weights"]] == [[0.0] * 2] * 3
+        assert found["gathered"] == [{"rank": 0}, {"rank": 1}]
+        assert found["on_rank_zero"] == "rank 0"
+        assert found["on_all_ranks"] == number
 
 
-def test_the_clock_is_that_of_the_first_and_stands_between_meetings(results: Callable[[str], Results]) -> None:
-    (first, then), others = (told["clocks"] for told in results("primitives"))
+def test_the_clock_is_that_of_rank_zero_and_stands_between_collective_calls(results: Callable[[str], Results]) -> None:
+    (first, then), others = (found["clocks"] for found in results("primitives"))
     assert first == then
     assert others == (first, then)
 
 
-def test_a_gradient_that_one_process_lacks_is_that_of_the_others(results: Callable[[str], Results]) -> None:
-    for told in results("primitives"):
-        first, second, third = told["gradients"]
-        assert first.tolist() == [1.0, 2.0]
-        assert second is None
-        assert third.tolist() == [6.0, 8.0]
+def test_a_gradient_that_one_rank_lacks_is_that_of_the_others_and_one_that_all_lack_stays_none(
+    results: Callable[[str], Results],
+) -> None:
+    """Two backward passes, the first without synchronization; `data_parallel` averages over the two ranks."""
+    for number, found in enumerate(results("primitives")):
+        assert found["local gradients"] == [[1.0, 2.0] if number == 0 else None, None, [3.0, 4.0]]
+        assert found["averaged gradients"] == [[1.0, 2.0], None, [6.0, 8.0]]
 
 
-def test_what_one_process_raises_all_raise(results: Callable[[str], Results]) -> None:
-    told = results("primitives")
-    assert [each["error of the first"] for each in told] == ["UserError: process 0 misses a file"] * 2
-    assert [each["error of the second"] for each in told] == ["UserError: process 1 misses a file"] * 2
-    assert [each["defect of the first"] for each in told] == ["ZeroDivisionError: division by zero", "SystemExit: 1"]
+def test_what_one_rank_raises_all_raise(results: Callable[[str], Results]) -> None:
+    found = results("primitives")
+    assert [each["error of rank 0"] for each in found] == ["UserError: process 0 misses a file"] * 2
+    assert [each["error of rank 1"] for each in found] == ["UserError: process 1 misses a file"] * 2
+    assert [each["defect of rank 0"] for each in found] == ["ZeroDivisionError: division by zero", "SystemExit: 1"]
 
 
-def test_each_process_draws_at_random_for_itself(results: Callable[[str], Results]) -> None:
-    first, second = (told["random"] for told in results("primitives"))
+def test_ranks_have_different_random_numbers(results: Callable[[str], Results]) -> None:
+    first, second = (found["random"] for found in results("primitives"))
     assert not torch.equal(first, second)
 
 
@@ -85,7 +86,7 @@ def test_an_update_of_all_is_that_of_one_process_on_their_batches(results: Calla
     before = {name: weight.clone() for name, weight in alone.model.state_dict().items()}
     for update in itertools.islice(rank.batches_of_all(2, accumulate=2), rank.UPDATES):
         alone.update([rank.taught(*batches) for batches in update])
-        # As far into the epoch as they are, for the weight of the guidance.
+        # As far into the epoch as they are, for the weight of guided alignment.
         alone.progress.epochs = 2 * alone.progress.step / len(rank.loader(0, 2))
     report = alone.meter.read()
     assert max((before[name] - weight).abs().max() for name, weight in alone.model.state_dict().items()) > 0.01
@@ -130,28 +131,16 @@ def test_a_defect_of_one_ends_all(ended: Ended) -> None:
     assert second.stderr.endswith("ZeroDivisionError: division by zero\n")
 
 
-def test_alone_nothing_is_said() -> None:
-    tensor = torch.arange(3.0)
-    with join(Launch(), "cpu") as alone:
-        assert isinstance(alone, Processes)
+def test_a_single_process_wraps_and_sends_nothing() -> None:
+    tensor, module = torch.arange(3.0), torch.nn.Linear(2, 2)
+    with process_group(RankEnvironment(), "cpu") as alone:
+        assert isinstance(alone, ProcessGroup)
         assert alone is SINGLE_PROCESS
-    alone.add_up([tensor])
-    alone.copy_from_first([tensor])
+    assert alone.all_reduce_(tensor) is tensor
     assert tensor.tolist() == [0.0, 1.0, 2.0]
-    assert alone.total(3, 0.5) == [3, 0.5]
-    assert alone.gather("a") == ["a"]
-    assert alone.by_first(max)(1, 2) == alone.each(max)(1, 2) == 2
+    assert alone.data_parallel(module) is module
+    with alone.no_sync(module):
+        assert alone.sum_over_ranks(3, 0.5) == [3, 0.5]
+    assert alone.all_gather("a") == ["a"]
+    assert alone.on_rank_zero(max)(1, 2) == alone.on_all_ranks(max)(1, 2) == 2
     assert alone.clock() < alone.clock()
-    parameters = [torch.nn.Parameter(torch.zeros(2)) for _ in range(2)]
-    parameters[0].grad = torch.ones(2)
-    add_up_gradients(parameters, alone)
-    assert [each.grad is None for each in parameters] == [False, True]
-
-
-@pytest.mark.parametrize(
-    ("sizes", "expected"),
-    [([], []), ([3], [[3]]), ([1, 2, 3, 4, 9, 1], [[1, 2], [3], [4], [9], [1]]), ([2, 2], [[2, 2]])],
-)
-def test_buckets_hold_so_many_numbers_at_most(sizes: list[int], expected: list[list[int]]) -> None:
-    found = buckets([torch.zeros(size) for size in sizes], 4)
-    assert [[tensor.numel() for tensor in bucket] for bucket in found] == expected

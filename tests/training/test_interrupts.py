@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nmt.models.seq2seq import Seq2Seq
-from nmt.training.interrupts import USUAL
+from nmt.training.interrupts import DEFAULT_HANDLERS
 from nmt.training.trainer import Trainer
 from tests.training.toy import Make, copied, equal, toy
 
@@ -16,7 +16,7 @@ from tests.training.toy import Make, copied, equal, toy
 @pytest.fixture
 def usual_signals() -> Iterator[None]:
     """What signals do in a foreground process: a shell has its background jobs ignore Ctrl-C."""
-    before = {number: signal.signal(number, usual) for number, usual in USUAL.items()}
+    before = {number: signal.signal(number, usual) for number, usual in DEFAULT_HANDLERS.items()}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -55,7 +55,7 @@ def test_an_interrupt_waits_for_the_end_of_the_update(make: Make, moment: str, n
 
 def at_step(trainer: Trainer, step: int, number: signal.Signals) -> None:
     """Interrupt, once, in the update after `step - 1` whole ones."""
-    if trainer.progress.step == step and signal.getsignal(number) is not USUAL[number]:
+    if trainer.progress.step == step and signal.getsignal(number) is not DEFAULT_HANDLERS[number]:
         signal.raise_signal(number)
 
 
@@ -118,7 +118,7 @@ def test_an_interrupt_of_the_last_validation_is_as_any_other(make: Make) -> None
 @pytest.mark.usefixtures("usual_signals")
 def test_of_several_processes_none_leaves_while_the_state_is_saved(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer, saved = make([], max_steps=8)
-    monkeypatch.setattr(trainer.processes, "size", 2, raising=False)  # another, which says what this one does
+    monkeypatch.setattr(trainer.processes, "world_size", 2, raising=False)  # another, which says what this one does
     save = trainer.save
 
     def interrupted(name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:

@@ -10,7 +10,7 @@ from nmt.training.meter import Meter
 
 def noted(meter: Meter, tokens: int, norm: float, **sums: float) -> None:
     meter.add(**{name: torch.tensor(value) for name, value in sums.items()})
-    meter.note(tokens, 0.1, torch.tensor(norm))
+    meter.end_update(tokens, 0.1, torch.tensor(norm))
 
 
 def test_means_are_a_token_and_begin_anew():
@@ -32,14 +32,14 @@ def test_skipped_updates_are_counted_and_left_out_of_the_means(norm: float):
     meter = Meter(torch.device("cpu"))
     noted(meter, 4, 1.0, loss=8.0)
     noted(meter, 100, norm, loss=math.nan, alignment_loss=math.inf)
-    assert meter.in_a_row == 1
+    assert meter.skipped_in_a_row == 1
     found = meter.read()
     assert (found["loss"], found["alignment_loss"], found["skipped"]) == (2.0, 0.0, 1.0)
     noted(meter, 100, norm, loss=math.nan)
-    assert meter.in_a_row == 2  # over windows
+    assert meter.skipped_in_a_row == 2  # over windows
     assert math.isnan(meter.read()["loss"])
     noted(meter, 4, 1.0, loss=8.0)
-    assert meter.in_a_row == 0
+    assert meter.skipped_in_a_row == 0
     assert meter.read()["loss"] == 2.0
 
 

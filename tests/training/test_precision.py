@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nmt.training import precision
-from nmt.training.precision import autocast_dtype, multiplies_bf16
+from nmt.training.precision import autocast_dtype, supports_bf16
 
 CPU = torch.device("cpu")
 
@@ -21,14 +21,14 @@ CPU = torch.device("cpu")
     ],
 )
 def test_auto_asks_the_device(monkeypatch, caplog, wanted, quick, expected):
-    monkeypatch.setattr(precision, "multiplies_bf16", lambda device: quick)
+    monkeypatch.setattr(precision, "supports_bf16", lambda device: quick)
     assert autocast_dtype(wanted, CPU) == expected
     warned = "this cpu has no bf16 instructions: trainer.precision=auto or fp32 is much faster" in caplog.text
     assert warned == (wanted == "bf16" and not quick)
 
 
 @pytest.mark.parametrize("instructions", [(), ("_is_avx512_bf16_supported",), ("_is_amx_tile_supported",)])
-def test_a_cpu_multiplies_bf16_with_either_set_of_instructions(monkeypatch, instructions):
+def test_a_cpu_supports_bf16_with_either_set_of_instructions(monkeypatch, instructions):
     for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
         monkeypatch.setattr(torch.cpu, name, lambda name=name: name in instructions, raising=False)
-    assert multiplies_bf16(CPU) == bool(instructions)
+    assert supports_bf16(CPU) == bool(instructions)

@@ -7,7 +7,7 @@ import torch
 
 from nmt.attention.normalizers import SampledAttention
 from nmt.config.schema import ReinforceConfig
-from nmt.training.reinforce import Reinforce, to_come
+from nmt.training.reinforce import Reinforce, discounted_returns
 
 POSITIONS, STEPS = 3, 2
 MASK = torch.ones(1, STEPS, dtype=torch.bool)
@@ -59,9 +59,9 @@ def test_a_discount_is_a_bias():
     assert not torch.allclose(found, exact_gradient(scores, 0.0))
 
 
-def test_rewards_to_come():
+def test_discounted_returns():
     rewards = torch.tensor([[1.0, 2.0, 4.0]])
-    torch.testing.assert_close(to_come(rewards, 0.5), torch.tensor([[1 + 1 + 1.0, 2 + 2.0, 4.0]]))
+    torch.testing.assert_close(discounted_returns(rewards, 0.5), torch.tensor([[1 + 1 + 1.0, 2 + 2.0, 4.0]]))
 
 
 def test_padding_never_matters():

@@ -16,7 +16,7 @@ from nmt.data.batch import Batch, collate
 from nmt.data.encoded import EncodedCorpus
 from nmt.errors import UserError
 from nmt.models.seq2seq import Seq2Seq
-from nmt.training.guided_alignment import guidance_loss
+from nmt.training.guided_alignment import guided_alignment_loss
 from nmt.training.trainer import Trainer
 from tests.training.toy import Make, copied, equal, toy
 
@@ -70,7 +70,7 @@ def test_guidance_is_a_weighted_term_of_the_mean_over_target_tokens(make: Make, 
     model = toy().double()
     decoded = model(batch)
     gold = model.project(decoded.features).log_softmax(dim=-1).gather(2, batch.target_out[:, :, None])[:, :, 0]
-    term = guidance_loss(decoded.weights, batch.alignment, "squared")
+    term = guided_alignment_loss(decoded.weights, batch.alignment, "squared")
     expected = (0.25 * term - gold[batch.target_mask].sum()) / batch.num_target_tokens
     gradients = dict(zip(copied(model), torch.autograd.grad(expected, list(model.parameters())), strict=True))
 
