@@ -78,8 +78,8 @@ def test_training_on_a_gpu_learns(tmp_path: Path, decoder: str, precision: str):
     assert [each.text for each in on_gpu.translate(lines)] == [each.text for each in on_cpu.translate(lines)]
 
 
-def test_what_processes_say_of_tensors_on_a_gpu_is_said_by_nccl(tmp_path: Path):
-    """By a group of one: several need a GPU each."""
+def test_collective_calls_and_gradients_of_tensors_on_a_gpu_use_nccl(tmp_path: Path):
+    """In a group of one: several need a GPU each."""
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("cpu:gloo,cuda:nccl", store=store, rank=0, world_size=1)
     try:

@@ -1,4 +1,4 @@
-"""`python -m nmt.train`: what a run leaves behind, and how it goes on after it was stopped."""
+"""`python -m nmt.train`: the files of a run, and resuming one that was stopped."""
 
 import json
 import os

@@ -167,9 +167,9 @@ class Trainer:
         """Raise UserError where too many updates in a row were skipped."""
         if self.meter.skipped_in_a_row >= MAX_SKIPPED_UPDATES:
             raise UserError(
-                f"training has gone astray: the last {int(self.meter.skipped_in_a_row)} gradients were not finite "
-                "and nothing is learned any more; lower optimizer.learning_rate or optimizer.clip_norm, or set "
-                "trainer.precision=fp32 if it is bf16. What the run has saved is whole"
+                f"training has diverged: the last {int(self.meter.skipped_in_a_row)} gradients were not finite "
+                "and their updates were skipped; lower optimizer.learning_rate or optimizer.clip_norm, or set "
+                "trainer.precision=fp32 if it is bf16. The checkpoints saved so far are intact"
             )
 
     def checkpoint(self) -> None:

@@ -15,6 +15,7 @@ import torch
 
 from nmt.attention.normalizers import SampledAttention
 from nmt.config.schema import (
+    AttentionConfig,
     BatchConfig,
     GuidedAlignmentConfig,
     ModelConfig,
@@ -57,7 +58,7 @@ def loader(rank: int, size: int) -> TrainLoader:
 
 
 def batches_of_all(size: int, accumulate: int) -> Iterator[list[list[Batch]]]:
-    """For each update, and each of its batches, the batches of all processes."""
+    """Yield, for each update and each of its batches, the batches of all ranks."""
     endless = (itertools.chain.from_iterable(itertools.repeat(loader(rank, size))) for rank in range(size))
     steps = zip(*endless, strict=True)
     while step := list(itertools.islice(steps, accumulate)):
@@ -72,10 +73,14 @@ def taught(*batches: Batch) -> Batch:
     return collate(sides, sides, rows, alignment)
 
 
-def trainer(processes: ProcessGroup, *, dropout: float = 0.0, **settings: Any) -> Trainer:
+def trainer(
+    processes: ProcessGroup, *, dropout: float = 0.0, attention: AttentionConfig | None = None, **settings: Any
+) -> Trainer:
     """A toy whose every setting that is divided by counts, or that keeps a state over updates, is on."""
     torch.manual_seed(processes.rank)  # the weights become those of rank 0
-    shape = ModelConfig(embedding_size=8, hidden_size=8, dropout=dropout, readout="linear")
+    shape = ModelConfig(
+        embedding_size=8, hidden_size=8, dropout=dropout, readout="linear", attention=attention or AttentionConfig()
+    )
     model = build_model(shape, VOCAB, VOCAB, joint=True).double()
     processes.seed_rank(1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.5)
@@ -183,7 +188,7 @@ def caught(function: Any, *arguments: Any, **options: Any) -> str:
 
 
 def updates(processes: ProcessGroup) -> dict[str, Any]:
-    """Updates on batches of its own, then the term of draws at random."""
+    """Updates on batches of its own, then the term of sampled attention."""
     toy = trainer(processes, max_steps=10)
     for batches in itertools.islice(toy.updates(), UPDATES):
         toy.update([taught(batch) for batch in batches])
@@ -192,7 +197,7 @@ def updates(processes: ProcessGroup) -> dict[str, Any]:
 
 
 def reinforced(processes: ProcessGroup, draws: list[Any]) -> dict[str, Any]:
-    """The baseline after two batches, and the gradient by the log-probabilities of the second."""
+    """The baseline after two batches, and the gradient with respect to the log-probabilities of the second."""
     term = Reinforce(ReinforceConfig(baseline_decay=0.5), processes)
     log_prob = torch.cat([each for each, _, _ in draws]).requires_grad_()
     losses, mask = torch.cat([each for _, each, _ in draws]), torch.cat([torch.tensor(each) for _, _, each in draws])
@@ -201,8 +206,36 @@ def reinforced(processes: ProcessGroup, draws: list[Any]) -> dict[str, Any]:
     return {"baseline": term.baseline, "by log_prob": torch.autograd.grad(loss, log_prob)[0]}
 
 
+def sampled(processes: ProcessGroup) -> dict[str, Any]:
+    """Updates whose forward pass sums rewards over ranks."""
+    toy = trainer(processes, attention=AttentionConfig(normalizer="hard"), max_steps=10)
+    for batches in itertools.islice(toy.updates(), UPDATES):
+        toy.update(batches)
+    return {**found(toy), "baseline": toy.reinforce.baseline}
+
+
+def unused(processes: ProcessGroup) -> dict[str, Any]:
+    """Updates of a model with a parameter, the projection of keys, that has no gradient."""
+    toy = trainer(processes, attention=AttentionConfig(score="location", projection="learned"), max_steps=10)
+    before = {name: weight.clone() for name, weight in toy.model.state_dict().items()}
+    for batches in itertools.islice(toy.updates(), UPDATES):
+        toy.update(batches)
+    return {**found(toy), "before": before}
+
+
+def skipped(processes: ProcessGroup) -> dict[str, Any]:
+    """An update, and one whose gradient is NaN on rank 1 alone."""
+    toy = trainer(processes, max_steps=10)
+    updates = toy.updates()
+    toy.update(next(updates))
+    before = {name: weight.clone() for name, weight in toy.model.state_dict().items()}
+    toy.model.output.weight.register_hook(lambda gradient: gradient * (float("nan") if processes.rank == 1 else 1.0))
+    toy.update(next(updates))
+    return {**found(toy), "before": before, "in a row": toy.meter.skipped_in_a_row}
+
+
 def clocks(processes: ProcessGroup) -> dict[str, Any]:
-    """Training by the clock, to its end, in processes of different speed; the schedule follows the clock too."""
+    """Train for some seconds on ranks of different speed; the schedule follows the clock too."""
     toy = trainer(processes, max_minutes=0.01, validate_every_steps=3)
     toy.model.register_forward_hook(lambda *_: time.sleep(0.02 * processes.rank))
     toy.fit()
@@ -226,7 +259,7 @@ def interrupted(processes: ProcessGroup) -> dict[str, Any]:
 
 
 def resumed(processes: ProcessGroup) -> dict[str, Any]:
-    """Go on from the third update."""
+    """Resume from the third update."""
     toy = trainer(processes, dropout=0.3, max_steps=8, validate_every_steps=100)
     state = torch.load(Path(sys.argv[2]) / "last-3.pt", weights_only=True)
     toy.model.load_state_dict(state["model"])
@@ -236,7 +269,7 @@ def resumed(processes: ProcessGroup) -> dict[str, Any]:
 
 
 def straight(processes: ProcessGroup) -> dict[str, Any]:
-    """Train as if there had been no interrupt."""
+    """Train without an interrupt."""
     toy = trainer(processes, dropout=0.3, max_steps=8, validate_every_steps=100)
     toy.fit()
     return found(toy)
@@ -250,7 +283,7 @@ def broken(processes: ProcessGroup) -> dict[str, Any]:
     raise AssertionError("no defect")
 
 
-TASKS = (primitives, updates, clocks, interrupted, resumed, straight, broken)
+TASKS = (primitives, updates, sampled, unused, skipped, clocks, interrupted, resumed, straight, broken)
 
 
 def main() -> None:

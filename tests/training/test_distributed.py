@@ -14,7 +14,18 @@ from nmt.training.torchrun_env import RankEnvironment
 from tests.training import rank
 
 ROOT = Path(__file__).parents[2]
-TASKS = ("primitives", "updates", "clocks", "interrupted", "resumed", "straight", "broken")
+TASKS = (
+    "primitives",
+    "updates",
+    "sampled",
+    "unused",
+    "skipped",
+    "clocks",
+    "interrupted",
+    "resumed",
+    "straight",
+    "broken",
+)
 
 Completed = subprocess.CompletedProcess[str]
 Results = list[dict[str, Any]]
@@ -23,7 +34,7 @@ Ended = tuple[Results, list[Completed]]
 
 @pytest.fixture(scope="module")
 def ended(together: Callable[..., list[Completed]], tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    """What both processes found, by task, and how they ended; all tasks in one start, which takes seconds."""
+    """Results of both ranks by task, and how they ended; all tasks share one start, which takes seconds."""
     folder = tmp_path_factory.mktemp("ranks")
     done = together("tests.training.rank", ",".join(TASKS), str(folder), cwd=ROOT)
     files = [folder / f"rank-{number}.pt" for number in (0, 1)]
@@ -33,7 +44,7 @@ def ended(together: Callable[..., list[Completed]], tmp_path_factory: pytest.Tem
 
 @pytest.fixture
 def results(ended: Ended) -> Callable[[str], Results]:
-    """What both processes found in a task."""
+    """Results of both ranks in a task."""
     return lambda task: [each[task] for each in ended[0]]
 
 
@@ -81,7 +92,7 @@ def test_ranks_have_different_random_numbers(results: Callable[[str], Results]) 
 
 
 def test_an_update_of_all_is_that_of_one_process_on_their_batches(results: Callable[[str], Results]) -> None:
-    """Weights, moving average, reports: with guided alignment, accumulation, and the first's weights to begin with."""
+    """Weights, moving average and reports, with guided alignment and accumulation, from the weights of rank 0."""
     alone = rank.trainer(SINGLE_PROCESS, max_steps=10)
     before = {name: weight.clone() for name, weight in alone.model.state_dict().items()}
     for update in itertools.islice(rank.batches_of_all(2, accumulate=2), rank.UPDATES):
@@ -90,23 +101,25 @@ def test_an_update_of_all_is_that_of_one_process_on_their_batches(results: Calla
         alone.progress.epochs = 2 * alone.progress.step / len(rank.loader(0, 2))
     report = alone.meter.read()
     assert max((before[name] - weight).abs().max() for name, weight in alone.model.state_dict().items()) > 0.01
-    for told in results("updates"):
-        assert (told["step"], told["epochs"]) == (alone.progress.step, alone.progress.epochs)
-        close(told["weights"], dict(alone.model.state_dict()), 1e-12)
-        close(told["average"], dict(alone.averaged().state_dict()), 1e-12)
-        assert told["report"] == pytest.approx({name: report[name] for name in told["report"]}, rel=1e-6)
-        assert {"loss", "alignment_loss", "gradient_norm"} <= told["report"].keys()
+    for found in results("updates"):
+        assert (found["step"], found["epochs"]) == (alone.progress.step, alone.progress.epochs)
+        close(found["weights"], dict(alone.model.state_dict()), 1e-12)
+        close(found["average"], dict(alone.averaged().state_dict()), 1e-12)
+        assert found["report"] == pytest.approx({name: report[name] for name in found["report"]}, rel=1e-6)
+        assert {"loss", "alignment_loss", "gradient_norm"} <= found["report"].keys()
 
 
 def test_the_baseline_is_that_of_all_draws(results: Callable[[str], Results]) -> None:
     joined = rank.reinforced(SINGLE_PROCESS, rank.DRAWS)
-    told = results("updates")
-    assert all(each["baseline"] == pytest.approx(joined["baseline"]) for each in told)
-    close(torch.cat([each["by log_prob"] for each in told]), joined["by log_prob"], 1e-6)
+    found = results("updates")
+    assert all(each["baseline"] == pytest.approx(joined["baseline"]) for each in found)
+    close(torch.cat([each["by log_prob"] for each in found]), joined["by log_prob"], 1e-6)
 
 
-@pytest.mark.parametrize("task", ["updates", "clocks", "interrupted", "resumed", "straight"])
-def test_processes_never_drift_apart(results: Callable[[str], Results], task: str) -> None:
+@pytest.mark.parametrize(
+    "task", ["updates", "sampled", "unused", "skipped", "clocks", "interrupted", "resumed", "straight"]
+)
+def test_ranks_never_drift_apart(results: Callable[[str], Results], task: str) -> None:
     """They stop at the same update, though their clocks and their signals come at different moments."""
     first, second = results(task)
     assert first["step"] == second["step"] > 1
@@ -115,8 +128,22 @@ def test_processes_never_drift_apart(results: Callable[[str], Results], task: st
         close(first[name], second[name])
 
 
+def test_a_parameter_that_no_rank_uses_is_left_alone(results: Callable[[str], Results]) -> None:
+    for found in results("unused"):
+        same = {name for name, weight in found["weights"].items() if torch.equal(weight, found["before"][name])}
+        assert same == {"decoder.attention.key.weight"}
+
+
+def test_an_update_whose_gradient_is_not_finite_on_one_rank_is_skipped_on_all(
+    results: Callable[[str], Results],
+) -> None:
+    for found in results("skipped"):
+        assert found["in a row"] == 1
+        close(found["weights"], found["before"])
+
+
 def test_an_interrupt_of_one_stops_all_and_training_goes_on_exactly(results: Callable[[str], Results]) -> None:
-    """Dropout in, which each draws for itself."""
+    """With dropout, whose masks differ between ranks."""
     for stopped, resumed, straight in zip(*map(results, ("interrupted", "resumed", "straight")), strict=True):
         assert (stopped["step"], resumed["step"]) == (3, 8)
         close(resumed["weights"], straight["weights"])
@@ -124,7 +151,7 @@ def test_an_interrupt_of_one_stops_all_and_training_goes_on_exactly(results: Cal
 
 
 def test_a_defect_of_one_ends_all(ended: Ended) -> None:
-    """Without a launcher that would end the others; that nothing hangs is the time limit's to say."""
+    """Without torchrun, which would kill the others; the time limit of the fixture shows that nothing hangs."""
     first, second = ended[1]
     assert (first.returncode, second.returncode) == (1, 1)
     assert "ZeroDivisionError" not in first.stderr

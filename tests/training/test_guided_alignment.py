@@ -159,7 +159,7 @@ def test_the_weight_decays_over_epochs() -> None:
 
 
 def test_the_gradient_reaches_the_attention() -> None:
-    """Guidance alone, of a small model, turns its attention to where the links point."""
+    """The loss by itself turns the attention of a small model to where the links point."""
     torch.manual_seed(1)
     model = build_model(ModelConfig(embedding_size=16, hidden_size=32, dropout=0.0), 12, 12, joint=True)
     batch = batch_of([([1, 1, 1], [1, 1, 1], {0: {2}, 1: {0}, 2: {1}})])

@@ -15,7 +15,7 @@ from tests.training.toy import Make, copied, equal, toy
 
 @pytest.fixture
 def usual_signals() -> Iterator[None]:
-    """What signals do in a foreground process: a shell has its background jobs ignore Ctrl-C."""
+    """Handlers as in a foreground process: a shell has its background jobs ignore Ctrl-C."""
     before = {number: signal.signal(number, usual) for number, usual in DEFAULT_HANDLERS.items()}
     yield
     for number, handler in before.items():
@@ -26,7 +26,7 @@ def usual_signals() -> Iterator[None]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("moment", ["update", "validation"])
 def test_an_interrupt_waits_for_the_end_of_the_update(make: Make, moment: str, number: signal.Signals) -> None:
-    """What is saved goes on as if there had been no interrupt."""
+    """Training resumed from what was saved equals training without an interrupt."""
     options = {"max_steps": 8, "validate_every_steps": 3, "ema_decay": 0.9, "accumulate": 2}
     straight, _ = make([1.0, 2.0, 3.0], model=toy(dropout=0.3), **options)
     straight.fit()

@@ -14,7 +14,7 @@ MASK = torch.ones(1, STEPS, dtype=torch.bool)
 
 
 def log_likelihood(draws: tuple[int, ...]) -> list[float]:
-    """Return a reward for each step that depends on the draws up to it, in no simple way."""
+    """Return for each step a reward that depends on the draws up to it."""
     return [float(-1.0 - ((7 * sum(3**k * a for k, a in enumerate(draws[: t + 1]))) % 5)) for t in range(len(draws))]
 
 

@@ -1,4 +1,4 @@
-"""Which process this is: the variables that torchrun sets."""
+"""Ranks read from the variables that torchrun sets."""
 
 import pytest
 

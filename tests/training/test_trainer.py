@@ -63,8 +63,8 @@ def guided(letters: EncodedCorpus, rows: range) -> Batch:
     return collate(sides, sides, np.array(rows), alignment)
 
 
-def test_guidance_is_a_weighted_term_of_the_mean_over_target_tokens(make: Make, letters: EncodedCorpus) -> None:
-    """However the sentences are parted into batches; the weight is that of the epochs before the update."""
+def test_guided_alignment_is_a_weighted_term_of_the_mean_over_target_tokens(make: Make, letters: EncodedCorpus) -> None:
+    """However the sentences are divided into batches; the weight is that of the epochs before the update."""
     batch = guided(letters, range(16))
     assert batch.alignment is not None
     model = toy().double()
@@ -160,7 +160,7 @@ def test_updates_skipped_before_a_validation_are_told_after_it(make: Make) -> No
     assert [each.get("skipped") for each in map(json.loads, lines) if each["event"] == "train"] == [1, None]
 
 
-def test_weights_gone_astray_are_not_validated(make: Make) -> None:
+def test_a_model_that_has_diverged_is_not_validated(make: Make) -> None:
     trainer, saved = make([], max_steps=50, validate_every_steps=12, log_every=1000)
     spoil(trainer, range(1, 51))
     with pytest.raises(UserError, match="the last 12 gradients were not finite"):
@@ -208,7 +208,7 @@ def test_the_gradient_is_clipped(make: Make, letters: EncodedCorpus) -> None:
 
 
 def spoil(trainer: Trainer, steps: Container[int]) -> None:
-    """Let the gradient of some updates be no number."""
+    """Make the gradient of some updates NaN."""
     trainer.model.output.weight.register_hook(
         lambda gradient: gradient * (float("nan") if trainer.progress.step in steps else 1.0)
     )
@@ -234,7 +234,7 @@ def test_an_update_whose_gradient_is_not_finite_is_skipped(make: Make) -> None:
     ).read_text(encoding="utf-8")
 
 
-def test_training_that_has_gone_astray_ends(make: Make) -> None:
+def test_training_that_has_diverged_ends(make: Make) -> None:
     trainer, saved = make([1.0], max_steps=50, validate_every_steps=5, log_every=4)
     spoil(trainer, range(7, 51))
     saved.metrics = itertools.repeat(1.0)
