@@ -108,8 +108,9 @@ def test_an_interruption(script: Path, tmp_path: Path) -> None:
 def test_a_reader_that_goes_away(script: Path, tmp_path: Path) -> None:
     command = [sys.executable, str(script), "seed=104"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes) as process:
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline() == "text\n"

@@ -109,6 +109,7 @@ def test_processes_that_cannot_meet_say_so(
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         place = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+        place["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # which the command sets, to be unset after the test
         for name, value in {**place, "MASTER_PORT": port.format(taken=taken.getsockname()[1])}.items():
             monkeypatch.setenv(name, value)
         done = call("train", "trainer.max_steps=1")

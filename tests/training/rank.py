@@ -154,6 +154,7 @@ def primitives(processes: ProcessGroup) -> dict[str, Any]:
     sums = processes.sum_over_ranks(rank + 1, 0.25)
     clock = processes.clock()
     time.sleep(0.01)
+    processes.seed_rank(1)
     return {
         "sums": sums,
         "clocks": (clock, processes.clock()),
@@ -167,7 +168,7 @@ def primitives(processes: ProcessGroup) -> dict[str, Any]:
         "error of rank 0": caught(processes.on_rank_zero(fail), rank, on=0),
         "error of rank 1": caught(processes.on_all_ranks(fail), rank, on=1),
         "defect of rank 0": caught(processes.on_rank_zero(divide), 0),
-        "random": (processes.seed_rank(1), torch.rand(3))[1],
+        "random": torch.rand(3),
     }
 
 

@@ -1,7 +1,7 @@
 """Interrupts wait for the end of an update, and never leave half of one."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ import torch
 from nmt.models.seq2seq import Seq2Seq
 from nmt.training.interrupts import DEFAULT_HANDLERS
 from nmt.training.trainer import Trainer
+from nmt.training.validation import Validation
 from tests.training.toy import Make, copied, equal, toy
 
 
@@ -36,7 +37,7 @@ def test_an_interrupt_waits_for_the_end_of_the_update(make: Make, moment: str, n
         interrupted.model.decoder.register_forward_hook(lambda *_: at_step(interrupted, 3, number))
     else:
         validate = interrupted.validate
-        interrupted.validate = lambda model: (at_step(interrupted, 3, number), validate(model))[1]
+        interrupted.validate = after(lambda: at_step(interrupted, 3, number), validate)
     handler = signal.getsignal(number)
     with pytest.raises(KeyboardInterrupt):
         interrupted.fit()
@@ -57,6 +58,16 @@ def at_step(trainer: Trainer, step: int, number: signal.Signals) -> None:
     """Interrupt, once, in the update after `step - 1` whole ones."""
     if trainer.progress.step == step and signal.getsignal(number) is not DEFAULT_HANDLERS[number]:
         signal.raise_signal(number)
+
+
+def after(first: Callable[[], None], validate: Callable[[Seq2Seq], Validation]) -> Callable[[Seq2Seq], Validation]:
+    """Call something before each validation."""
+
+    def call(model: Seq2Seq) -> Validation:
+        first()
+        return validate(model)
+
+    return call
 
 
 def twice() -> None:
@@ -80,7 +91,7 @@ def test_a_second_interrupt_does_not_wait_and_leaves_what_was_saved(make: Make) 
 def test_a_second_interrupt_within_a_validation_loses_nothing(make: Make) -> None:
     trainer, saved = make([1.0], max_steps=8, validate_every_steps=3)
     validate = trainer.validate
-    trainer.validate = lambda model: (twice(), validate(model))[1]
+    trainer.validate = after(twice, validate)
     with pytest.raises(KeyboardInterrupt):
         trainer.fit()
     assert saved.steps("last") == [3]
@@ -108,7 +119,7 @@ def test_the_best_is_not_remembered_if_it_could_not_be_saved(make: Make) -> None
 def test_an_interrupt_of_the_last_validation_is_as_any_other(make: Make) -> None:
     trainer, saved = make([1.0], max_steps=2)
     validate = trainer.validate
-    trainer.validate = lambda model: (signal.raise_signal(signal.SIGINT), validate(model))[1]
+    trainer.validate = after(lambda: signal.raise_signal(signal.SIGINT), validate)
     with pytest.raises(KeyboardInterrupt):
         trainer.fit()
     assert saved.steps("best") == [2]

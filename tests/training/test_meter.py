@@ -13,7 +13,7 @@ def noted(meter: Meter, tokens: int, norm: float, **sums: float) -> None:
     meter.end_update(tokens, 0.1, torch.tensor(norm))
 
 
-def test_means_are_a_token_and_begin_anew():
+def test_means_are_a_token_and_begin_anew() -> None:
     meter = Meter(torch.device("cpu"))
     noted(meter, 4, 1.0, loss=8.0)
     meter.add(loss=torch.tensor(1.0), alignment_loss=torch.tensor(3.0))
@@ -28,7 +28,7 @@ def test_means_are_a_token_and_begin_anew():
 
 
 @pytest.mark.parametrize("norm", [math.nan, math.inf])
-def test_skipped_updates_are_counted_and_left_out_of_the_means(norm: float):
+def test_skipped_updates_are_counted_and_left_out_of_the_means(norm: float) -> None:
     meter = Meter(torch.device("cpu"))
     noted(meter, 4, 1.0, loss=8.0)
     noted(meter, 100, norm, loss=math.nan, alignment_loss=math.inf)
@@ -43,7 +43,7 @@ def test_skipped_updates_are_counted_and_left_out_of_the_means(norm: float):
     assert meter.read()["loss"] == 2.0
 
 
-def test_the_time_of_a_pause_does_not_count(monkeypatch: pytest.MonkeyPatch):
+def test_the_time_of_a_pause_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     meter = Meter(torch.device("cpu"))
