@@ -13,9 +13,9 @@ import torch
 import torch.distributed as dist
 
 from nmt.fast.accelerate import accelerate, restore
-from nmt.training.distributed import WAITING, Group
+from nmt.training.distributed import COLLECTIVE_TIMEOUT, MultiProcess
 from nmt.training.objective import token_loss
-from nmt.training.torchrun_env import Launch
+from nmt.training.torchrun_env import RankEnvironment
 from tests.models.small import random_batch, small_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
@@ -55,18 +55,19 @@ def test_training_on_a_gpu_learns(tmp_path: Path, decoder: str, precision: str):
     assert [each.text for each in on_gpu.translate(lines)] == [each.text for each in on_cpu.translate(lines)]
 
 
-def test_what_processes_say_of_tensors_on_a_gpu_is_said_by_nccl(tmp_path: Path):
-    """By a group of one: several need a GPU each."""
+def test_collective_calls_and_gradients_of_tensors_on_a_gpu_use_nccl(tmp_path: Path):
+    """In a group of one: several need a GPU each."""
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("cpu:gloo,cuda:nccl", store=store, rank=0, world_size=1)
     try:
-        group = Group(Launch(), dist.new_group(timeout=WAITING))
+        group = MultiProcess(RankEnvironment(), dist.new_group(timeout=COLLECTIVE_TIMEOUT))
         device = group.device("cuda")
         tensors = [torch.ones(3, device=device), torch.arange(4, device=device)]
-        group.add_up(tensors)
-        group.copy_from_first(tensors)
-        assert [tensor.tolist() for tensor in tensors] == [[1.0] * 3, [0, 1, 2, 3]]
-        assert group.total(2) == [2.0]
-        assert torch.equal(*group.gather(torch.cuda.get_rng_state(device)), torch.cuda.get_rng_state(device))
+        assert [group.all_reduce_(tensor).tolist() for tensor in tensors] == [[1.0] * 3, [0, 1, 2, 3]]
+        module = torch.nn.Linear(3, 2, device=device)
+        group.data_parallel(module)(tensors[0]).sum().backward()
+        assert module.weight.grad.tolist() == [[1.0] * 3] * 2
+        assert group.sum_over_ranks(2) == [2.0]
+        assert torch.equal(*group.all_gather(torch.cuda.get_rng_state(device)), torch.cuda.get_rng_state(device))
     finally:
         dist.destroy_process_group()
