@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nmt.attention.attention import Attention, Memory
-from nmt.attention.build import Attending
+from nmt.attention.attention import Attention, AttentionMechanism, Memory
 from nmt.attention.normalizers import Regularized
 from nmt.attention.scores import Additive, Dot, General, ScaledDot
 from nmt.attention.windows import Global
@@ -215,7 +214,9 @@ class DotSteps(ClosedForm):
 class AnySteps(AttentionSteps):
     """Any other composition: autograd differentiates each step by itself."""
 
-    def __init__(self, arena: Arena, memory: Memory, steps: int, attention: Attending, kind: torch.dtype) -> None:
+    def __init__(
+        self, arena: Arena, memory: Memory, steps: int, attention: AttentionMechanism, kind: torch.dtype
+    ) -> None:
         super().__init__(arena, memory, steps)
         self.attention = attention
         self.kind = kind
@@ -264,14 +265,14 @@ class AnySteps(AttentionSteps):
 
 
 def attention_steps(
-    arena: Arena, attention: Attending, memory: Memory, steps: int, kind: torch.dtype
+    arena: Arena, attention: AttentionMechanism, memory: Memory, steps: int, kind: torch.dtype
 ) -> AttentionSteps:
     """Choose how to run an attention step by step."""
     make = closed_form(attention)
     return AnySteps(arena, memory, steps, attention, kind) if make is None else make(arena, memory, steps)
 
 
-def closed_form(attention: Attending) -> Callable[[Arena, Memory, int], ClosedForm] | None:
+def closed_form(attention: AttentionMechanism) -> Callable[[Arena, Memory, int], ClosedForm] | None:
     """Return what makes the steps of an attention whose derivative is written out; None leaves it to autograd."""
     if type(attention) is not Attention or not isinstance(attention.window, Global):
         return None

@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.attention.attention import Memory
-from nmt.attention.build import Attending
+from nmt.attention.attention import AttentionMechanism, Memory
 from nmt.fast.arena import Arena
 from nmt.fast.attention import AttentionSteps, attention_steps
 from nmt.fast.cells import STEPS, Gradient, Recurrent
@@ -52,7 +51,7 @@ class Emitted(NamedTuple):
 class Chain(ABC):
     """A decoder's recurrence over all target positions, once forwards and once backwards."""
 
-    def __init__(self, task: Task, attention: Attending) -> None:
+    def __init__(self, task: Task, attention: AttentionMechanism) -> None:
         self.arena, (self.all_gates, memory, self.initial, self.kind) = task
         self.steps, self.rows, _ = self.all_gates.shape
         self.gates = self.all_gates.unbind(STEP)
@@ -121,7 +120,7 @@ class Chain(ABC):
 class BahdanauChain(Chain):
     """Query and recurrent gates in one product of s_{i-1}, then attention, then the rest of the gates."""
 
-    def __init__(self, task: Task, attention: Attending, stack: Stack, context: nn.Linear) -> None:
+    def __init__(self, task: Task, attention: AttentionMechanism, stack: Stack, context: nn.Linear) -> None:
         super().__init__(task, attention)
         self.last = len(self.states) - 1
         self.stack = StackSteps(self.arena, stack, self.states, self.kind, {self.last: self.queried})
@@ -161,7 +160,7 @@ class BahdanauChain(Chain):
 class ConditionalChain(Chain):
     """The query and the second cell's recurrent gates in one product of s'_i."""
 
-    def __init__(self, task: Task, attention: Attending, stack: Stack, cell: Cell) -> None:
+    def __init__(self, task: Task, attention: AttentionMechanism, stack: Stack, cell: Cell) -> None:
         super().__init__(task, attention)
         arena, (before, after) = self.arena, self.states[0]
         proposed = arena.take(*before.shape, dtype=self.dtype)
@@ -211,7 +210,12 @@ class LuongChain(Chain):
     """The query and the state's share of h~_i in one product of s_i."""
 
     def __init__(
-        self, task: Task, attention: Attending, stack: Stack, attentional: nn.Linear, feedback: nn.Linear | None
+        self,
+        task: Task,
+        attention: AttentionMechanism,
+        stack: Stack,
+        attentional: nn.Linear,
+        feedback: nn.Linear | None,
     ) -> None:
         super().__init__(task, attention)
         arena = self.arena

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol, final, runtime_checkable
 
 from torch import Tensor, nn
 
-from nmt.attention.build import Attending
+from nmt.attention.attention import AttentionMechanism
 from nmt.fast.arena import Arena
 from nmt.fast.chains import Chain, Emitted, Given, Task
 
@@ -16,7 +16,7 @@ class Maker(Protocol):
     """What prepares a chain: a decoder."""
 
     training: bool
-    attention: Attending
+    attention: AttentionMechanism
 
     def chain(self, task: Task) -> Chain: ...
 

@@ -5,8 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from nmt.attention.attention import Attention, Memory, MultiHead
-from nmt.attention.build import Attending
+from nmt.attention.attention import Attention, AttentionMechanism, Memory, MultiHead
 from nmt.attention.scores import Additive
 from nmt.fast.layer import candidate_last, layer_of_cell
 from nmt.models.cells import GRU, LSTM, Cell
@@ -51,14 +50,14 @@ def _fused(
     return output
 
 
-def needs_much_memory(attention: Attending) -> bool:
+def needs_much_memory(attention: AttentionMechanism) -> bool:
     """Tell whether comparing queries with keys makes a vector for each pair of them."""
     heads = list(attention.heads) if isinstance(attention, MultiHead) else [attention]
     return any(isinstance(head, Attention) and isinstance(head.score, Additive) for head in heads)
 
 
 def attend_at_all_steps(
-    attention: Attending, hidden: Float[Tensor, "step row hidden"], memory: Memory
+    attention: AttentionMechanism, hidden: Float[Tensor, "step row hidden"], memory: Memory
 ) -> tuple[Float[Tensor, "step row context"], Float[Tensor, "step row source"]]:
     """Query with the hidden vectors of all steps; return contexts and weights.
 

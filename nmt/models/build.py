@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from nmt.attention.build import Attending, build_attention, check_attention
+from nmt.attention.attention import AttentionMechanism
+from nmt.attention.build import build_attention, check_attention
 from nmt.attention.fixed import FixedContext
 from nmt.attention.settings import Settings
 from nmt.config.schema import AttentionConfig, ModelConfig
@@ -153,7 +154,7 @@ def build_decoder(config: ModelConfig, plan: Plan, embedding: Embedding, final_s
     return Luong(*shared, attentional=attentional, feedback=feedback, fast=fast)
 
 
-def attention_of(config: ModelConfig, plan: Plan) -> Attending:
+def attention_of(config: ModelConfig, plan: Plan) -> AttentionMechanism:
     """Build the attention between the decoder and the encoder's states."""
     if config.decoder == "fixed_context":
         return FixedContext()

@@ -13,8 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from nmt.attention.attention import Memory
-from nmt.attention.build import Attending
+from nmt.attention.attention import AttentionMechanism, Memory
 from nmt.attention.normalizers import SampledAttention
 from nmt.fast.chains import BahdanauChain, Chain, ConditionalChain, LuongChain, Task
 from nmt.fast.parallel import attend_at_all_steps, needs_much_memory, sequence
@@ -74,7 +73,7 @@ class Decoder(nn.Module, ABC):
         embedding: Embedding,
         bridge: nn.Module,
         stack: Stack,
-        attention: Attending,
+        attention: AttentionMechanism,
         readout: Readout,
         *,
         fast: bool = True,

@@ -153,7 +153,7 @@ def test_sparse_normalizers_give_exact_zeros(name: str):
 
 def test_every_normalizer_is_covered():
     for kind in NORMALIZERS.values():
-        assert kind.draws != issubclass(kind, Regularized)
+        assert kind.is_sampled != issubclass(kind, Regularized)
     assert set(REGULARIZED) == set(ORACLES)
     assert set(NORMALIZERS) == set(REGULARIZERS)
 
