@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.search.hypothesis import BOS, EOS, PAD, UNK, Step
+from nmt.search.hypothesis import BOS, EOS, PAD, UNK, StepOutput
 
 
 @dataclass
@@ -51,7 +51,7 @@ class ToyModel:
         weights = np.zeros((*log_probs.shape[:2], self.width))
         for (b, row), k in itertools.product(enumerate(looked_up), range(log_probs.shape[1])):
             weights[b, k, : len(row[k][1])] = row[k][1]
-        return Step(log_probs, torch.tensor(weights), ToyState(state.sources, prefixes))
+        return StepOutput(log_probs, torch.tensor(weights), ToyState(state.sources, prefixes))
 
     def look_up(self, source, prefix):
         """Log-probabilities and attention after a prefix that begins with bos."""

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.search import loop
+from nmt.search import beam
 from nmt.search.beam import beam_search
 from nmt.search.hypothesis import BOS, EOS, PAD, UNK
 
@@ -150,7 +150,7 @@ def test_finished_sentences_leave_the_batch_and_change_nothing(toy, inputs, monk
     rows, limits = [[4], [5, 3], [6, 7, 3], [8], [9, 3]], [2, 20, 5, 1, 3]
     results = []
     for interval in (1, 3, 1_000):
-        monkeypatch.setitem(loop.CHECK_EVERY, "cpu", interval)
+        monkeypatch.setitem(beam.CHECK_EVERY, "cpu", interval)
         model = toy(seed=3, vocab=12)
         arguments, max_lengths = inputs(rows, limits)
         found = beam_search(model, *arguments, beam_size=3, n_best=3, length_penalty=1.0, max_lengths=max_lengths)
@@ -165,7 +165,7 @@ def test_a_search_stops_when_nothing_can_get_better(toy, inputs):
     arguments, max_lengths = inputs([[4]], [1_000])
     (found,), steps = beam_search(model, *arguments, beam_size=5, max_lengths=max_lengths), model.batch_sizes
     assert found[0].tokens == []
-    assert len(steps) == loop.CHECK_EVERY["cpu"]
+    assert len(steps) == beam.CHECK_EVERY["cpu"]
 
 
 def test_forbidden_tokens_never_appear_however_probable(toy, inputs):

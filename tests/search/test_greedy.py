@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.search import hypothesis, loop
+from nmt.search import beam, hypothesis
 from nmt.search.beam import beam_search
 from nmt.search.hypothesis import BOS, EOS, PAD, UNK
 from nmt.text import tokenizer
@@ -59,7 +59,7 @@ def test_finished_sentences_leave_the_batch_and_change_nothing(toy, inputs, monk
     rows, limits = [[4], [5, 3], [6, 7, 3], [8]], [2, 20, 5, 1]
     results = []
     for interval in (1, 3, 1_000):
-        monkeypatch.setitem(loop.CHECK_EVERY, "cpu", interval)
+        monkeypatch.setitem(beam.CHECK_EVERY, "cpu", interval)
         model = toy(seed=3, vocab=30)
         arguments, max_lengths = inputs(rows, limits)
         results.append([each.tokens for each in greedy_search(model, *arguments, max_lengths=max_lengths)])
