@@ -4,7 +4,6 @@ import itertools
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 import torch
 
 from nmt.search.hypothesis import BOS, EOS, PAD, UNK, StepOutput
@@ -88,13 +87,3 @@ def make_inputs(sources, max_lengths):
     source = torch.tensor([row + [PAD] * (width - len(row)) for row in sources])
     inputs = (source, source != PAD, torch.tensor(list(map(len, sources))))
     return inputs, torch.tensor(max_lengths)
-
-
-@pytest.fixture(scope="session")
-def toy():
-    return ToyModel
-
-
-@pytest.fixture(scope="session")
-def inputs():
-    return make_inputs
