@@ -14,12 +14,10 @@ from dataclasses import dataclass, replace
 
 from nmt.data.grammar.chooser import Chooser
 from nmt.data.grammar.lexicon import (
-    ALL,
     BE,
     DEGREES,
     EXIST,
     FREQUENCY,
-    LIVING,
     MANNER,
     NEVER,
     NOT,
@@ -31,7 +29,7 @@ from nmt.data.grammar.lexicon import (
 from nmt.data.grammar.nouns import NounPhrase, NounPhrases, adjective_phrase, introduce, possessible
 from nmt.data.grammar.phrase import Phrase, unit
 from nmt.data.grammar.verbs import conjugate, infinitive
-from nmt.data.grammar.words import Adverb, Kind, Kinds, Pronoun, Tense, Verb
+from nmt.data.grammar.words import ALL, LIVING, Adverb, Kind, Kinds, Pronoun, Tense, Verb
 
 SUBJECT_KINDS = ((6, Kind.PERSON), (2, Kind.ANIMAL), (0.7, Kind.THING), (0.3, Kind.PLACE))
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from nmt.data.grammar.chooser import Chooser
-from nmt.data.grammar.lexicon import NUMERALS, OF, PEOPLE, SUBJECT_PRONOUNS, THE, VERY, Lexicon
+from nmt.data.grammar.lexicon import NUMERALS, OF, SUBJECT_PRONOUNS, THE, VERY, Lexicon
 from nmt.data.grammar.phrase import Phrase, SourceWord, TargetWord, unit
 from nmt.data.grammar.words import (
     Adjective,
@@ -157,4 +157,4 @@ class NounPhrases:
 
 def possessible(kind: Kind) -> bool:
     """Whether `Marie's ...` reads well with nouns of this kind."""
-    return kind in (*PEOPLE, Kind.ANIMAL, Kind.THING, Kind.PLACE)
+    return kind in (Kind.PERSON, Kind.ANIMAL, Kind.THING, Kind.PLACE)
