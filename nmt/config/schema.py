@@ -93,7 +93,7 @@ class CleaningConfig:
 class DataConfig:
     """Parallel text."""
 
-    kind: str = key("grammar", "where sentences come from", choices=("grammar", "text", "hub"))
+    kind: str = key("grammar", "where sentences come from: grammar, text, hub")
     source_language: str = key("en", "code of the source language")
     target_language: str = key("fr", "code of the target language")
     train: SplitConfig = field(default_factory=SplitConfig)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nmt.data import arrow
+from nmt.data.tables import mapped_table, progress_on_terminals_only, stored_table
 from nmt.text.tokenizer import Tokenizers
 
 SIDES = ("source", "target")
@@ -82,7 +82,7 @@ def encode(
     """
     text = corpus.select_columns(list(SIDES)).with_format("arrow")
     path = Path(cache_dir) / f"encoded-{_digest(text, tokenizers)[:24]}.arrow"
-    table = arrow.mapped_table(arrow.stored_table(path, lambda folder: _encoded(text, tokenizers, num_workers, folder)))
+    table = mapped_table(stored_table(path, lambda folder: _encoded(text, tokenizers, num_workers, folder)))
     return EncodedCorpus(corpus, _ragged(table.column("source")), _ragged(table.column("target")))
 
 
@@ -100,7 +100,7 @@ def _encoded(text: datasets.Dataset, tokenizers: Tokenizers, num_workers: int, f
     """Encode both sides into one batch of large lists, whose values lie end to end."""
     features = datasets.Features({side: datasets.LargeList(datasets.Value("int32")) for side in SIDES})
     num_proc = min(num_workers, len(text) // BATCH_SIZE) if len(text) >= PARALLEL_FROM else None
-    with arrow.progress_on_terminals_only():
+    with progress_on_terminals_only():
         lists = text.map(
             _encode_batch,
             batched=True,

@@ -11,8 +11,7 @@ import torch
 
 from nmt.config.file import save_config
 from nmt.config.schema import TrainConfig
-from nmt.data.cleaning import clean
-from nmt.data.corpus import has_split, load_split, missing_split
+from nmt.data.corpus import clean, load_split, open_corpus
 from nmt.data.encoded import EncodedCorpus, encode
 from nmt.data.links import Guide
 from nmt.data.loader import TrainLoader
@@ -143,7 +142,7 @@ def evaluate_best(config: TrainConfig, run_dir: Path) -> dict[str, Any]:
     translator = Translator.load(run_dir, device=config.trainer.device, **vars(config.search))
     scoring: dict[str, Any] = {"bleu_tokenize": bleu_tokenizer(config), "lowercase": config.lowercase}
     for split in TEST_SPLITS:
-        if not has_split(config.data, split):
+        if not open_corpus(config.data).has_split(split):
             continue
         folder = run_dir / "evaluation" / split
         corpus = load_split(config.data, split)
@@ -162,11 +161,11 @@ def check_run(config: TrainConfig) -> None:
     limits = (config.trainer.max_steps, config.trainer.max_epochs, config.trainer.max_minutes)
     if all(limit is None for limit in limits):
         raise UserError("training has no end: set trainer.max_steps, trainer.max_epochs or trainer.max_minutes")
+    corpus = open_corpus(config.data)
     for split in ("train", "validation"):
-        if not has_split(config.data, split):
-            raise missing_split(config.data, split)
-    has_gold = config.data.kind == "grammar" or bool(config.data.validation.alignment)
-    if config.trainer.metric == "aer" and not has_gold:
+        if not corpus.has_split(split):
+            raise corpus.missing(split)
+    if config.trainer.metric == "aer" and not corpus.has_gold("validation"):
         raise UserError(
             "trainer.metric=aer needs gold alignments of the validation text: set data.validation.alignment"
         )
@@ -177,9 +176,11 @@ def check_run(config: TrainConfig) -> None:
 def check_guidance(config: TrainConfig) -> None:
     """Raise UserError where attention cannot be guided: no gold alignments, or no gradient to the weights."""
     needed = f"trainer.guided_alignment.weight={config.trainer.guided_alignment.weight:g} needs"
-    if config.data.kind == "hub":
-        raise UserError(f"{needed} gold alignments, which data=hub has not: use data=text, or set the weight to 0")
-    if config.data.kind == "text" and not config.data.train.alignment:
+    corpus = open_corpus(config.data)
+    if not corpus.has_gold("train") and "alignment" not in corpus.split_keys:
+        kind = config.data.kind
+        raise UserError(f"{needed} gold alignments, which data={kind} has not: use data=text, or set the weight to 0")
+    if not corpus.has_gold("train"):
         raise UserError(
             f"{needed} gold alignments of the training text: set data.train.alignment=FILE, or the weight to 0"
         )
@@ -234,7 +235,7 @@ def load_corpora(config: TrainConfig) -> dict[str, datasets.Dataset]:
     """Load every split that the run will read, so that a mistake in the last of them is told before hours of work."""
     splits = ["train", "validation"]
     if config.trainer.evaluate:
-        splits += [split for split in TEST_SPLITS if has_split(config.data, split)]
+        splits += [split for split in TEST_SPLITS if open_corpus(config.data).has_split(split)]
     return {split: load_split(config.data, split) for split in splits}
 
 
