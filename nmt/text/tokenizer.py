@@ -37,13 +37,15 @@ class Tokenizer(PieceModel):
     suffix, kind = ".model", "sentencepiece model"
 
     def __init__(self, model: bytes) -> None:
-        self.model, self._processor = load_model(model)
+        model, self._processor = load_model(model)
+        super().__init__(model)
         self._samplers: dict[float, Sampler] = {}
 
     def __len__(self) -> int:
         return int(self._processor.get_piece_size())
 
     def encode(self, lines: Iterable[str]) -> list[list[int]]:
+        """Return the subword ids of each line, without bos and eos."""
         ids: list[list[int]] = self._processor.encode(list(lines), out_type=int, num_threads=1)
         return ids
 
@@ -70,8 +72,9 @@ class Tokenizer(PieceModel):
         return [self._processor.id_to_piece(int(i)) for i in ids]
 
     def words(self, ids: Iterable[int], line: str | None = None) -> tuple[list[str], list[int]]:
-        """Merge subwords into words at the word mark, and decode bytes (see `PieceModel.words`).
+        """Merge subwords into words at the word mark, bytes decoded; return these, and the index of each piece's word.
 
+        A control piece (pad, bos, eos) is a word of its own. With `line`, their text, the words are those of the text.
         Normalization changes letters, and sometimes spaces (`l´homme` gets one when the accent is decomposed): where a
         piece cannot be assigned to a word of `line`, the words are the model's all the same.
         """
@@ -82,6 +85,14 @@ class Tokenizer(PieceModel):
         own = line.split()
         # Equally many words are taken to be the same ones; comparing spans would take longer than all the rest.
         return (own, merged[1]) if len(own) == len(merged[0]) else self._words_between_spaces(ids, line) or merged
+
+    def parts(self, ids: Iterable[int], line: str) -> tuple[list[str], list[int]]:
+        """Return the parts between the spaces of a line, here its words, and for each piece the index of its part."""
+        return self.words(ids, line)
+
+    def plain(self, lines: Iterable[str]) -> list[str]:
+        """Return the lines unchanged: only text for a `Vocabulary` is segmented (see `Vocabulary.plain`)."""
+        return list(lines)
 
     def _merged(self, ids: Iterable[int]) -> tuple[list[str], list[int]]:
         words: list[bytes] = []

@@ -1,7 +1,6 @@
-"""Vocabularies: the special ids, the interface of a tokenizer, and the vocabulary of text that is segmented already."""
+"""Vocabularies: the special ids, files of pieces, and the vocabulary of text that is segmented already."""
 
 import logging
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,51 +26,14 @@ def text_of(words: Iterable[str]) -> str:
     return " ".join(filter(None, words))
 
 
-class PieceModel(ABC):
-    """A numbered vocabulary of pieces, and how text is segmented into them; `model` is all there is of it, as bytes."""
+class PieceModel:
+    """A numbered vocabulary of pieces and its segmentation, all of it in `model`, the content of its file."""
 
     suffix: ClassVar[str]  # of its files
     kind: ClassVar[str]  # as error messages call it
-    model: bytes
 
-    @abstractmethod
-    def __init__(self, model: bytes) -> None: ...
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def encode(self, lines: Iterable[str]) -> list[list[int]]:
-        """Return the ids of each line's pieces, without bos and eos."""
-
-    @abstractmethod
-    def sample(self, lines: Iterable[str], alpha: float, seed: int) -> list[list[int]]:
-        """Return the ids of a random segmentation of each line, reproducible by seed; at alpha = 0 that of `encode`."""
-
-    @abstractmethod
-    def decode(self, ids_of_sentences: Iterable[Iterable[int]]) -> list[str]:
-        """Return the text of each sentence as one line; pad, bos and eos are dropped."""
-
-    @abstractmethod
-    def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Return the names of pieces."""
-
-    @abstractmethod
-    def words(self, ids: Iterable[int], line: str | None = None) -> tuple[list[str], list[int]]:
-        """Merge pieces into words; return these, and for each piece the index of its word.
-
-        Args:
-            ids: the pieces; a special one is a word of its own, under its own name.
-            line: their text, if the words shall be those of the text.
-        """
-
-    def parts(self, ids: Iterable[int], line: str) -> tuple[list[str], list[int]]:
-        """Return the parts between the spaces of a line, and for each piece the index of its part."""
-        return self.words(ids, line)
-
-    def plain(self, lines: Iterable[str]) -> list[str]:
-        """Return lines of a corpus as `decode` would write them, to score translations with."""
-        return list(lines)
+    def __init__(self, model: bytes) -> None:
+        self.model = model
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.model,)
@@ -121,7 +83,7 @@ class Vocabulary(PieceModel):
         pieces = [piece for piece in found if piece not in SPECIALS]
         if not pieces:
             raise UserError("not a vocabulary: there is no piece in it")
-        self.model = "".join(f"{piece}\n" for piece in pieces).encode()
+        super().__init__("".join(f"{piece}\n" for piece in pieces).encode())
         self._names = [*SPECIALS, *pieces]
         self._ids = {piece: number for number, piece in enumerate(self._names) if number > EOS}
         self._marks_words = sum(piece.startswith(WORD_MARK) for piece in pieces) > MARKED_SHARE * len(pieces)
@@ -130,6 +92,7 @@ class Vocabulary(PieceModel):
         return len(self._names)
 
     def encode(self, lines: Iterable[str]) -> list[list[int]]:
+        """Return the ids of each line's pieces, without bos and eos."""
         return [[self._ids.get(piece, UNK) for piece in line.split()] for line in lines]
 
     def sample(self, lines: Iterable[str], alpha: float, seed: int) -> list[list[int]]:
@@ -138,10 +101,12 @@ class Vocabulary(PieceModel):
         return self.encode(lines)
 
     def decode(self, ids_of_sentences: Iterable[Iterable[int]]) -> list[str]:
+        """Return the text of each sentence: pieces merged into words; pad, bos and eos are dropped."""
         kept = ([i for i in map(int, ids) if i > EOS or i == UNK] for ids in ids_of_sentences)
         return [text_of(self.words(ids)[0]) for ids in kept]
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Return the names of pieces."""
         return [self._names[int(i)] for i in ids]
 
     def parts(self, ids: Iterable[int], line: str) -> tuple[list[str], list[int]]:
@@ -151,7 +116,10 @@ class Vocabulary(PieceModel):
         return parts, list(range(len(parts)))
 
     def words(self, ids: Iterable[int], line: str | None = None) -> tuple[list[str], list[int]]:
-        """Merge pieces into words (see `PieceModel.words`); the line tells the text of unknown pieces."""
+        """Merge pieces into words; return these, and for each piece the index of its word.
+
+        A special piece is a word of its own. `line`, if given, is their text, and tells what unknown pieces are.
+        """
         ids = list(map(int, ids))
         pieces = self.pieces(ids) if line is None else line.split()
         words: list[str] = []
