@@ -84,7 +84,7 @@ class Adjective:
 class Determiner:
     """A determiner; an empty English form means that it has no such number.
 
-    `definite` ones, in a wide sense, may stand in a negated object, and not after `there is`.
+    `definite` ones, in a wide sense, are possible in a negated object, but not after `there is`.
     """
 
     singular: str
@@ -114,7 +114,7 @@ class Preposition:
 
 @dataclass(frozen=True)
 class Adverb:
-    """An adverb; a `negative` one puts `ne` before the verb besides."""
+    """An adverb; a `negative` one also puts `ne` before the verb."""
 
     english: str
     french: str
@@ -134,7 +134,7 @@ class Pronoun:
 class Verb:
     """A verb; each pair of forms is (singular, plural) of the third person.
 
-    `particle` is the `at` of `look at`, which French leaves out; `preposition` introduces the object in French.
+    `particle` is the `at` of `look at`, which French omits; `preposition` introduces the object in both languages.
     `copular` verbs (be, can, must) need no `do` and stand before `not`. The participle is empty where the
     French past is one word; with `etre` it agrees with the subject, else with an object that stands before it.
     """
