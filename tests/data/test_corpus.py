@@ -120,6 +120,17 @@ def test_the_grammar(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 4
 
 
+def test_the_grammars_cache_follows_its_words_and_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = DataConfig(grammar=GrammarConfig(test_size=3), cache_dir=str(tmp_path / "cache"))
+    (tmp_path / "grammar").mkdir()
+    monkeypatch.setattr("nmt.data.grammar.corpus.__file__", str(tmp_path / "grammar" / "corpus.py"))
+    for files, name in ((1, "lexicon.toml"), (2, "lexicon.toml"), (3, "verbs.py")):
+        (tmp_path / "grammar" / name).write_text(str(files))
+        for _ in range(2):
+            load_split(config, "test")
+            assert len(list((tmp_path / "cache").iterdir())) == files
+
+
 class Counting(Corpus):
     """Numbers after some letters, with the two sides in opposite order."""
 

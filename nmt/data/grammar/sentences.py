@@ -35,7 +35,7 @@ class Sentences:
         self._clauses = Clauses(lexicon, choose)
 
     def sentence(self, budget: int, tenses: Tenses = TENSES, banned: frozenset[str] = frozenset()) -> Phrase:
-        """Return one clause or several; the main verb is in one of `tenses`, and `banned` constructions do not occur."""
+        """Return one clause or several; the main verb is in one of `tenses`; `banned` constructions do not occur."""
         options: list[tuple[float, Callable[..., Phrase]]] = []
         if budget <= LONGEST_CLAUSE:
             options.append((6 if budget <= ONE_CLAUSE else 2, self._single))
