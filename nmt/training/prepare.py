@@ -7,8 +7,7 @@ from pathlib import Path
 import datasets
 
 from nmt.config.schema import TrainConfig
-from nmt.data.cleaning import clean
-from nmt.data.corpus import has_split, load_split
+from nmt.data.corpus import clean, load_split, open_corpus
 from nmt.data.encoded import EncodedCorpus, encode
 from nmt.data.links import Guide
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
@@ -68,7 +67,7 @@ def load_corpora(config: TrainConfig) -> dict[str, datasets.Dataset]:
     """Load every split that the run will read, so that a mistake in the last one is found before hours of work."""
     splits = ["train", "validation"]
     if config.trainer.evaluate:
-        splits += [split for split in TEST_SPLITS if has_split(config.data, split)]
+        splits += [split for split in TEST_SPLITS if open_corpus(config.data).has_split(split)]
     return {split: load_split(config.data, split) for split in splits}
 
 

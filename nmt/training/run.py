@@ -9,7 +9,7 @@ import torch
 from nmt.config.file import save_config
 from nmt.config.schema import TrainConfig
 from nmt.data.batch import Batch
-from nmt.data.corpus import has_split, load_split
+from nmt.data.corpus import load_split, open_corpus
 from nmt.data.loader import TrainLoader
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.fast import objective as chunked
@@ -178,7 +178,7 @@ def evaluate_best(config: TrainConfig, run_dir: Path) -> dict[str, Any]:
     translator = Translator.load(run_dir, device=config.trainer.device, **vars(config.search))
     scoring: dict[str, Any] = {"bleu_tokenize": bleu_tokenizer(config), "lowercase": config.lowercase}
     for split in TEST_SPLITS:
-        if not has_split(config.data, split):
+        if not open_corpus(config.data).has_split(split):
             continue
         folder = run_dir / "evaluation" / split
         corpus = load_split(config.data, split)
