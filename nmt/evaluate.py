@@ -12,8 +12,8 @@ from nmt.errors import UserError
 if TYPE_CHECKING:
     import datasets
 
-    from nmt.evaluation.agreement import Views
     from nmt.evaluation.baseline import Baseline
+    from nmt.evaluation.views import Views
     from nmt.translator import Translator
 
 
@@ -109,8 +109,8 @@ def choose_views(config: EvaluateConfig, translator: "Translator") -> "Views":
         UserError: integers are to be differentiated.
     """
     from nmt.alignment.links import LinkRule
-    from nmt.evaluation.agreement import Views
     from nmt.evaluation.saliency import Explainer
+    from nmt.evaluation.views import Views
     from nmt.translator import Translator
 
     if config.saliency and config.precision == "int8":

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nmt.alignment.weights import Alignment, merge_words
 from nmt.config.check import check
 from nmt.config.schema import PRECISIONS, SearchConfig
 from nmt.data.batch import Batch, collate, cut_batches, pad_source
@@ -31,19 +32,6 @@ Words = tuple[list[str], list[int]]  # words, and for each piece the index of it
 
 
 @dataclass(frozen=True)
-class Alignment:
-    """How much each target word attended to each source word.
-
-    Rows sum to 1, or are 0 where attention says nothing of words: all of it is on the end mark, or it is the same
-    everywhere.
-    """
-
-    source_words: list[str]
-    target_words: list[str]
-    weights: Float[Array, "target source"]
-
-
-@dataclass(frozen=True)
 class Translation(Alignment):
     """A translation of a sentence, with the attention that made it."""
 
@@ -52,27 +40,6 @@ class Translation(Alignment):
     score: float
     log_prob: float
     pieces: list[str]
-
-
-def merge_words(
-    weights: Float[Array, "rows columns"], target_word: Sequence[int], source_word: Sequence[int]
-) -> Float[Array, "target source"]:
-    """Attention between words from attention between subwords.
-
-    A source word gets the sum of its pieces' columns, a target word the mean of its pieces' rows. Rows and
-    columns beyond the words (end marks) are left out, and rows are normalized again. A row that has nothing left, or
-    that gives all pieces of several words the same, as `fixed_context` does, names no word: it is 0.
-    """
-    columns = np.zeros((len(source_word), max(source_word, default=-1) + 1), dtype=np.float64)
-    columns[np.arange(len(source_word)), source_word] = 1.0
-    rows = np.zeros((max(target_word, default=-1) + 1, len(target_word)), dtype=np.float64)
-    rows[target_word, np.arange(len(target_word))] = 1.0
-    pieces = weights[: len(target_word), : len(source_word)].astype(np.float64)
-    if columns.shape[1] > 1:
-        pieces[np.ptp(pieces, axis=1) == 0] = 0.0
-    merged = rows @ pieces @ columns
-    total = merged.sum(axis=1, keepdims=True)
-    return np.divide(merged, total, out=np.zeros_like(merged), where=total > 0)
 
 
 class Translator:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import datasets
 
-from nmt.evaluation.agreement import Translating
 from nmt.evaluation.metrics import paired_bootstrap
+from nmt.evaluation.views import Translating
 from nmt.translator import Translation
 
 

@@ -14,10 +14,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from nmt.alignment.links import LinkRule, attention_entropy, coverage_deficit, intersection
+from nmt.alignment.aer import read_gold
+from nmt.alignment.links import LinkRule, intersection
 from nmt.alignment.pharaoh import Link, Links, format_pharaoh
+from nmt.alignment.weights import Alignment, attention_entropy, coverage_deficit
 from nmt.errors import UserError
-from nmt.evaluation.agreement import Translating, Views, alignment_metrics, read_gold, settings_of
 from nmt.evaluation.baseline import Baseline, compare, fingerprint, settings, texts
 from nmt.evaluation.correlation import Correlation, rank_correlation
 from nmt.evaluation.heatmap import draw_heatmaps, render_svg, save_png
@@ -30,7 +31,8 @@ from nmt.evaluation.metrics import (
     sentence_chrf,
 )
 from nmt.evaluation.report import Drawing, Sentence, gold_note, number, render_report, search_summary, summary
-from nmt.translator import Alignment, Translation
+from nmt.evaluation.views import Translating, Views, alignment_metrics, settings_of
+from nmt.translator import Translation
 
 METRICS = "metrics.json"
 HYPOTHESES = "hypotheses.txt"

@@ -13,9 +13,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nmt.alignment.weights import Alignment
 from nmt.data.batch import Batch, collate, cut_batches, sort_by_length
 from nmt.models.seq2seq import Seq2Seq
-from nmt.translator import Alignment, Translation, Translator, Words
+from nmt.translator import Translation, Translator, Words
 
 Array = np.ndarray
 

@@ -9,12 +9,12 @@ from typing import Any, final
 import datasets
 import torch
 
+from nmt.alignment.targets import AlignmentTargets
 from nmt.config.file import save_config
 from nmt.config.schema import TrainConfig
 from nmt.data.cleaning import clean
 from nmt.data.corpus import has_split, load_split, missing_split
 from nmt.data.encoded import EncodedCorpus, encode
-from nmt.data.links import Guide
 from nmt.data.loader import TrainLoader
 from nmt.errors import UserError
 from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
@@ -45,7 +45,7 @@ class Prepared:
     tokenizers: Tokenizers
     train: EncodedCorpus
     validation: EncodedCorpus
-    guide: Guide | None = None  # where attention is taught
+    guide: AlignmentTargets | None = None  # where attention is taught
 
 
 @final
@@ -226,7 +226,7 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
         split: encode(corpus, tokenizers, cache_dir=config.data.cache_dir, num_workers=config.data.num_workers)
         for split, corpus in (("train", train_corpus), ("validation", validation_corpus))
     }
-    guide = Guide(encoded["train"], tokenizers) if config.trainer.guided_alignment.weight > 0 else None
+    guide = AlignmentTargets(encoded["train"], tokenizers) if config.trainer.guided_alignment.weight > 0 else None
     return Prepared(tokenizers, encoded["train"], encoded["validation"], guide)
 
 

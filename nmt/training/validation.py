@@ -6,13 +6,15 @@ from typing import final
 
 import torch
 
-from nmt.alignment.links import LinkRule, attention_entropy, coverage_deficit
+from nmt.alignment.aer import check_comparable
+from nmt.alignment.links import LinkRule, word_links
 from nmt.alignment.pharaoh import parse_pharaoh
+from nmt.alignment.weights import attention_entropy, coverage_deficit
 from nmt.config.schema import TrainConfig
 from nmt.data.encoded import EncodedCorpus
 from nmt.data.loader import fixed_batches
-from nmt.evaluation.agreement import check_countable, gold_scores, word_links
 from nmt.evaluation.metrics import bleu_tokenizer, quick_scores, repetition_rate
+from nmt.evaluation.views import gold_scores
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers
 from nmt.training.objective import token_loss
@@ -43,7 +45,7 @@ class Validator:
         self.tokenize, self.lowercase = bleu_tokenizer(config), config.lowercase
         self.device = device
         if config.trainer.metric == "aer":
-            check_countable(tokenizers, list(encoded.corpus["source"]), list(encoded.corpus["target"]))
+            check_comparable("aer", tokenizers, list(encoded.corpus["source"]), list(encoded.corpus["target"]))
 
     @torch.inference_mode()
     def __call__(self, model: Seq2Seq) -> Validation:

@@ -11,12 +11,13 @@ import torch
 from rich.console import Console
 
 from nmt.alignment.links import LinkRule
+from nmt.alignment.weights import Alignment
 from nmt.config.schema import SearchConfig
 from nmt.errors import UserError
-from nmt.evaluation.agreement import Translating, Views
 from nmt.evaluation.baseline import baseline_of
 from nmt.evaluation.evaluator import evaluate_split, finite, pick, print_table
-from nmt.translator import Alignment, Translation
+from nmt.evaluation.views import Translating, Views
+from nmt.translator import Translation
 
 SOURCES = ["a b", "a b c d", "", "c " * 11, "b"]
 REFERENCES = ["A B", "A B D C", "", "C " * 11, "B"]

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.alignment.links import alignment_error_rate, argmax_links, attention_entropy, coverage_deficit
+from nmt.alignment.aer import alignment_error_rate
+from nmt.alignment.links import argmax_links
 from nmt.alignment.pharaoh import parse_pharaoh
+from nmt.alignment.weights import attention_entropy, coverage_deficit
 from nmt.config.schema import BatchConfig, ModelConfig, SearchConfig, TokenizerConfig, TrainConfig, TrainerConfig
 from nmt.data.batch import collate
 from nmt.data.encoded import EncodedCorpus, Ragged
