@@ -27,8 +27,9 @@ def main(config: EvaluateConfig) -> None:
     from nmt.config.file import load_config
     from nmt.data.corpus import load_split
     from nmt.evaluation.baseline import lasting
-    from nmt.evaluation.evaluator import evaluate_split, print_table
+    from nmt.evaluation.evaluator import evaluate_split
     from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
+    from nmt.evaluation.table import print_table
     from nmt.models.checkpoint import CONFIG, find_checkpoint
     from nmt.translator import Translator
 

@@ -41,6 +41,11 @@ class Translation(Alignment):
     log_prob: float
     pieces: list[str]
 
+    @property
+    def line(self) -> str:
+        """The text without line breaks."""
+        return self.text.replace("\r", " ").replace("\n", " ")
+
 
 class Translator:
     """Translates sentences with a trained model.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nmt.config.schema import TrainerConfig
+from nmt.evaluation.registry import METRICS
 
-LOWER_IS_BETTER = ("loss", "perplexity", "aer")
 SAVED = ("step", "epochs", "stale", "best", "validated_epoch", "validated_step")
 
 
@@ -36,7 +36,7 @@ class Progress:
 
     def improves(self, metric: str, value: float) -> bool:
         """Record a validation's metric and tell whether it is the best so far; one that is not finite is not."""
-        sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
+        sign = -1.0 if METRICS[metric].better == "lower" else 1.0
         better = math.isfinite(value) and (self.best is None or sign * value > sign * self.best)
         self.best = value if better else self.best
         self.stale = 0 if better else self.stale + 1

@@ -18,6 +18,7 @@ from nmt.data.encoded import EncodedCorpus, encode
 from nmt.data.loader import TrainLoader
 from nmt.errors import UserError
 from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
+from nmt.evaluation.registry import check_watched
 from nmt.models.build import build_model, check_model, check_used
 from nmt.models.checkpoint import load_checkpoint, save_checkpoint, training_state
 from nmt.models.seq2seq import Seq2Seq
@@ -137,7 +138,8 @@ def checked(config: TrainConfig) -> Path | None:
 def evaluate_best(config: TrainConfig, run_dir: Path) -> dict[str, Any]:
     """Evaluate the best checkpoint on the test splits there are; return the scores of the ordinary one."""
     # Not before: drawing takes 30 MiB, which no process but the one that reports needs.
-    from nmt.evaluation.evaluator import evaluate_split, print_table
+    from nmt.evaluation.evaluator import evaluate_split
+    from nmt.evaluation.table import print_table
 
     scores: dict[str, Any] = {}
     translator = Translator.load(run_dir, device=config.trainer.device, **vars(config.search))
@@ -166,10 +168,7 @@ def check_run(config: TrainConfig) -> None:
         if not has_split(config.data, split):
             raise missing_split(config.data, split)
     has_gold = config.data.kind == "grammar" or bool(config.data.validation.alignment)
-    if config.trainer.metric == "aer" and not has_gold:
-        raise UserError(
-            "trainer.metric=aer needs gold alignments of the validation text: set data.validation.alignment"
-        )
+    check_watched(config.trainer.metric, has_gold=has_gold)
     if config.trainer.guided_alignment.weight > 0:
         check_guidance(config)
 

@@ -1,3 +1,4 @@
+import html
 import io
 import json
 from collections.abc import Sequence
@@ -15,7 +16,9 @@ from nmt.alignment.weights import Alignment
 from nmt.config.schema import SearchConfig
 from nmt.errors import UserError
 from nmt.evaluation.baseline import baseline_of
-from nmt.evaluation.evaluator import evaluate_split, finite, pick, print_table
+from nmt.evaluation.evaluator import evaluate_split, finite
+from nmt.evaluation.output import pick
+from nmt.evaluation.table import print_table
 from nmt.evaluation.views import Translating, Views
 from nmt.translator import Translation
 
@@ -180,7 +183,7 @@ def test_gold_speaks_of_words_between_spaces(tmp_path: Path) -> None:
 
     metrics = evaluate(tmp_path / "test", Shattering())
     assert metrics["aer"] is None
-    for shown in (printed(metrics), (tmp_path / "test" / "report.html").read_text()):
+    for shown in (printed(metrics), html.unescape((tmp_path / "test" / "report.html").read_text())):
         assert "gold alignments, but in none of 5 pairs are the model's words those between spaces" in shown
         assert "no gold alignments" not in shown
 

@@ -13,7 +13,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from nmt.config.schema import TrainConfig
-from nmt.training.reporting import Reporter, Sample, as_markdown, duration, hyperparameters
+from nmt.training.board import Sample, as_markdown, hyperparameters
+from nmt.training.console import duration
+from nmt.training.reporting import Reporter
 
 TRAIN: dict[str, Any] = {
     "epoch": 0.5,

@@ -1,0 +1,279 @@
+"""The metrics, one entry each: evaluation, validation, table, report, TensorBoard and the best checkpoint read them.
+
+To add a metric, write a function of an `Outcome` and enter it in `METRICS`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+from sacrebleu.metrics.base import Metric as SacrebleuMetric
+
+from nmt.alignment.weights import Alignment, attention_entropy, coverage_deficit
+from nmt.errors import UserError, unknown
+from nmt.evaluation.correlation import Correlation, rank_correlation
+from nmt.evaluation.metrics import Score, bleu, chrf, corpus_score, repetition_rate, ter
+from nmt.translator import Translation
+
+Values = Mapping[str, Any]  # the contents of metrics.json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """Translations of a split, and what else metrics are computed from.
+
+    Attributes:
+        translations: one for each sentence.
+        references: the targets, as translations are written (segmented text is joined).
+        loss: cross-entropy of the references, in nats a subword; None where only its exponential is known.
+        perplexity: its exponential.
+        alignment: scores against gold (`nmt.evaluation.views.alignment_metrics`).
+        saliency: of the translations, where it was asked for.
+        seconds: time that translating took.
+        tokenize: sacrebleu's tokenizer of BLEU.
+        lowercase: ignore case.
+    """
+
+    translations: Sequence[Translation]
+    references: Sequence[str]
+    loss: float | None = None
+    perplexity: float | None = None
+    alignment: Mapping[str, float | None] = field(default_factory=dict)
+    saliency: Sequence[Alignment] | None = None
+    seconds: float | None = None
+    tokenize: str = "13a"
+    lowercase: bool = False
+
+    @cached_property
+    def hypotheses(self) -> list[str]:
+        """The text of each translation, on one line."""
+        return [translation.line for translation in self.translations]
+
+    @cached_property
+    def weights(self) -> list[Any]:
+        """The attention of each translation, [target words, source words]."""
+        return [translation.weights for translation in self.translations]
+
+    @cached_property
+    def saliency_correlation(self) -> Correlation:
+        """Rank correlation of attention and saliency over source words."""
+        if self.saliency is None:
+            return Correlation(None, None)
+        return rank_correlation(self.weights, [alignment.weights for alignment in self.saliency])
+
+
+class Display(NamedTuple):
+    """How people see a metric.
+
+    Attributes:
+        label: its name.
+        digits: digits after the point.
+        note: what stands beside the number, or a function of the contents of metrics.json that returns it.
+        scale: a factor of the number shown; 100 for percent.
+    """
+
+    label: str
+    digits: int = 2
+    note: str | Callable[[Values], str] = ""
+    scale: float = 1.0
+
+    def cells(self, value: float | None, values: Values) -> tuple[str, str, str]:
+        """Return label, number and note."""
+        shown = number(None if value is None else self.scale * value, self.digits)
+        return self.label, shown, self.note if isinstance(self.note, str) else self.note(values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A number that says how good translations, or their alignments, are.
+
+    Attributes:
+        measure: returns it, with its signature if it has one; None where it is not available.
+        row: how the table shows it.
+        card: how the report shows it, if not as the table does.
+        in_report: whether the report shows it at all.
+        better: which direction is better; None where neither is. Needed for `trainer.metric`.
+        at_validation: whether it is measured at validations, during training.
+        at_evaluation: whether it is measured by evaluations.
+        optional: whether table and report leave it out where it is None.
+        needs_gold: whether it needs gold alignments.
+        sacrebleu: builds the metric, from tokenizer and case, for the comparison with a baseline by resampling.
+    """
+
+    measure: Callable[[Outcome], float | Score | None]
+    row: Display
+    card: Display | None = None
+    in_report: bool = True
+    better: Literal["higher", "lower"] | None = None
+    at_validation: bool = True
+    at_evaluation: bool = True
+    optional: bool = False
+    needs_gold: bool = False
+    sacrebleu: Callable[[str, bool], SacrebleuMetric] | None = None
+
+
+def by_sacrebleu(build: Callable[[str, bool], SacrebleuMetric]) -> Callable[[Outcome], Score]:
+    """Return the measure of a metric of sacrebleu."""
+    return lambda it: corpus_score(build(it.tokenize, it.lowercase), it.hypotheses, it.references)
+
+
+def aligned(name: str) -> Callable[[Outcome], float | None]:
+    """Return the measure of a score against gold."""
+    return lambda it: it.alignment.get(name)
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """Write a number for people; an en dash where there is none."""
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def interval_note(text: str) -> Callable[[Values], str]:
+    """Return the note of BLEU; the text has a place for either bound of the confidence interval."""
+    return lambda values: text.format(*map(number, values["bleu_ci95"]))
+
+
+def gold_note(values: Values) -> str:
+    """Say which sentence pairs an alignment error rate is of, or why there is none."""
+    scored, gold = values["aer_sentences"], values["gold_sentences"]
+    if not gold:
+        return "no gold alignments"
+    if not scored:
+        return f"gold alignments, but in none of {gold:,} pairs are the model's words those between spaces"
+    return "lower is better" if scored == gold else f"lower is better; {scored:,} of {gold:,} pairs"
+
+
+METRICS: dict[str, Metric] = {
+    "loss": Metric(measure=lambda it: it.loss, row=Display("loss", 3), better="lower", at_evaluation=False),
+    "bleu": Metric(
+        measure=by_sacrebleu(bleu),
+        row=Display("BLEU", 2, interval_note("95% interval {} to {}")),
+        card=Display("BLEU", 1, interval_note("95%: {} – {}")),
+        better="higher",
+        sacrebleu=bleu,
+    ),
+    "chrf": Metric(
+        measure=by_sacrebleu(chrf),
+        row=Display("chrF"),
+        card=Display("chrF", 1, "higher is better"),
+        better="higher",
+        sacrebleu=chrf,
+    ),
+    "ter": Metric(
+        measure=by_sacrebleu(ter),
+        row=Display("TER", 2, "lower is better"),
+        card=Display("TER", 1, "lower is better"),
+        better="lower",
+        at_validation=False,  # it takes long
+    ),
+    "perplexity": Metric(
+        measure=lambda it: it.perplexity,
+        row=Display("perplexity", 2, "of the references, a subword"),
+        better="lower",
+    ),
+    "aer": Metric(measure=aligned("aer"), row=Display("AER", 3, gold_note), better="lower", needs_gold=True),
+    "intersection_aer": Metric(
+        measure=aligned("intersection_aer"),
+        row=Display("AER, intersection", 3, lambda values: f"with {values.get('reverse')}"),
+        card=Display("AER, intersection", 3, "with the reverse run"),
+        at_validation=False,
+        optional=True,
+    ),
+    "reverse_aer": Metric(
+        measure=aligned("reverse_aer"),
+        row=Display("AER, reverse", 3, "of the reverse run alone"),
+        in_report=False,
+        at_validation=False,
+        optional=True,
+    ),
+    "saliency_aer": Metric(
+        measure=aligned("saliency_aer"),
+        row=Display("AER, saliency", 3, "lower is better"),
+        at_validation=False,
+        optional=True,
+    ),
+    "saliency_attention_spearman": Metric(
+        measure=lambda it: it.saliency_correlation.spearman,
+        row=Display("saliency-attention", 3, "mean rank correlation, Spearman"),
+        card=Display("Saliency–attention", 3, "rank correlation"),
+        at_validation=False,
+        optional=True,
+    ),
+    "saliency_attention_kendall": Metric(
+        measure=lambda it: it.saliency_correlation.kendall,
+        row=Display("", 3, "Kendall"),
+        in_report=False,
+        at_validation=False,
+        optional=True,
+    ),
+    "attention_entropy": Metric(
+        measure=lambda it: attention_entropy(it.weights),
+        row=Display("attention entropy", 3, "nats a word"),
+        card=Display("Attention entropy", 2, "nats a word"),
+    ),
+    "coverage_deficit": Metric(
+        measure=lambda it: coverage_deficit(it.weights),
+        row=Display("coverage deficit", 3, "attention that a source word lacks"),
+        card=Display("Coverage deficit", 2, "attention a source word lacks"),
+    ),
+    "repetition_rate": Metric(
+        measure=lambda it: repetition_rate(it.hypotheses),
+        row=Display("repetition rate", 4, "share of words"),
+        card=Display("Repetition", 2, "% of words", scale=100),
+    ),
+    "sentences_per_second": Metric(
+        measure=lambda it: len(it.translations) / it.seconds if it.seconds else None,
+        row=Display("speed", 1, lambda values: f"sentences/s, {number(values['seconds'])} s"),
+        card=Display("Speed", 1, "sentences/s"),
+        at_validation=False,
+    ),
+}
+
+
+def measure(outcome: Outcome, names: Iterable[str]) -> tuple[dict[str, float | None], dict[str, str]]:
+    """Return the values of metrics, and the signatures of those that have one."""
+    scores = {name: METRICS[name].measure(outcome) for name in names}
+    signatures = {name: score.signature for name, score in scores.items() if isinstance(score, Score)}
+    return {name: score.value if isinstance(score, Score) else score for name, score in scores.items()}, signatures
+
+
+def shown_rows(values: Values) -> list[tuple[str, str, str]]:
+    """Return label, number and note of each row of the table."""
+    return [metric.row.cells(values.get(name), values) for name, metric in METRICS.items() if is_shown(name, values)]
+
+
+def shown_cards(values: Values) -> list[tuple[str, str, str]]:
+    """Return label, number and note of each card of the report."""
+    cards = []
+    for name, metric in METRICS.items():
+        if metric.in_report and is_shown(name, values):
+            label = metric.row.label
+            card = metric.card or metric.row._replace(label=label[:1].upper() + label[1:])
+            cards.append(card.cells(values.get(name), values))
+    return cards
+
+
+def is_shown(name: str, values: Values) -> bool:
+    """Tell whether table and report of an evaluation have a metric."""
+    metric = METRICS[name]
+    return metric.at_evaluation and not (metric.optional and values.get(name) is None)
+
+
+def compared() -> dict[str, str]:
+    """Return the metrics that are compared with a baseline, and their labels."""
+    return {name: metric.row.label for name, metric in METRICS.items() if metric.sacrebleu is not None}
+
+
+def check_watched(name: str, *, has_gold: bool) -> None:
+    """Check that `trainer.metric` can choose the best checkpoint.
+
+    Raises:
+        UserError: it is no metric with a direction that is measured at validations, or it needs gold that is missing.
+    """
+    choices = [each for each, metric in METRICS.items() if metric.better and metric.at_validation]
+    if name not in choices:
+        raise unknown("trainer.metric", name, choices)
+    if METRICS[name].needs_gold and not has_gold:
+        raise UserError(
+            f"trainer.metric={name} needs gold alignments of the validation text: set data.validation.alignment"
+        )
