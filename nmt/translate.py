@@ -261,12 +261,14 @@ def draw(translation: "Translation", number: int, options: argparse.Namespace) -
     """Show the attention of a translation where the options ask for it."""
     if not translation.target_words or not (options.show_alignment or options.heatmap):
         return
-    from nmt.evaluation.heatmap import draw_heatmap, render_text, save_png
-
     words = (translation.source_words, translation.target_words)
     if options.show_alignment:
+        from nmt.evaluation.text_heatmap import render_text
+
         print(render_text(translation.weights, *words), file=sys.stderr)
     if options.heatmap:
+        from nmt.evaluation.heatmap import draw_heatmap, save_png
+
         folder = Path(options.heatmap)
         try:
             folder.mkdir(parents=True, exist_ok=True)

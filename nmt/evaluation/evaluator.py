@@ -21,7 +21,7 @@ from nmt.evaluation.metrics import (
     sentence_chrf,
 )
 from nmt.evaluation.output import Evidence, prepare, write
-from nmt.evaluation.registry import METRICS, Outcome, measure
+from nmt.evaluation.registry import Outcome, measure, names_at
 from nmt.evaluation.report import Sentence
 from nmt.evaluation.views import Translating, Views, alignment_metrics, settings_of
 from nmt.translator import Translation
@@ -91,7 +91,7 @@ def evaluate_split(
 
 def scores_of(outcome: Outcome) -> dict[str, Any]:
     """Return every metric of an evaluation, with its signature, and what is known of them in detail."""
-    values, signatures = measure(outcome, [name for name, metric in METRICS.items() if metric.at_evaluation])
+    values, signatures = measure(outcome, names_at("evaluation"))
     scoring: dict[str, Any] = {"tokenize": outcome.tokenize, "lowercase": outcome.lowercase}
     texts = outcome.hypotheses, outcome.references
     interval, signature = bleu_interval(*texts, **scoring)

@@ -12,9 +12,10 @@ import numpy as np
 from nmt.alignment.pharaoh import Link, Links, format_pharaoh
 from nmt.alignment.weights import Alignment
 from nmt.errors import UserError
-from nmt.evaluation.heatmap import draw_heatmaps, render_svg, save_png
+from nmt.evaluation.heatmap import draw_heatmaps, save_png
 from nmt.evaluation.registry import Values
 from nmt.evaluation.report import Drawing, Sentence, render_report
+from nmt.evaluation.text_heatmap import render_svg
 from nmt.translator import Translation
 
 METRICS_FILE = "metrics.json"

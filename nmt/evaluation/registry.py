@@ -4,7 +4,7 @@ To add a metric, write a function of an `Outcome` and enter it in `METRICS`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -84,31 +84,32 @@ class Display(NamedTuple):
         return self.label, shown, self.note if isinstance(self.note, str) else self.note(values)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Metric:
-    """A number that says how good translations, or their alignments, are.
+    """A measure of translations, or of their alignments, and how it is shown and used.
 
     Attributes:
-        measure: returns it, with its signature if it has one; None where it is not available.
+        measure: returns the value, with its signature if it has one; None where it is not available.
         row: how the table shows it.
         card: how the report shows it, if not as the table does.
         in_report: whether the report shows it at all.
-        better: which direction is better; None where neither is. Needed for `trainer.metric`.
+        better: the better direction, without which it cannot be `trainer.metric`.
         at_validation: whether it is measured at validations, during training.
         at_evaluation: whether it is measured by evaluations.
-        optional: whether table and report leave it out where it is None.
+        on_request: whether only evaluations that ask for it measure it; table and report show it where they did.
         needs_gold: whether it needs gold alignments.
         sacrebleu: builds the metric, from tokenizer and case, for the comparison with a baseline by resampling.
     """
 
     measure: Callable[[Outcome], float | Score | None]
     row: Display
+    _: KW_ONLY
     card: Display | None = None
     in_report: bool = True
     better: Literal["higher", "lower"] | None = None
     at_validation: bool = True
     at_evaluation: bool = True
-    optional: bool = False
+    on_request: bool = False
     needs_gold: bool = False
     sacrebleu: Callable[[str, bool], SacrebleuMetric] | None = None
 
@@ -118,7 +119,7 @@ def by_sacrebleu(build: Callable[[str, bool], SacrebleuMetric]) -> Callable[[Out
     return lambda it: corpus_score(build(it.tokenize, it.lowercase), it.hypotheses, it.references)
 
 
-def aligned(name: str) -> Callable[[Outcome], float | None]:
+def gold_score(name: str) -> Callable[[Outcome], float | None]:
     """Return the measure of a score against gold."""
     return lambda it: it.alignment.get(name)
 
@@ -144,86 +145,72 @@ def gold_note(values: Values) -> str:
 
 
 METRICS: dict[str, Metric] = {
-    "loss": Metric(measure=lambda it: it.loss, row=Display("loss", 3), better="lower", at_evaluation=False),
+    "loss": Metric(lambda it: it.loss, Display("loss", 3), better="lower", at_evaluation=False),
     "bleu": Metric(
-        measure=by_sacrebleu(bleu),
-        row=Display("BLEU", 2, interval_note("95% interval {} to {}")),
+        by_sacrebleu(bleu),
+        Display("BLEU", 2, interval_note("95% interval {} to {}")),
         card=Display("BLEU", 1, interval_note("95%: {} – {}")),
         better="higher",
         sacrebleu=bleu,
     ),
     "chrf": Metric(
-        measure=by_sacrebleu(chrf),
-        row=Display("chrF"),
+        by_sacrebleu(chrf),
+        Display("chrF"),
         card=Display("chrF", 1, "higher is better"),
         better="higher",
         sacrebleu=chrf,
     ),
     "ter": Metric(
-        measure=by_sacrebleu(ter),
-        row=Display("TER", 2, "lower is better"),
+        by_sacrebleu(ter),
+        Display("TER", 2, "lower is better"),
         card=Display("TER", 1, "lower is better"),
         better="lower",
         at_validation=False,  # it takes long
     ),
     "perplexity": Metric(
-        measure=lambda it: it.perplexity,
-        row=Display("perplexity", 2, "of the references, a subword"),
-        better="lower",
+        lambda it: it.perplexity, Display("perplexity", 2, "of the references, a subword"), better="lower"
     ),
-    "aer": Metric(measure=aligned("aer"), row=Display("AER", 3, gold_note), better="lower", needs_gold=True),
+    "aer": Metric(gold_score("aer"), Display("AER", 3, gold_note), better="lower", needs_gold=True),
     "intersection_aer": Metric(
-        measure=aligned("intersection_aer"),
-        row=Display("AER, intersection", 3, lambda values: f"with {values.get('reverse')}"),
+        gold_score("intersection_aer"),
+        Display("AER, intersection", 3, lambda values: f"with {values['reverse']}"),
         card=Display("AER, intersection", 3, "with the reverse run"),
-        at_validation=False,
-        optional=True,
+        on_request=True,
     ),
     "reverse_aer": Metric(
-        measure=aligned("reverse_aer"),
-        row=Display("AER, reverse", 3, "of the reverse run alone"),
+        gold_score("reverse_aer"),
+        Display("AER, reverse", 3, "of the reverse run alone"),
         in_report=False,
-        at_validation=False,
-        optional=True,
+        on_request=True,
     ),
-    "saliency_aer": Metric(
-        measure=aligned("saliency_aer"),
-        row=Display("AER, saliency", 3, "lower is better"),
-        at_validation=False,
-        optional=True,
-    ),
+    "saliency_aer": Metric(gold_score("saliency_aer"), Display("AER, saliency", 3, "lower is better"), on_request=True),
     "saliency_attention_spearman": Metric(
-        measure=lambda it: it.saliency_correlation.spearman,
-        row=Display("saliency-attention", 3, "mean rank correlation, Spearman"),
+        lambda it: it.saliency_correlation.spearman,
+        Display("saliency-attention", 3, "mean rank correlation, Spearman"),
         card=Display("Saliency–attention", 3, "rank correlation"),
-        at_validation=False,
-        optional=True,
+        on_request=True,
     ),
     "saliency_attention_kendall": Metric(
-        measure=lambda it: it.saliency_correlation.kendall,
-        row=Display("", 3, "Kendall"),
-        in_report=False,
-        at_validation=False,
-        optional=True,
+        lambda it: it.saliency_correlation.kendall, Display("", 3, "Kendall"), in_report=False, on_request=True
     ),
     "attention_entropy": Metric(
-        measure=lambda it: attention_entropy(it.weights),
-        row=Display("attention entropy", 3, "nats a word"),
+        lambda it: attention_entropy(it.weights),
+        Display("attention entropy", 3, "nats a word"),
         card=Display("Attention entropy", 2, "nats a word"),
     ),
     "coverage_deficit": Metric(
-        measure=lambda it: coverage_deficit(it.weights),
-        row=Display("coverage deficit", 3, "attention that a source word lacks"),
+        lambda it: coverage_deficit(it.weights),
+        Display("coverage deficit", 3, "attention that a source word lacks"),
         card=Display("Coverage deficit", 2, "attention a source word lacks"),
     ),
     "repetition_rate": Metric(
-        measure=lambda it: repetition_rate(it.hypotheses),
-        row=Display("repetition rate", 4, "share of words"),
+        lambda it: repetition_rate(it.hypotheses),
+        Display("repetition rate", 4, "share of words"),
         card=Display("Repetition", 2, "% of words", scale=100),
     ),
     "sentences_per_second": Metric(
-        measure=lambda it: len(it.translations) / it.seconds if it.seconds else None,
-        row=Display("speed", 1, lambda values: f"sentences/s, {number(values['seconds'])} s"),
+        lambda it: len(it.translations) / it.seconds if it.seconds else None,
+        Display("speed", 1, lambda values: f"sentences/s, {number(values['seconds'])} s"),
         card=Display("Speed", 1, "sentences/s"),
         at_validation=False,
     ),
@@ -237,26 +224,33 @@ def measure(outcome: Outcome, names: Iterable[str]) -> tuple[dict[str, float | N
     return {name: score.value if isinstance(score, Score) else score for name, score in scores.items()}, signatures
 
 
+def names_at(stage: Literal["validation", "evaluation"]) -> list[str]:
+    """Return the metrics that are measured at a stage."""
+    if stage == "evaluation":
+        return [name for name, metric in METRICS.items() if metric.at_evaluation]
+    return [name for name, metric in METRICS.items() if metric.at_validation and not metric.on_request]
+
+
+def shown(values: Values) -> dict[str, Metric]:
+    """Return the metrics that table and report of an evaluation show."""
+    found = {name: METRICS[name] for name in names_at("evaluation")}
+    return {name: metric for name, metric in found.items() if not metric.on_request or values.get(name) is not None}
+
+
 def shown_rows(values: Values) -> list[tuple[str, str, str]]:
     """Return label, number and note of each row of the table."""
-    return [metric.row.cells(values.get(name), values) for name, metric in METRICS.items() if is_shown(name, values)]
+    return [metric.row.cells(values.get(name), values) for name, metric in shown(values).items()]
 
 
 def shown_cards(values: Values) -> list[tuple[str, str, str]]:
     """Return label, number and note of each card of the report."""
-    cards = []
-    for name, metric in METRICS.items():
-        if metric.in_report and is_shown(name, values):
-            label = metric.row.label
-            card = metric.card or metric.row._replace(label=label[:1].upper() + label[1:])
-            cards.append(card.cells(values.get(name), values))
-    return cards
+    cards = {name: metric.card or capitalized(metric.row) for name, metric in shown(values).items() if metric.in_report}
+    return [card.cells(values.get(name), values) for name, card in cards.items()]
 
 
-def is_shown(name: str, values: Values) -> bool:
-    """Tell whether table and report of an evaluation have a metric."""
-    metric = METRICS[name]
-    return metric.at_evaluation and not (metric.optional and values.get(name) is None)
+def capitalized(display: Display) -> Display:
+    """Return a display whose label begins with a capital letter."""
+    return display._replace(label=display.label[:1].upper() + display.label[1:])
 
 
 def compared() -> dict[str, str]:
@@ -270,7 +264,7 @@ def check_watched(name: str, *, has_gold: bool) -> None:
     Raises:
         UserError: it is no metric with a direction that is measured at validations, or it needs gold that is missing.
     """
-    choices = [each for each, metric in METRICS.items() if metric.better and metric.at_validation]
+    choices = [each for each in names_at("validation") if METRICS[each].better]
     if name not in choices:
         raise unknown("trainer.metric", name, choices)
     if METRICS[name].needs_gold and not has_gold:

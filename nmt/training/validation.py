@@ -13,7 +13,7 @@ from nmt.config.schema import TrainConfig
 from nmt.data.encoded import EncodedCorpus
 from nmt.data.loader import fixed_batches
 from nmt.evaluation.metrics import bleu_tokenizer
-from nmt.evaluation.registry import METRICS, Outcome, measure
+from nmt.evaluation.registry import METRICS, Outcome, measure, names_at
 from nmt.evaluation.views import gold_scores
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers
@@ -67,7 +67,7 @@ class Validator:
             tokenize=self.tokenize,
             lowercase=self.lowercase,
         )
-        values, _ = measure(outcome, [name for name, metric in METRICS.items() if metric.at_validation])
+        values, _ = measure(outcome, names_at("validation"))
         metrics = {name: value for name, value in values.items() if value is not None}
         metrics.setdefault(self.metric, math.nan)  # never the best
         return Validation(metrics, self._samples(outcome))
