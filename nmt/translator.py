@@ -33,7 +33,7 @@ Words = tuple[list[str], list[int]]  # words, and for each piece the index of it
 
 @dataclass(frozen=True)
 class Translation(Alignment):
-    """A translation of a sentence, with the attention that made it."""
+    """A translation of a sentence, with the attention of the search that found it."""
 
     source: str
     text: str
@@ -121,7 +121,7 @@ class Translator:
         return translator.freeze()
 
     def freeze(self) -> "Translator":
-        """Lay the weights out for translating quickly: the model must not be trained any more."""
+        """Pack the weights for fast products; the model must not be trained after that."""
         if self.precision == "fp32":
             pack(self.model)
         return self
@@ -143,7 +143,7 @@ class Translator:
         return results
 
     def plain(self, lines: Sequence[str]) -> list[str]:
-        """Return target text as translations are written: where it is segmented already, its pieces are joined."""
+        """Return target text in the form of translations: the pieces of text that is segmented already are joined."""
         return self.tokenizers.target.plain(lines)
 
     def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
@@ -161,9 +161,9 @@ class Translator:
         return results
 
     def perplexity(self, sources: Sequence[str], targets: Sequence[str]) -> float:
-        """Return exp(-mean log p(y_i | y_<i, x)) over the subwords of given targets, end marks in.
+        """Return exp(-mean log p(y_i | y_<i, x)) over the subwords of given targets, including end marks.
 
-        It is that of these subwords: a model with other ones cannot be compared. Empty sources are left out.
+        Models with different subwords cannot be compared by it. Pairs with an empty source are left out.
         """
         log_prob, num_tokens = 0.0, 0
         ids = self.tokenizers.source.encode(list(sources)), self.tokenizers.target.encode(list(targets))
@@ -175,7 +175,7 @@ class Translator:
     def _read(
         self, sources: list[list[int]], targets: list[list[int]], read: Callable[[Batch], Tensor]
     ) -> Iterator[tuple[Batch, Tensor]]:
-        """Yield pairs, batch by batch, and what the model makes of them; the batch's `rows` tells which they are."""
+        """Yield the pairs in batches, each with the output of `read`; `Batch.rows` are the indices of the pairs."""
         self.model.eval()
         for rows in self._groups(sources):
             arrays = [[np.asarray(side[row], dtype=np.int32) for row in rows] for side in (sources, targets)]
@@ -185,7 +185,7 @@ class Translator:
             yield batch, found
 
     def _groups(self, sentences: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Return the rows of each batch: sentences of like length together, empty ones left out."""
+        """Return the rows of each batch: sentences of similar length together, empty ones left out."""
         lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
         order = lengths.argsort(kind="stable")
         batches = cut_batches(
@@ -232,7 +232,11 @@ class Translator:
 
 
 def check_together(first: Checkpoint, other: Checkpoint) -> None:
-    """Raise UserError if the probabilities of two checkpoints are of different things."""
+    """Check that two checkpoints predict the same subwords of the same language.
+
+    Raises:
+        UserError: they do not.
+    """
     ours, theirs = first.config.data.direction, other.config.data.direction
     if ours != theirs:
         raise UserError(
@@ -246,12 +250,12 @@ def check_together(first: Checkpoint, other: Checkpoint) -> None:
 
 
 def alignment(source: Words, target: Words, weights: Float[Array, "rows columns"]) -> Alignment:
-    """Return the attention between words from attention between their pieces."""
+    """Return the alignment of words from attention between their pieces."""
     return Alignment(source[0], target[0], merge_words(weights, target[1], source[1]))
 
 
 def with_copies(found: Alignment, unknown: Iterable[int]) -> Alignment:
-    """Replace unknown target words by the source words that they attended to most, if any (Luong et al., 2015)."""
+    """Replace unknown target words by the source words that they attend to most, if any (Luong et al., 2015)."""
     words = list(found.target_words)
     for index in unknown:
         if found.weights[index].any():
@@ -260,5 +264,5 @@ def with_copies(found: Alignment, unknown: Iterable[int]) -> Alignment:
 
 
 def empty(sentence: str) -> Translation:
-    """The translation of a sentence without words."""
+    """Return the translation of a sentence without words."""
     return Translation([], [], np.zeros((0, 0)), source=sentence, text="", score=0.0, log_prob=0.0, pieces=[])

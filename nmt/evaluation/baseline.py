@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import datasets
 
 from nmt.evaluation.metrics import paired_bootstrap
-from nmt.evaluation.registry import METRICS, Outcome
+from nmt.evaluation.outcome import Outcome
+from nmt.evaluation.registry import METRICS
 from nmt.evaluation.views import Translating
 
 

@@ -20,8 +20,9 @@ from nmt.evaluation.metrics import (
     repetition_rate,
     sentence_chrf,
 )
+from nmt.evaluation.outcome import Outcome
 from nmt.evaluation.output import Evidence, prepare, write
-from nmt.evaluation.registry import Outcome, measure, names_at
+from nmt.evaluation.registry import measure, names_at
 from nmt.evaluation.report import Sentence
 from nmt.evaluation.views import Translating, Views, alignment_metrics, settings_of
 from nmt.translator import Translation
@@ -60,18 +61,8 @@ def evaluate_split(
     check_tokenizer(bleu_tokenize)
     gold, views = read_gold(corpus, split), views or Views()
     prepare(folder)
-    started = time.perf_counter()
-    translations = translator.translate(sources)
-    outcome = Outcome(
-        translations=translations,
-        references=translator.plain(targets),
-        seconds=time.perf_counter() - started,
-        perplexity=translator.perplexity(sources, targets),
-        alignment=alignment_metrics(translator, sources, targets, gold, views),
-        saliency=views.explainer.translations(translations) if views.explainer else None,
-        tokenize=bleu_tokenize,
-        lowercase=lowercase,
-    )
+    scoring: dict[str, Any] = {"tokenize": bleu_tokenize, "lowercase": lowercase}
+    outcome = outcome_of(translator, sources, targets, gold, views, **scoring)
     metrics: dict[str, Any] = finite(
         {
             **scores_of(outcome),
@@ -79,7 +70,7 @@ def evaluate_split(
             "seconds": outcome.seconds,
             "baseline": compare(outcome, baseline) if baseline else None,
             "corpus": fingerprint(sources, targets),
-            **circumstances(translator, views, split=split, tokenize=bleu_tokenize, lowercase=lowercase),
+            **circumstances(translator, views, split=split, **scoring),
             **(provenance or {}),
         }
     )
@@ -87,6 +78,32 @@ def evaluate_split(
     is_segmented = list(map(str.split, outcome.references)) != list(map(str.split, targets))
     write(folder, metrics, sentences_of(outcome), gather(outcome, None if is_segmented else gold, views), num_heatmaps)
     return metrics
+
+
+def outcome_of(
+    translator: Translating,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    gold: Sequence[Links] | None,
+    views: Views,
+    *,
+    tokenize: str,
+    lowercase: bool,
+) -> Outcome:
+    """Translate sources, and align them with their targets."""
+    started = time.perf_counter()
+    translations = translator.translate(sources)
+    seconds = time.perf_counter() - started
+    return Outcome(
+        translations=translations,
+        references=translator.plain(targets),
+        perplexity=translator.perplexity(sources, targets),
+        alignment=alignment_metrics(translator, sources, targets, gold, views),
+        saliency=views.explainer.translations(translations) if views.explainer else None,
+        seconds=seconds,
+        tokenize=tokenize,
+        lowercase=lowercase,
+    )
 
 
 def scores_of(outcome: Outcome) -> dict[str, Any]:

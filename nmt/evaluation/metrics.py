@@ -16,7 +16,7 @@ NUM_RESAMPLES = 1_000
 BUCKET_WIDTH = 10
 MAX_REPEATED_NGRAM = 4
 
-# Languages written without spaces, or with particles joined: sacrebleu's own defaults.
+# Languages written without spaces, or with particles joined to words: sacrebleu's defaults.
 TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 
 
@@ -53,9 +53,9 @@ def ter(tokenize: str = "13a", lowercase: bool = False) -> TER:
 
 
 def bleu_tokenizer(config: TrainConfig) -> str:
-    """Return the tokenizer by which a run's translations are scored: the one it names, else by its target language.
+    """Return sacrebleu's tokenizer for a run: `bleu_tokenize`, else by the target language.
 
-    Text that is segmented already brings its words, in whatever language.
+    Text that is segmented already needs none of a language: 13a.
     """
     if config.bleu_tokenize is not None:
         return config.bleu_tokenize
@@ -66,10 +66,10 @@ def bleu_tokenizer(config: TrainConfig) -> str:
 
 
 def check_tokenizer(name: str) -> None:
-    """Refuse a tokenizer of BLEU that cannot be loaded here, before anything is translated.
+    """Check that a tokenizer of BLEU can be loaded, before anything is translated.
 
     Raises:
-        UserError: naming what it lacks.
+        UserError: it cannot; the message names what is missing.
     """
     bleu(name)
 
@@ -199,10 +199,10 @@ def paired_bootstrap(
 
 
 def check_lines(hypotheses: Sequence[str], references: Sequence[str]) -> None:
-    """Refuse to score nothing, or sides of different lengths.
+    """Check that there is a reference for each translation, and at least one.
 
     Raises:
-        UserError: with both counts.
+        UserError: there is not.
     """
     if len(hypotheses) != len(references):
         raise UserError(

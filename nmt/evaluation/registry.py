@@ -3,64 +3,18 @@
 To add a metric, write a function of an `Outcome` and enter it in `METRICS`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, NamedTuple
 
 from sacrebleu.metrics.base import Metric as SacrebleuMetric
 
-from nmt.alignment.weights import Alignment, attention_entropy, coverage_deficit
+from nmt.alignment.weights import attention_entropy, coverage_deficit
 from nmt.errors import UserError, unknown
-from nmt.evaluation.correlation import Correlation, rank_correlation
 from nmt.evaluation.metrics import Score, bleu, chrf, corpus_score, repetition_rate, ter
-from nmt.translator import Translation
+from nmt.evaluation.outcome import Outcome
 
 Values = Mapping[str, Any]  # the contents of metrics.json
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """Translations of a split, and what else metrics are computed from.
-
-    Attributes:
-        translations: one for each sentence.
-        references: the targets, as translations are written (segmented text is joined).
-        loss: cross-entropy of the references, in nats a subword; None where only its exponential is known.
-        perplexity: its exponential.
-        alignment: scores against gold (`nmt.evaluation.views.alignment_metrics`).
-        saliency: of the translations, where it was asked for.
-        seconds: time that translating took.
-        tokenize: sacrebleu's tokenizer of BLEU.
-        lowercase: ignore case.
-    """
-
-    translations: Sequence[Translation]
-    references: Sequence[str]
-    loss: float | None = None
-    perplexity: float | None = None
-    alignment: Mapping[str, float | None] = field(default_factory=dict)
-    saliency: Sequence[Alignment] | None = None
-    seconds: float | None = None
-    tokenize: str = "13a"
-    lowercase: bool = False
-
-    @cached_property
-    def hypotheses(self) -> list[str]:
-        """The text of each translation, on one line."""
-        return [translation.line for translation in self.translations]
-
-    @cached_property
-    def weights(self) -> list[Any]:
-        """The attention of each translation, [target words, source words]."""
-        return [translation.weights for translation in self.translations]
-
-    @cached_property
-    def saliency_correlation(self) -> Correlation:
-        """Rank correlation of attention and saliency over source words."""
-        if self.saliency is None:
-            return Correlation(None, None)
-        return rank_correlation(self.weights, [alignment.weights for alignment in self.saliency])
 
 
 class Display(NamedTuple):

@@ -1,38 +1,31 @@
-"""TensorBoard's view of a run: curves, translations, heatmaps and hyper-parameters."""
+"""TensorBoard: curves, translations, heatmaps and hyper-parameters of a run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import NamedTuple, final
 
-import numpy as np
-from jaxtyping import Float
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from nmt.config.schema import TrainConfig, keys
+from nmt.translator import Translation
 
 PICTURE_WIDTH = 350  # pixels that TensorBoard shows; it scales other widths without smoothing, and letters lose strokes
 
 
-@dataclass(frozen=True)
-class Sample:
-    """A validation sentence as it is shown: its translation, and the attention over words."""
+class Sample(NamedTuple):
+    """A translation of a validation sentence to show, with its reference."""
 
-    source: str
+    translation: Translation
     reference: str
-    hypothesis: str
-    weights: Float[np.ndarray, "target source"]
-    source_words: list[str]
-    target_words: list[str]
 
 
 @final
 class Board:
-    """TensorBoard's view of the run."""
+    """Writes the run for TensorBoard."""
 
     def __init__(self, folder: Path, *, after: int) -> None:
-        """Curves go on after an update; TensorBoard hides what is there of later ones."""
+        """Continue the curves after update `after`; TensorBoard hides points of later updates."""
         self.writer = SummaryWriter(str(folder), purge_step=after + 1 if folder.exists() else None)
 
     def scalars(self, group: str, values: Mapping[str, float], step: int) -> None:
@@ -42,20 +35,21 @@ class Board:
 
     def samples(self, samples: Sequence[Sample], step: int) -> None:
         """Add the translations as text and their attention as pictures."""
-        # Not before: drawing takes 30 MiB, which no process but the one that reports needs.
+        # Imported here because matplotlib takes 30 MiB, which only the process that reports needs.
         from nmt.evaluation.heatmap import draw_heatmap, to_array
 
         for number, sample in enumerate(samples):
             self.writer.add_text(f"samples/{number}", as_markdown(sample), step)
-            heatmap = draw_heatmap(sample.weights, sample.source_words, sample.target_words)
+            shown = sample.translation
+            heatmap = draw_heatmap(shown.weights, shown.source_words, shown.target_words)
             pixels = to_array(heatmap, width=PICTURE_WIDTH)
             self.writer.add_image(f"alignment/{number}", pixels, step, dataformats="HWC")
         self.writer.flush()
 
     def final(self, settings: Mapping[str, float | str], scores: Mapping[str, float], step: int) -> None:
-        """Add the hyper-parameters with the scores they led to.
+        """Add the hyper-parameters and the scores of the test split.
 
-        Not with `add_hparams`, which makes a run of its own beside this one.
+        `SummaryWriter.add_hparams` is not used because it creates another run beside this one.
         """
         named = {f"test/{name}": value for name, value in scores.items()}
         for summary in hparams(dict(settings), named):
@@ -64,12 +58,12 @@ class Board:
         self.writer.flush()
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write what is buffered."""
         self.writer.close()
 
 
 def hyperparameters(config: TrainConfig) -> dict[str, float | str]:
-    """Return the keys that may change a score, as TensorBoard's table of hyper-parameters takes them."""
+    """Return the configuration without paths and machine settings, as numbers and strings for TensorBoard."""
     found: dict[str, float | str] = {"data.kind": config.data.kind}
     for name, _, value in keys(config):
         if value is not None and not name.startswith(("data.", "run_dir", "resume", "threads")):
@@ -79,6 +73,10 @@ def hyperparameters(config: TrainConfig) -> dict[str, float | str]:
 
 def as_markdown(sample: Sample) -> str:
     """Return the sentence, its translation and its reference as a table."""
-    rows = (("source", sample.source), ("translation", sample.hypothesis), ("reference", sample.reference))
+    rows = (
+        ("source", sample.translation.source),
+        ("translation", sample.translation.text),
+        ("reference", sample.reference),
+    )
     head, *lines = (f"| {name} | {text.replace('|', chr(92) + '|')} |" for name, text in rows)
     return "\n".join([head, "|---|---|", *lines])

@@ -14,7 +14,7 @@ LIVE = {"live": True}  # marks a log record that the live bar replaces
 
 @final
 class Display:
-    """The console: a live bar under the messages on a terminal, messages alone elsewhere."""
+    """The console: on a terminal a live bar below the messages, elsewhere messages only."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -37,11 +37,11 @@ class Display:
         self.progress.start()
 
     def stop(self) -> None:
-        """Take the bar away; harmless when there is none."""
+        """Remove the bar, if there is one."""
         self.progress.stop()
 
     def update(self, share_done: float, *, loss: float, speed: float, eta: float | None) -> None:
-        """Show the state of training."""
+        """Show share (0 to 1), loss (nats a token), speed (tokens/s) and the remaining seconds on the bar."""
         self.progress.update(
             self.task,
             completed=min(1.0, share_done),
@@ -51,14 +51,14 @@ class Display:
         )
 
     def validated(self, metrics: Mapping[str, float]) -> None:
-        """Show the quality last measured."""
+        """Show the last BLEU on the bar."""
         if "bleu" in metrics:
             self.progress.update(self.task, quality=f"BLEU {metrics['bleu']:.2f}")
 
 
 @final
 class Log(logging.Handler):
-    """Takes what nmt logs to the console and, once `write_to` has named it, to a file."""
+    """Handler that shows the log messages of nmt on the console and, after `write_to`, writes them to a file."""
 
     def __init__(self, display: Display) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Log(logging.Handler):
         self.before = (self.logger.level, self.logger.propagate)
 
     def open(self) -> None:
-        """Begin to take records."""
+        """Attach the handler to the logger of nmt."""
         self.before = (self.logger.level, self.logger.propagate)
         self.logger.setLevel(logging.INFO)
         self.logger.propagate = False
@@ -83,14 +83,14 @@ class Log(logging.Handler):
             self.display.console.print(prefix + record.getMessage(), markup=False, highlight=False, soft_wrap=True)
 
     def write_to(self, path: Path) -> None:
-        """Append records to a file, those taken so far included."""
+        """Append messages to a file, including those logged so far."""
         self.file = logging.FileHandler(path, encoding="utf-8")
         self.file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         self.early.setTarget(self.file)
         self.early.flush()
 
     def close(self) -> None:
-        """Leave logging as it was found."""
+        """Restore the logger and close the file."""
         self.logger.removeHandler(self)
         self.logger.setLevel(self.before[0])
         self.logger.propagate = self.before[1]

@@ -1,4 +1,4 @@
-"""What a run tells while it trains: console, `train.log`, `metrics.jsonl` and TensorBoard."""
+"""Reports of a run: console and `train.log`, `metrics.jsonl`, TensorBoard."""
 
 import json
 import logging
@@ -26,9 +26,9 @@ RECORDS = "metrics.jsonl"
 class Reporter:
     """Reports a run; use it as a context manager.
 
-    From `with` on, what any module of nmt logs reaches the console; `start` creates the files and writes to
-    `train.log` what was logged before, so that a run that fails before it leaves no files. All files are
-    appended to when a run goes on. On a terminal there is a live bar, elsewhere a plain line a report.
+    Inside the context the log messages of all modules of nmt reach the console. `start` creates the files and writes
+    earlier messages to `train.log`, so that a run that fails before leaves no files. A continued run appends to
+    its files. On a terminal there is a live bar, elsewhere each report is a plain line.
     """
 
     def __init__(self, run_dir: Path, *, config: TrainConfig, console: Console | None = None) -> None:
@@ -52,9 +52,9 @@ class Reporter:
             self.board.close()
 
     def start(self, summary: str, step: int = 0) -> None:
-        """Create the files of the run, show what is about to be trained, and start the live display.
+        """Create or continue the files of the run, show the model's summary, and start the live bar.
 
-        A run goes on after update `step`: what was recorded of later ones, which are to be made again, is dropped.
+        Records of updates after `step`, which are repeated, are dropped.
         """
         self.run_dir.mkdir(parents=True, exist_ok=True)
         self.log.write_to(self.run_dir / "train.log")
@@ -79,7 +79,10 @@ class Reporter:
         alignment_loss: float | None = None,
         skipped: float = 0.0,
     ) -> None:
-        """Report the updates since the last report; `share_done` moves the bar. Guided ones have an alignment loss."""
+        """Report the updates since the last report.
+
+        Losses are in nats a token, `share_done` is from 0 to 1; `alignment_loss` is that of guided alignment.
+        """
         scalars = {"loss": loss, "perplexity": perplexity, "learning_rate": learning_rate}
         scalars |= {"gradient_norm": gradient_norm, "tokens_per_second": tokens_per_second}
         self.step = step
@@ -96,7 +99,7 @@ class Reporter:
         self._board.scalars("train", scalars, step)
 
     def validation(self, *, step: int, metrics: Mapping[str, float], samples: Sequence[Sample]) -> None:
-        """Report a validation: its metrics, and the translations and heatmaps of a few sentences."""
+        """Report the metrics of a validation, and translations and heatmaps of a few sentences."""
         self.step = step
         self.display.validated(metrics)
         shown = "  ".join(f"{name} {number(value, METRICS[name].row.digits)}" for name, value in metrics.items())
@@ -106,15 +109,15 @@ class Reporter:
         self._board.samples(samples, step)
 
     def notice(self, text: str) -> None:
-        """Tell something in words."""
+        """Log a message."""
         logger.info("%s", text)
 
     def end_progress(self) -> None:
-        """Take the live display away, so that what follows may print."""
+        """Remove the live bar, so that other output may follow."""
         self.display.stop()
 
     def finish(self, final_metrics: Mapping[str, Any]) -> None:
-        """Record the scores of the test split, and the hyper-parameters they came from."""
+        """Record the scores of the test split together with the hyper-parameters."""
         self.end_progress()
         scalars = {name: value for name, value in final_metrics.items() if type(value) in (int, float)}
         self._record("final", scalars)
@@ -134,7 +137,7 @@ class Reporter:
 
 
 def drop_records(path: Path, *, after: int) -> None:
-    """Drop the records of updates after one, and lines that a crash left unfinished."""
+    """Drop records of updates after `after`, and lines that a crash left incomplete."""
     if not path.exists():
         return
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -146,7 +149,7 @@ def drop_records(path: Path, *, after: int) -> None:
 
 
 def is_record(line: str, *, until: int) -> bool:
-    """Tell whether a line holds a whole record, of an update until one."""
+    """Tell whether a line is a complete record of an update up to `until`."""
     try:
         return line.endswith("\n") and int(json.loads(line)["step"]) <= until
     except (ValueError, KeyError, TypeError):
@@ -155,7 +158,7 @@ def is_record(line: str, *, until: int) -> bool:
 
 @final
 class NullReporter:
-    """Takes the place of a `Reporter` in a process that leaves reporting to another."""
+    """Takes the place of a `Reporter` in ranks other than 0: it reports nothing and silences log messages."""
 
     def __init__(self) -> None:
         self.logger = logging.getLogger("nmt")

@@ -13,13 +13,14 @@ from nmt.config.schema import TrainConfig
 from nmt.data.encoded import EncodedCorpus
 from nmt.data.loader import fixed_batches
 from nmt.evaluation.metrics import bleu_tokenizer
-from nmt.evaluation.registry import METRICS, Outcome, measure, names_at
+from nmt.evaluation.outcome import Outcome
+from nmt.evaluation.registry import METRICS, measure, names_at
 from nmt.evaluation.views import gold_scores
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers
 from nmt.training.board import Sample
 from nmt.training.objective import token_loss
-from nmt.translator import Translation, Translator
+from nmt.translator import Translator
 
 
 @dataclass(frozen=True)
@@ -95,16 +96,4 @@ class Validator:
         words = [len(translation.source.split()) for translation in outcome.translations]
         medium = [row for row, count in enumerate(words) if 6 <= count <= 18] or list(range(len(words)))
         rows = medium[:: max(1, len(medium) // max(1, self.num_samples))][: self.num_samples]
-        return [sample(outcome.translations[row], outcome.references[row]) for row in rows]
-
-
-def sample(translation: Translation, reference: str) -> Sample:
-    """Return what reports show of a translation."""
-    return Sample(
-        source=translation.source,
-        reference=reference,
-        hypothesis=translation.text,
-        weights=translation.weights,
-        source_words=translation.source_words,
-        target_words=translation.target_words,
-    )
+        return [Sample(outcome.translations[row], outcome.references[row]) for row in rows]

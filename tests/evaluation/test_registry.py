@@ -20,7 +20,8 @@ from nmt.data.encoded import EncodedCorpus, Ragged
 from nmt.errors import UserError
 from nmt.evaluation.baseline import Baseline, settings
 from nmt.evaluation.evaluator import evaluate_split
-from nmt.evaluation.registry import METRICS, Display, Metric, Outcome, by_sacrebleu, check_watched
+from nmt.evaluation.outcome import Outcome
+from nmt.evaluation.registry import METRICS, Display, Metric, by_sacrebleu, check_watched
 from nmt.evaluation.table import print_table
 from nmt.models.build import build_model
 from nmt.text.tokenizer import build_tokenizers

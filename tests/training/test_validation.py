@@ -18,7 +18,8 @@ from nmt.data.batch import collate
 from nmt.data.encoded import EncodedCorpus, Ragged
 from nmt.errors import UserError
 from nmt.evaluation.metrics import bleu, chrf, corpus_score, repetition_rate
-from nmt.evaluation.registry import Outcome, measure, names_at
+from nmt.evaluation.outcome import Outcome
+from nmt.evaluation.registry import measure, names_at
 from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
@@ -150,11 +151,12 @@ def test_what_is_not_available_is_left_out_but_for_what_is_watched(model: Seq2Se
 
 def test_the_samples_are_the_same_every_time(model: Seq2Seq, tokenizers: Tokenizers) -> None:
     first, second = (validator(tokenizers, num_samples=3)(model).samples for _ in range(2))
-    assert [each.source for each in first] == [each.source for each in second]
-    assert len({each.source for each in first}) == 3
+    assert [each.translation.source for each in first] == [each.translation.source for each in second]
+    assert len({each.translation.source for each in first}) == 3
     for each in first:
-        assert each.reference == TARGETS[SOURCES.index(each.source)]
-        assert each.weights.shape == (len(each.target_words), len(each.source_words))
+        found = each.translation
+        assert each.reference == TARGETS[SOURCES.index(found.source)]
+        assert found.weights.shape == (len(found.target_words), len(found.source_words))
     assert validator(tokenizers, num_samples=0)(model).samples == []
     assert len(validator(tokenizers, num_samples=100)(model).samples) == 12
 
