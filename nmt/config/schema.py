@@ -251,7 +251,7 @@ class TrainerConfig:
     validate_every_steps: int | None = key(None, "validate after this many updates", at_least=1)
     validate_every_epochs: int | None = key(None, "validate after this many epochs (default: 1 when neither is given)", at_least=1)
     save_every_minutes: float | None = key(15.0, "save `last` after this much time without a validation; every validation saves it too", above=0)
-    metric: str = key("bleu", "what `best` and early stopping watch", choices=("loss", "perplexity", "bleu", "chrf", "aer"))
+    metric: str = key("bleu", "what `best` and early stopping watch: `loss`, `perplexity`, `bleu`, `chrf`, `aer`, or another of METRICS (`nmt/evaluation/registry.py`) that is measured at validations and of which more, or less, is better")
     patience: int | None = key(None, "stop after this many validations without improvement", at_least=1)
     validation_beam_size: int = key(1, "beam of the translations made at validation", at_least=1)
     ema_decay: float | None = key(None, "decay of an exponential moving average of the weights, used to validate and kept in `best`", above=0, below=1)

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from nmt.alignment.targets import AlignmentTargets
 from nmt.config.schema import BatchConfig
 from nmt.data.batch import Batch, IntArray, collate, cut_batches, plan_batches, sort_by_length
 from nmt.data.encoded import EncodedCorpus, Ragged
-from nmt.data.links import Guide
 from nmt.errors import UserError
 from nmt.text.tokenizer import Tokenizers
 
@@ -45,7 +45,7 @@ class TrainLoader:
     _: KW_ONLY
     seed: int
     sampling: float = 0.0
-    guide: Guide | None = None
+    guide: AlignmentTargets | None = None
     rank: int = 0
     world_size: int = 1
     pin_memory: bool = False
@@ -140,7 +140,7 @@ class _Epoch(Dataset[Batch]):
 
     encoded: EncodedCorpus
     batches: list[IntArray]
-    guide: Guide | None
+    guide: AlignmentTargets | None
     epoch: int
 
     def __getitem__(self, index: int) -> Batch:

@@ -4,6 +4,7 @@ from nmt.config.schema import TrainConfig
 from nmt.data.corpus import open_corpus
 from nmt.errors import UserError
 from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
+from nmt.evaluation.registry import check_watched
 from nmt.models.build import check_model, check_used
 from nmt.models.decoder import DECODERS
 
@@ -20,10 +21,7 @@ def check_run(config: TrainConfig) -> None:
     for split in ("train", "validation"):
         if not corpus.has_split(split):
             raise corpus.missing(split)
-    if config.trainer.metric == "aer" and not corpus.has_gold("validation"):
-        raise UserError(
-            "trainer.metric=aer needs gold alignments of the validation text: set data.validation.alignment"
-        )
+    check_watched(config.trainer.metric, has_gold=corpus.has_gold("validation"))
     if config.trainer.guided_alignment.weight > 0:
         check_guided_alignment(config)
 
