@@ -16,11 +16,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from studies.options import configured, positive
-
 from nmt.cli import user_errors
 from nmt.config.schema import PRECISIONS, TrainConfig
 from nmt.errors import UserError
+from studies.options import configured, positive
 
 
 def main() -> None:
@@ -97,7 +96,6 @@ def translate(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any
     from benchmarking.profiling import operators, phase_table, translation_phases
     from benchmarking.translation import measure_translation
     from benchmarking.workload import start_translating
-
     from nmt.data.corpus import load_split
 
     corpus = load_split(config.data, "test")
@@ -118,7 +116,6 @@ def scaling(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any]:
     """Measure training by length and batch size; write a table and a plot."""
     from benchmarking.machine import describe
     from benchmarking.scaling import draw, measure_scaling, write_rows
-
     from nmt.models.checkpoint import resolve_device
 
     sizes = {"lengths": sorted(options.lengths), "batches": sorted(options.batches)}

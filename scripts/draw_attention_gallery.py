@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from study_alignment import Crossing, crossing
-
 from nmt.cli import user_errors
 from nmt.errors import UserError
+from study_alignment import Crossing, crossing
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "attention.md"
 BEGIN, END = "<!-- gallery: drawn by scripts/draw_attention_gallery.py -->", "<!-- end of gallery -->"

@@ -20,6 +20,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from nmt.alignment.pharaoh import Link, Links, parse_pharaoh
+from nmt.cli import user_errors
+from nmt.config.file import save_config
+from nmt.config.schema import DataConfig, TrainConfig
+from nmt.errors import UserError
 from studies.study import (
     CONFIG,
     PICTURE,
@@ -36,12 +42,6 @@ from studies.study import (
     train_run,
     write_table,
 )
-
-from nmt.alignment.pharaoh import Link, Links, parse_pharaoh
-from nmt.cli import user_errors
-from nmt.config.file import save_config
-from nmt.config.schema import DataConfig, TrainConfig
-from nmt.errors import UserError
 
 MOMENTS = (0.03, 0.1, 0.2, 0.45, 1.0)  # as shares of the training
 FULL = ("trainer.max_epochs=null", "schedule.kind=constant", "optimizer.learning_rate=2e-3")

@@ -26,6 +26,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from nmt.cli import user_errors
+from nmt.config.schema import TrainConfig
+from nmt.errors import UserError, unknown
 from studies.side_by_side import side_by_side
 from studies.study import (
     OVERHEAD,
@@ -44,10 +47,6 @@ from studies.study import (
     train_and_evaluate,
     write_table,
 )
-
-from nmt.cli import user_errors
-from nmt.config.schema import TrainConfig
-from nmt.errors import UserError, unknown
 
 FIGURES = "figures.json"  # in the folder of a run that is finished
 

@@ -21,8 +21,6 @@ from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
-from studies.options import positive, positive_number, seed
-from studies.study import PICTURE, TABLE, add_output, output_folder, print_table, write_table
 from torch import Tensor
 
 from nmt.attention.attention import Attention
@@ -32,6 +30,8 @@ from nmt.attention.settings import Settings
 from nmt.attention.windows import Global
 from nmt.cli import user_errors
 from nmt.errors import UserError
+from studies.options import positive, positive_number, seed
+from studies.study import PICTURE, TABLE, add_output, output_folder, print_table, write_table
 
 LONGEST = 6.0  # points lie between 0 and this
 QUERIES = 240

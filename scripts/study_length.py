@@ -14,6 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nmt.cli import user_errors
+from nmt.config.schema import TrainConfig
+from nmt.errors import unknown
 from studies.study import (
     PICTURE,
     SMALL,
@@ -28,10 +31,6 @@ from studies.study import (
     train_and_evaluate,
     write_table,
 )
-
-from nmt.cli import user_errors
-from nmt.config.schema import TrainConfig
-from nmt.errors import unknown
 
 FIGURES = "figures.json"  # in the folder of a run that is finished
 SPLITS = ("test", "test_long")

@@ -52,7 +52,7 @@ class Normalizer(nn.Module, ABC):
     def forward(self, scores: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
         """Normalize over the last axis; every row must hold a finite score."""
 
-    def chance(
+    def sampled(
         self, scores: Float[Tensor, "*batch source"], weights: Float[Tensor, "*batch source"]
     ) -> SampledAttention:
         """Return how likely the weights were that `forward` made of these scores, if it drew them at random."""
@@ -166,7 +166,7 @@ class Hard(Normalizer):
             return drawn
         return torch.where(torch.rand_like(scores[..., :1]) < self.soft_share, scores.softmax(dim=-1), drawn)
 
-    def chance(
+    def sampled(
         self, scores: Float[Tensor, "*batch source"], weights: Float[Tensor, "*batch source"]
     ) -> SampledAttention:
         if not self.training:

@@ -20,7 +20,7 @@ SCRIPTS = ROOT / "scripts"
 @pytest.fixture
 def side_by_side(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    function: Callable[..., Any] = importlib.import_module("_side_by_side").side_by_side
+    function: Callable[..., Any] = importlib.import_module("studies.side_by_side").side_by_side
     return function
 
 

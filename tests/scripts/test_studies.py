@@ -136,7 +136,7 @@ def test_compositions_that_cannot_be_are_left_out(
 @pytest.mark.parametrize(("minutes", "runs"), [(20.0, 96), (3.0, 13), (20.0, 3), (384.0, 96)])
 def test_runs_share_the_time(script: Callable[[str], Any], minutes: float, runs: int, workers: int) -> None:
     settings = {"output": Path("o"), "quick": False, "steps": None, "common": [], "overrides": []}
-    study = script("_study").Study(minutes=minutes, workers=workers, **settings)
+    study = script("studies.study").Study(minutes=minutes, workers=workers, **settings)
     rounds = -(-runs // workers)
     assert 0.25 * minutes <= rounds * study.training_minutes(runs) < minutes
     assert study.training_minutes(runs, overhead=0.01) >= study.training_minutes(runs)
@@ -144,7 +144,7 @@ def test_runs_share_the_time(script: Callable[[str], Any], minutes: float, runs:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_runs_side_by_side_have_a_thread_each(script: Callable[[str], Any], workers: int) -> None:
-    module = script("_study")
+    module = script("studies.study")
     parser = module.build_parser("", minutes=1.0)
     module.add_workers(parser)
     study = module.Study.of(parser.parse_args(["--workers", str(workers)]), "x")
@@ -157,7 +157,7 @@ def checked(
     script: Callable[[str], Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> Callable[[dict[str, Any], dict[str, Any]], str]:
     """What `check_settings` says of a run and a configuration that differ from the defaults in these keys."""
-    module = script("_study")
+    module = script("studies.study")
 
     def run(before: dict[str, Any], now: dict[str, Any], **options: bool) -> str:
         configs = []

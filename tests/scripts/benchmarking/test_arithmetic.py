@@ -3,10 +3,10 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from benchmarking.arithmetic import Work, forward_flop, update_flop
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarking.arithmetic import Work, forward_flop, update_flop
 from nmt.attention.scores import SCORES
 from nmt.config.schema import AttentionConfig, ModelConfig
 from nmt.data.batch import Batch, collate

@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from benchmarking.arithmetic import Work
 from benchmarking.profiling import TRAINING_PHASES, training_phases
 from benchmarking.training import Repeat, repeat_updates, speed
 from benchmarking.translation import measure_translation
 from benchmarking.workload import random_sentences, start_training
-
 from nmt.config.schema import BatchConfig, ModelConfig, SearchConfig, TrainConfig, TrainerConfig
 from nmt.text.tokenizer import Tokenizers
 from nmt.text.vocabulary import Vocabulary
