@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,7 +109,7 @@ def test_an_interruption(script: Path, tmp_path: Path) -> None:
 def test_a_reader_that_goes_away(script: Path, tmp_path: Path) -> None:
     command = [sys.executable, str(script), "seed=104"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes) as process:
         assert process.stdout is not None
         assert process.stderr is not None

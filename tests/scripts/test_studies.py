@@ -192,7 +192,7 @@ def test_other_settings_are_refused(checked: Any, tmp_path: Path, name: str, bef
 
 
 def test_shares_of_time_may_differ_where_that_is_said(checked: Any) -> None:
-    before = {"trainer.max_minutes": 0.5, "trainer.max_epochs": 5, "threads": 1}
+    before: dict[str, Any] = {"trainer.max_minutes": 0.5, "trainer.max_epochs": 5, "threads": 1}
     now = {"trainer.max_minutes": 5.0, "trainer.max_epochs": None, "threads": 2}
     said = "another share of time (trainer.max_epochs=5, trainer.max_minutes=0.5)"
     assert said in checked(before, now, shares_may_differ=True)
