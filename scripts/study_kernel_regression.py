@@ -104,7 +104,7 @@ def draw_points(count: int, noise: float, seed: int) -> Points:
 
 
 def attention_of(normalizer: str, bandwidth: float) -> Attention:
-    """Return attention with the gaussian score over scalars."""
+    """Return attention between numbers by the gaussian score."""
     settings = Settings(query_size=1, state_size=1, size=1)
     score = Gaussian(settings)
     with torch.no_grad():

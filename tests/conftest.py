@@ -151,7 +151,7 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_options(shared_folder: Path) -> list[str]:
-    """What makes `nmt.train` a matter of seconds."""
+    """Overrides with which `nmt.train` takes seconds."""
     return [*TINY, f"data.cache_dir={shared_folder / 'tiny-cache'}"]
 
 

@@ -80,8 +80,8 @@ def test_training_on_a_gpu_learns(tmp_path: Path, decoder: str, precision: str):
 
 def test_what_processes_say_of_tensors_on_a_gpu_is_said_by_nccl(tmp_path: Path):
     """By a group of one: several need a GPU each."""
-    store = f"file://{tmp_path / 'store'}"
-    dist.init_process_group("cpu:gloo,cuda:nccl", init_method=store, rank=0, world_size=1)
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("cpu:gloo,cuda:nccl", store=store, rank=0, world_size=1)
     try:
         group = Group(Launch(), dist.new_group(timeout=WAITING))
         device = group.device("cuda")
@@ -90,7 +90,6 @@ def test_what_processes_say_of_tensors_on_a_gpu_is_said_by_nccl(tmp_path: Path):
         group.copy_from_first(tensors)
         assert [tensor.tolist() for tensor in tensors] == [[1.0] * 3, [0, 1, 2, 3]]
         assert group.total(2) == [2.0]
-        (gathered,) = group.gather(torch.cuda.get_rng_state(device))
-        assert torch.equal(gathered, torch.cuda.get_rng_state(device))
+        assert torch.equal(*group.gather(torch.cuda.get_rng_state(device)), torch.cuda.get_rng_state(device))
     finally:
         dist.destroy_process_group()

@@ -38,7 +38,7 @@ def test_runs_side_by_side_have_a_thread_each(script: Callable[[str], Any], work
 def checked(
     script: Callable[[str], Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> Callable[[dict[str, Any], dict[str, Any]], str]:
-    """What `check_settings` says of a run and a configuration that differ from the defaults in these keys."""
+    """Output of `check_settings` for a run and a configuration that differ from the defaults in these keys."""
     module = script("studies.study")
 
     def run(before: dict[str, Any], now: dict[str, Any], **options: bool) -> str:
