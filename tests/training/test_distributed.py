@@ -37,7 +37,7 @@ def results(ended: Ended) -> Callable[[str], Results]:
     return lambda task: [each[task] for each in ended[0]]
 
 
-def close(left: dict[str, Any], right: dict[str, Any], tolerance: float = 0.0) -> None:
+def close(left: Any, right: Any, tolerance: float = 0.0) -> None:
     torch.testing.assert_close(left, right, rtol=tolerance, atol=tolerance)
 
 

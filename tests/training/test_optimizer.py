@@ -1,6 +1,7 @@
 """Schedules by their formulas, the moving average by hand."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -66,7 +67,7 @@ def test_only_matrices_decay():
 def test_average_ramps_up():
     model = nn.Linear(1, 1, bias=False)
     average = build_average(model, 0.5)
-    expected = None
+    expected: Any = None
     for count, value in enumerate([1.0, 3.0, 7.0, 7.0]):
         nn.init.constant_(model.weight, value)
         average.update_parameters(model)
@@ -82,7 +83,7 @@ def test_a_clipped_step_is_clipping_and_a_step(kind: str, clip_norm: float):
     models = [nn.Linear(3, 2, dtype=torch.float64 if kind == "double" else None) for _ in range(2)]
     models[1].load_state_dict(models[0].state_dict())
     config = OptimizerConfig(learning_rate=0.1, weight_decay=0.1)
-    optimizers = [build_optimizer(model, config) for model in models]
+    optimizers: list[torch.optim.Optimizer] = [build_optimizer(model, config) for model in models]
     if kind == "plain":
         optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
     for step in range(5):
