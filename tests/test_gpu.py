@@ -56,7 +56,7 @@ def test_recorded_chains_equal_the_readable_path(decoder: str, attention: dict):
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(torch.randn_like(parameter), alpha=0.1)
-    (of_device,) = OF_DECODERS[model.decoder].values()  # type: ignore[index]  # torch gives a module's attributes no types
+    (of_device,) = OF_DECODERS[model.decoder].values()
     assert len([each for each in of_device.recordings.values() if each is not None]) == 1
 
 
