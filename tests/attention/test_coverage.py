@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from nmt.attention.build import build_attention
-from nmt.attention.coverage import MOST_WORDS
+from nmt.attention.coverage import MOST_WORDS, Covering
 from nmt.attention.settings import Settings
 from nmt.errors import UserError
 
 SIZES = {"query_size": 4, "state_size": 6, "size": 5}
 
 
-def covering(kind: str, **changes):
+def covering(kind: str, **changes) -> Covering:
     torch.manual_seed(0)
     attention = build_attention("additive", "softmax", "global", Settings(**SIZES, coverage=kind, **changes))
     for parameter in attention.parameters():
