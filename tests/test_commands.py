@@ -99,7 +99,7 @@ def test_a_translation_is_understood(page: str, program: str, line: list[str]) -
 
 
 class ParsedError(Exception):
-    """What a script understood, instead of what it would do."""
+    """Raised in the place of a script's work, with the options it parsed."""
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from nmt.attention.attention import Attention, Memory, MultiHead
+from nmt.attention.attention import Memory, MultiHead
 from nmt.attention.build import build_attention
 from nmt.attention.normalizers import NORMALIZERS
 from nmt.attention.windows import WINDOWS
@@ -23,7 +23,7 @@ every_variant = pytest.mark.parametrize("composition", VARIANTS, ids="-".join)
 every_projection = pytest.mark.parametrize("projection", ["identity", "learned"])
 
 
-def heads_of(attention: MultiHead) -> list[Attention]:
+def heads_of(attention):
     return list(attention.heads)
 
 

@@ -1,4 +1,4 @@
-"""Jobs in processes: all are done, errors and interrupts arrive where they should."""
+"""Parallel jobs: all are done, errors reach the caller, interrupts reach the jobs."""
 
 import importlib
 import math
@@ -13,34 +13,33 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-SCRIPTS = ROOT / "scripts"
+from tests.scripts.running import ROOT, SCRIPTS
 
 
 @pytest.fixture
-def side_by_side(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def run_jobs(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    function: Callable[..., Any] = importlib.import_module("_side_by_side").side_by_side
+    function: Callable[..., Any] = importlib.import_module("studies.jobs").run_jobs
     return function
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_every_job_is_done_once(side_by_side: Callable[..., Any], workers: int) -> None:
-    done = sorted(side_by_side(math.factorial, range(7), workers))
+def test_every_job_is_done_once(run_jobs: Callable[..., Any], workers: int) -> None:
+    done = sorted(run_jobs(math.factorial, range(7), workers))
     assert done == [(n, math.factorial(n)) for n in range(7)]
-    assert list(side_by_side(math.factorial, [], workers)) == []
+    assert list(run_jobs(math.factorial, [], workers)) == []
 
 
-def test_jobs_run_in_other_processes(side_by_side: Callable[..., Any]) -> None:
-    groups = {group for _, group in side_by_side(os.getpgid, [0] * 6, 2)}
+def test_jobs_run_in_other_processes(run_jobs: Callable[..., Any]) -> None:
+    groups = {group for _, group in run_jobs(os.getpgid, [0] * 6, 2)}
     assert 1 <= len(groups) <= 2
     assert os.getpgid(0) not in groups
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_an_error_reaches_the_caller(side_by_side: Callable[..., Any], workers: int) -> None:
+def test_an_error_reaches_the_caller(run_jobs: Callable[..., Any], workers: int) -> None:
     with pytest.raises(ValueError, match="not defined for negative values"):
-        list(side_by_side(math.factorial, [1, -1, 2, 3, 4], workers))
+        list(run_jobs(math.factorial, [1, -1, 2, 3, 4], workers))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
