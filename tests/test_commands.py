@@ -1,4 +1,4 @@
-"""The commands of README.md and docs/ are understood: their options, keys and groups exist, their values fit.
+"""The commands of README.md, CONTRIBUTING.md and docs/ are understood: options, keys and groups exist, values fit.
 
 Nothing is trained or translated: configurations are composed and checked, command lines parsed by the real parsers.
 """
@@ -21,8 +21,9 @@ from nmt.models.build import check_model, check_used
 from tests.composing import compose
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-COMMAND = re.compile(r"python (?:-m nmt\.|scripts/)(\w+)(?:\.py)?(.*)")
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+START = r"(?:python |torchrun --nproc-per-node=\d+ )(?:-m nmt\.|scripts/)"
+COMMAND = re.compile(START + r"(\w+)(?:\.py)?(.*)")
 
 # Files and folders may be called anything; these stand for what has to be one of several.
 PLACEHOLDERS = {"P": "int8", "B": "5", "S": "general", "...": ""}
@@ -61,7 +62,7 @@ def of(*programs: str) -> Any:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_command_is_overlooked(page: Path) -> None:
-    written = re.findall(r"python (?:-m nmt\.|scripts/)\w", page.read_text(encoding="utf-8"))
+    written = re.findall(rf"{START}\w", page.read_text(encoding="utf-8"))
     assert sum(command[0] == page.name for command in FOUND) >= len(written)
 
 
@@ -69,7 +70,8 @@ def test_no_command_is_overlooked(page: Path) -> None:
     ("page", "program", "some"),
     [
         ("README.md", "translate", {"--show-alignment", "The women did not eat them."}),
-        ("README.md", "train", {"data=hub", "data.hub.data_files={train:F,validation:F}"}),
+        ("guide.md", "train", {"data=hub", "data.hub.data_files={train:F,validation:F}"}),
+        ("guide.md", "train", {"data=text", "data.train.source=F", "data.train.target=F"}),
         ("results.md", "benchmark", {"data.train.source=train.en", "model=gnmt", "batch.size=8192"}),
         ("results.md", "study_attention", {"--standard", "global", "--scores", "sparsemax"}),
     ],

@@ -12,7 +12,7 @@ from nmt.attention.scores import SCORES
 from nmt.attention.windows import WINDOWS
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 ATTENTION = ROOT / "docs" / "attention.md"
 
 
