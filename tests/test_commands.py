@@ -72,7 +72,8 @@ def test_no_command_is_overlooked(page: Path) -> None:
         ("README.md", "translate", {"--show-alignment", "The women did not eat them."}),
         ("guide.md", "train", {"data=hub", "data.hub.data_files={train:F,validation:F}"}),
         ("guide.md", "train", {"data=text", "data.train.source=F", "data.train.target=F"}),
-        ("results.md", "benchmark", {"data.train.source=train.en", "model=gnmt", "batch.size=8192"}),
+        ("results.md", "benchmark", {"data.train.source=train.en", "tokenizer.source_model=vocab.txt"}),
+        ("guide.md", "benchmark", {"data.train.source=train.en", "model=gnmt", "batch.size=8192"}),
         ("results.md", "study_attention", {"--standard", "global", "--scores", "sparsemax"}),
     ],
 )
