@@ -130,7 +130,8 @@ def stopping(parse: Callable[..., argparse.Namespace]) -> Callable[..., argparse
     return parse_and_stop
 
 
-SCRIPTS = {command[1] for command in FOUND} - {"train", "translate", "evaluate", "write_configuration_docs"}
+WITHOUT_OPTIONS = {"write_api_docs", "write_configuration_docs"}
+SCRIPTS = {command[1] for command in FOUND} - {"train", "translate", "evaluate"} - WITHOUT_OPTIONS
 
 
 @of(*SCRIPTS)
