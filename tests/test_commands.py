@@ -33,6 +33,7 @@ ENDS = ("|", "&&", ";", "#")
 def commands(page: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield (program, arguments) of the commands of a page: of its code blocks, and those in a line of text."""
     text = page.read_text(encoding="utf-8").replace("\\\n", " ").replace("\\|", "|")
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)  # output and code
     block = "\n".join(re.findall(r"^    (.*)$", text, flags=re.MULTILINE))
     lines = re.sub(r"^    .*$", "", text, flags=re.MULTILINE)
     variables = dict(re.findall(r"^(\w+)=\"(.*)\"$", block, flags=re.MULTILINE))
