@@ -159,7 +159,8 @@ class AttentionConfig:
 class ModelConfig:
     """The translation model."""
 
-    decoder: str = key("bahdanau", "order of attention and update; `gnmt`: the first layer queries, the others read; `fixed_context` has no attention", choices=("bahdanau", "luong", "conditional", "gnmt", "fixed_context"))
+    encoder: str = key("recurrent", "reader of the source; `recurrent`: layers of `cell` in both directions")
+    decoder: str = key("bahdanau", "order of attention and update: `bahdanau`, `luong`, `conditional`; `gnmt`: the first layer queries, the others read; `fixed_context` has no attention")
     cell: str = key("gru", "recurrent cell", choices=("gru", "lstm"))
     embedding_size: int = key(256, "size of word embeddings", at_least=1)
     hidden_size: int = key(512, "size of the decoder's state; each direction of the encoder has half of it", at_least=2)

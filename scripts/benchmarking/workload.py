@@ -15,8 +15,9 @@ from nmt.models.build import build_model, check_model
 from nmt.models.checkpoint import load_checkpoint, resolve_device
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
 from nmt.text.vocabulary import EOS, Vocabulary
+from nmt.training.prepare import Prepared, cleaned
 from nmt.training.reporting import Reporter
-from nmt.training.run import Prepared, build_trainer, cleaned
+from nmt.training.run import build_trainer
 from nmt.training.trainer import Trainer
 from nmt.translator import Translator
 

@@ -10,7 +10,7 @@ from nmt.attention.build import build_attention
 from nmt.attention.normalizers import NORMALIZERS
 from nmt.attention.scores import SCORES
 from nmt.attention.settings import Settings
-from nmt.attention.windows import WINDOWS, Global, Window
+from nmt.attention.windows import WINDOWS, Global, LocalMonotonic, LocalPredictive, Window
 
 SIZE = 6
 # Small, as a window wider than the sentence would hide mistakes; few bases, so that positions have to share.

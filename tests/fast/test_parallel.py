@@ -7,9 +7,8 @@ from nmt.attention.attention import Memory
 from nmt.attention.build import build_attention
 from nmt.attention.settings import Settings
 from nmt.fast import parallel
-from nmt.fast.parallel import attend_at_all_steps, fused, needs_much_memory, sequence
+from nmt.fast.parallel import attend_at_all_steps, needs_much_memory, sequence, torch_layer
 from nmt.models.cells import CELLS
-from nmt.models.embedding import Embedded
 
 
 @pytest.mark.parametrize("kind", CELLS)
@@ -22,7 +21,7 @@ def test_torchs_own_layer_is_the_same_recurrence(kind: str):
     inputs = torch.randn(5, 2, 3, dtype=torch.float64, requires_grad=True)
     initial = torch.randn(2, cell.state_size, dtype=torch.float64, requires_grad=True)
     wanted = (inputs, initial, *cell.parameters())
-    found, expected = sequence(cell, Embedded(inputs), initial), fused(cell, inputs, initial)
+    found, expected = sequence(cell, inputs, initial), torch_layer(cell, inputs, initial)
     torch.testing.assert_close(found, expected)
     by_found, by_expected = (torch.autograd.grad(x.square().sum(), wanted) for x in (found, expected))
     for one, other in zip(by_found, by_expected, strict=True):

@@ -1,11 +1,12 @@
-"""Word embeddings, and words that share what is computed of them."""
+"""Words that share the products of their embeddings."""
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from nmt.models.embedding import Embedded, Embedding
+from nmt.fast.words import DistinctWords, distinct_words
+from nmt.models.embedding import Embedding
 from nmt.text.tokenizer import PAD
 
 VOCAB = 7
@@ -23,13 +24,14 @@ def test_words_that_share_a_vector_are_as_each_by_itself(rows: int, columns: int
     """In values, and in the gradients of the table and of what is applied to it; padding has none."""
     embedding, linear = words(), nn.Linear(4, 3).double()
     tokens = torch.randint(PAD, VOCAB, (columns, rows), generator=torch.Generator().manual_seed(seed)).t()
-    shared = embedding.shared(tokens)
-    assert len(shared.vectors) == len(set(tokens.flatten().tolist()))
-    found, expected = shared.map(linear), linear(embedding(tokens))
+    shared = distinct_words(embedding, tokens)
+    assert shared is not None
+    assert len(shared.tokens) == len(set(tokens.flatten().tolist()))
+    found = shared.spread(linear(embedding(shared.tokens)), torch.float64)
+    expected = linear(embedding(tokens))
     assert torch.equal(found, expected)
     for one, other in zip(*(derivatives(x, embedding, linear) for x in (found, expected)), strict=True):
         torch.testing.assert_close(one, other)
-    assert torch.equal(shared.vectors.flatten(0, -2)[shared.places_of_all()], embedding(tokens))
 
 
 def derivatives(x: torch.Tensor, embedding: Embedding, linear: nn.Linear) -> tuple[torch.Tensor, ...]:
@@ -39,18 +41,16 @@ def derivatives(x: torch.Tensor, embedding: Embedding, linear: nn.Linear) -> tup
 
 def test_dropout_tells_words_apart():
     embedding, tokens = words(dropout=0.5), torch.full((2, 50), 3)
-    dropped = embedding.shared(tokens)
-    assert dropped.places is None
-    assert len(dropped.vectors.unique(dim=1).flatten(0, 1).unique(dim=0)) > 2
-    assert torch.equal(dropped.vectors.flatten(0, 1)[dropped.places_of_all()], dropped.vectors)
-    assert torch.equal(dropped.map(lambda vectors: 2.0 * vectors), 2.0 * dropped.vectors)
-    assert len(embedding.eval().shared(tokens).vectors) == 1
+    assert distinct_words(embedding, tokens) is None
+    shared = distinct_words(embedding.eval(), tokens)
+    assert shared is not None
+    assert shared.tokens.tolist() == [3]
 
 
 def test_gradients_of_a_common_word_add_up_precisely():
     """1,024 ones are 256 in bf16, which has 8 bits."""
     linear = nn.Linear(4, 3)
-    shared = Embedded(torch.ones(1, 4), torch.zeros(1024, dtype=torch.long))
+    shared = DistinctWords(torch.zeros(1, dtype=torch.long), torch.zeros(1024, dtype=torch.long))
     with torch.autocast("cpu", torch.bfloat16):
-        shared.map(linear).sum().backward()
+        shared.spread(linear(torch.ones(1, 4)), torch.float32).sum().backward()
     assert linear.bias.grad.tolist() == [1024.0] * 3

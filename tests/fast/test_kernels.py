@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from nmt.fast import linear
-from nmt.fast.linear import affine, product
+from nmt.fast import kernels
+from nmt.fast.kernels import affine, multiplier
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
 
@@ -12,7 +12,7 @@ needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reas
 @pytest.fixture(params=[False, pytest.param(True, marks=needs_onednn)], ids=["mkl", "onednn"])
 def quicker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Let either library multiply, whatever the processor."""
-    monkeypatch.setattr(linear, "has_quicker_kernels", lambda x: request.param and x.dtype == torch.float32)
+    monkeypatch.setattr(kernels, "onednn_is_faster", lambda x: request.param and x.dtype == torch.float32)
     return bool(request.param)
 
 
@@ -35,13 +35,13 @@ def test_affine(quicker: bool, dtype: torch.dtype, has_bias: bool, layout: str) 
 
 @pytest.mark.parametrize("directions", [(), (2,)], ids=["one", "two"])
 @pytest.mark.parametrize("layout", ["rows", "columns", "slice"])
-def test_product(quicker: bool, layout: str, directions: tuple[int, ...]) -> None:
+def test_multiplier(quicker: bool, layout: str, directions: tuple[int, ...]) -> None:
     """Chosen once, it multiplies any number of vectors."""
     for rows, size, outputs in ((1, 1, 1), (3, 7, 5), (64, 48, 33)):
         whole = torch.randn(*directions, outputs, 2 * size)
         part = whole[..., :size]
         weight = {"rows": part.contiguous(), "columns": part.mT.contiguous().mT, "slice": part}[layout]
-        multiply = product(weight)
+        multiply = multiplier(weight)
         for _ in range(2):
             x = torch.randn(*directions, rows, 2 * size)[..., size:]
             found = multiply(x, torch.full((*directions, rows, outputs), torch.nan))

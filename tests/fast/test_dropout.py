@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from nmt.models.dropout import LEVELS, Dropout, keep_mask
+from nmt.fast.accelerate import accelerate
+from nmt.fast.dropout import LEVELS, keep_mask
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.5, 0.9])
@@ -34,12 +35,12 @@ def test_follows_the_generator():
 
 def test_identity_in_evaluation_and_at_rate_zero():
     x = torch.randn(3, 4)
-    assert Dropout(0.5).eval()(x) is x
-    assert Dropout(0.0)(x) is x
+    assert accelerate(torch.nn.Dropout(0.5)).eval()(x) is x
+    assert accelerate(torch.nn.Dropout(0.0))(x) is x
 
 
 def test_gradient_passes_through_the_mask():
     x = torch.ones(50, requires_grad=True)
-    y = Dropout(0.4)(x)
+    y = accelerate(torch.nn.Dropout(0.4))(x)
     y.sum().backward()
     torch.testing.assert_close(x.grad, y.detach())

@@ -1,0 +1,30 @@
+"""Sizes and dropout rates that follow from the configuration."""
+
+from typing import Literal
+
+from nmt.attention.settings import Settings
+from nmt.config.schema import ModelConfig
+
+
+def dropout_rate(config: ModelConfig, place: Literal["embedding", "state", "output"]) -> float:
+    """Return the dropout rate of a place: its own if it is given, else that of the model."""
+    own: float | None = getattr(config, f"{place}_dropout")
+    return config.dropout if own is None else own
+
+
+def attention_settings(config: ModelConfig, state_size: int) -> Settings:
+    """Return the settings of the attention over encoder states of size `state_size`."""
+    options = config.attention
+    return Settings(
+        query_size=config.hidden_size,
+        state_size=state_size,
+        size=options.size or config.hidden_size,
+        basis=options.basis,
+        num_basis=options.num_basis,
+        temperature=options.temperature,
+        soft_share=options.soft_share,
+        radius=options.radius,
+        num_heads=options.num_heads,
+        coverage=options.coverage,
+        projection=options.projection,
+    )
