@@ -285,7 +285,7 @@ class TrainConfig:
 
 @dataclass(kw_only=True)
 class EvaluationDataConfig:
-    """What to score instead of the run's own split."""
+    """Text to score instead of the run's own split."""
 
     test: SplitConfig = field(default_factory=SplitConfig)
     validation: SplitConfig = field(default_factory=SplitConfig)
