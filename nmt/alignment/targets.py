@@ -33,7 +33,7 @@ class Sequences(Protocol):
 
 @runtime_checkable
 class Encoded(Protocol):
-    """A table with the columns source, target and alignment, and the ids of its sides (`nmt.data.encoded`)."""
+    """A table with the columns source, target and alignment, and the ids of its sides (`nmt.data.tables`)."""
 
     @property
     def corpus(self) -> datasets.Dataset: ...

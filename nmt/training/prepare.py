@@ -9,7 +9,7 @@ import datasets
 from nmt.alignment.targets import AlignmentTargets
 from nmt.config.schema import TrainConfig
 from nmt.data.corpus import clean, load_split, open_corpus
-from nmt.data.encoded import EncodedCorpus, encode
+from nmt.data.tables import EncodedCorpus, encode
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
 from nmt.training.distributed import ProcessGroup
 

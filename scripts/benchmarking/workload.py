@@ -9,7 +9,7 @@ import torch
 
 from nmt.config.schema import TrainConfig
 from nmt.data.corpus import load_split
-from nmt.data.encoded import EncodedCorpus, Ragged, encode
+from nmt.data.tables import EncodedCorpus, Ragged, encode
 from nmt.errors import UserError
 from nmt.models.build import build_model, check_model
 from nmt.models.checkpoint import load_checkpoint, resolve_device

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nmt.alignment.targets import AlignmentTargets, WordIndex, same_word_count, taught_attention
 from nmt.config.schema import TokenizerConfig
-from nmt.data.encoded import EncodedCorpus, Ragged
+from nmt.data.tables import EncodedCorpus, Ragged
 from nmt.errors import UserError
 from nmt.text.tokenizer import EOS, Tokenizers, build_tokenizers
 

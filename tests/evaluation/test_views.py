@@ -15,7 +15,7 @@ from nmt.alignment.pharaoh import Links, parse_pharaoh
 from nmt.alignment.targets import AlignmentTargets
 from nmt.alignment.weights import Alignment
 from nmt.config.schema import ModelConfig, SearchConfig, TokenizerConfig
-from nmt.data.encoded import EncodedCorpus, Ragged
+from nmt.data.tables import EncodedCorpus, Ragged
 from nmt.evaluation.saliency import Explainer
 from nmt.evaluation.views import Views, alignment_metrics, gold_scores, settings_of
 from nmt.models.build import build_model
