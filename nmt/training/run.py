@@ -225,7 +225,7 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
         split: encode(corpus, tokenizers, cache_dir=config.data.cache_dir, num_workers=config.data.num_workers)
         for split, corpus in (("train", train_corpus), ("validation", validation_corpus))
     }
-    guide = AlignmentTargets(encoded["train"], tokenizers) if config.trainer.guided_alignment.weight > 0 else None
+    guide = AlignmentTargets(train_corpus, tokenizers) if config.trainer.guided_alignment.weight > 0 else None
     return Prepared(tokenizers, encoded["train"], encoded["validation"], guide)
 
 
