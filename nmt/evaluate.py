@@ -180,8 +180,10 @@ def choose_data(config: EvaluateConfig, trained_on: DataConfig) -> DataConfig:
             raise UserError(f"data.{config.split}.{missing} is missing: give files for both source and target")
         changed: dict[str, Any] = {"kind": "text", config.split: given}
         return dataclasses.replace(trained_on, **changed)
-    kept = {"alignment": given.alignment} if trained_on.kind == "text" else {"name": given.name}
-    if trained_on.kind != "grammar" and all(kept.values()):
+    from nmt.data.corpus import open_corpus
+
+    kept = {key: getattr(given, key) for key in open_corpus(trained_on).split_keys if key not in ("source", "target")}
+    if kept and all(kept.values()):
         changed = {config.split: dataclasses.replace(getattr(trained_on, config.split), **kept)}
         return dataclasses.replace(trained_on, **changed)
     raise UserError(

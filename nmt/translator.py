@@ -17,6 +17,7 @@ from nmt.config.check import check
 from nmt.config.schema import PRECISIONS, SearchConfig
 from nmt.data.batch import Batch, collate, cut_batches, pad_source
 from nmt.errors import UserError, unknown
+from nmt.fast.accelerate import accelerate
 from nmt.fast.packing import pack
 from nmt.models.checkpoint import Checkpoint, load_checkpoint, resolve_device
 from nmt.models.ensemble import Ensemble
@@ -118,13 +119,11 @@ class Translator:
         translator = cls(model, checkpoint.tokenizers, settings, where, precision)
         translator.checkpoint, translator.step = checkpoint.folder, checkpoint.step
         translator.ensemble = [other.folder for other in others]
-        return translator.freeze()
-
-    def freeze(self) -> "Translator":
-        """Pack the weights for fast products; the model must not be trained after that."""
-        if self.precision == "fp32":
-            pack(self.model)
-        return self
+        if checkpoint.config.model.fast == "auto":
+            accelerate(model)
+            if precision == "fp32":
+                pack(model)  # from here on the model only translates
+        return translator
 
     def translate(self, sentences: Sequence[str]) -> list[Translation]:
         """Return the best translation of each sentence, in order; an empty sentence gives an empty one."""

@@ -190,12 +190,11 @@ def test_unknown_words_are_those_attended_to(decoder: str) -> None:
     lines = ["ol@@ d river", "old Nile", "a river Nile", "Thames Rhine Nile"]
     tokenizers = build_tokenizers(lines[:1], lines[:1], TokenizerConfig(kind="whitespace"))
     torch.manual_seed(3)
-    model = build_model(
-        ModelConfig(decoder=decoder, embedding_size=8, hidden_size=16), *[len(tokenizers.source)] * 2, joint=True
-    )
+    config, size = ModelConfig(decoder=decoder, embedding_size=8, hidden_size=16), len(tokenizers.source)
+    model = build_model(config, size, size, joint=True)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter *= 4.0  # so that attention moves from word to word
+            parameter.mul_(4.0)  # so that attention moves from word to word
         model.output.bias[UNK] += 6.0
     search = SearchConfig(beam_size=3, max_length_ratio=1, max_length_offset=4)
     plain, copying = (
@@ -221,7 +220,7 @@ def test_unknown_words_are_those_attended_to(decoder: str) -> None:
         ({"length_penalty": -1.0}, "length_penalty=-1.0 is out of range"),
     ],
 )
-def test_search_settings_are_checked(tiny_run: Path, search: dict[str, float], message: str) -> None:
+def test_search_settings_are_checked(tiny_run: Path, search: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         Translator.load(tiny_run, device="cpu", **search)
 
@@ -241,8 +240,8 @@ def test_other_precisions_find_nearly_the_same(translator: Translator, tiny_run:
         if one.text == two.text:
             np.testing.assert_allclose(one.weights, two.weights, atol=0.1)
     targets = ["Il dort."] * len(SENTENCES)
-    for one, two in zip(translator.align(SENTENCES, targets), other.align(SENTENCES, targets), strict=True):
-        np.testing.assert_allclose(one.weights, two.weights, atol=0.1)
+    for left, right in zip(translator.align(SENTENCES, targets), other.align(SENTENCES, targets), strict=True):
+        np.testing.assert_allclose(left.weights, right.weights, atol=0.1)
 
 
 def test_a_precision_that_does_not_exist(tiny_run: Path) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from nmt.alignment.weights import Alignment
 from nmt.data.batch import Batch, collate, cut_batches, sort_by_length
+from nmt.fast.accelerate import restored
 from nmt.models.seq2seq import Seq2Seq
 from nmt.translator import Translation, Translator, Words
 
@@ -65,11 +66,9 @@ def forced_log_probs(
 def embedded_sources(model: Seq2Seq) -> Iterator[list[Tensor]]:
     """Within this context the encoder reads leaves in place of its embedding's output; the list receives them.
 
-    Only the encoder may run here: the decoder's embedding may be the same module. It runs torch's own layers, whose
-    graph can be gone through again and again; the fast path is for one backward pass, with all gradients of weights.
+    Only the encoder may run here: the decoder's embedding may be the same module.
     """
     encoder, found = model.encoder, list[Tensor]()
-    fast, encoder.fast = encoder.fast, False
 
     def make_leaf(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
         found.append(output.detach().requires_grad_())
@@ -77,10 +76,10 @@ def embedded_sources(model: Seq2Seq) -> Iterator[list[Tensor]]:
 
     handle = encoder.embedding.register_forward_hook(make_leaf)
     try:
-        yield found
+        with restored(encoder):  # as it is written: each target word's gradient goes through the graph once more
+            yield found
     finally:
         handle.remove()
-        encoder.fast = fast
 
 
 def word_saliency(

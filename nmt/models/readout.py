@@ -7,63 +7,80 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.models.dropout import Dropout
-from nmt.models.embedding import Embedded
-
 Hidden = Float[Tensor, "batch target hidden"]
 Context = Float[Tensor, "batch target context"]
+Word = Float[Tensor, "batch target share"] | None
 Features = Float[Tensor, "batch target feature"]
 
 
 class Readout(nn.Module, ABC):
-    """Makes the features that the output layer scores the vocabulary with, for any number of steps at once."""
+    """Makes the features that the output layer scores the vocabulary with, for any number of steps at once.
+
+    Attributes:
+        size: size of the features.
+    """
+
+    size: int
+
+    def project_word(self, embedded: Float[Tensor, "*words embedding"]) -> Float[Tensor, "*words share"] | None:
+        """Return the share of an embedded word in the features, or None where a word has none."""
+        return None
 
     @abstractmethod
-    def forward(self, hidden: Hidden, context: Context, embedded: Embedded) -> Features:
-        """Return the features."""
+    def forward(self, hidden: Hidden, context: Context, word: Word) -> Features:
+        """Return the features; `word` is the result of `project_word` for the word that each step reads."""
 
 
-class Mixed(nn.Module):
-    """U s + V y + C c + b: one linear map of the three, without copying them side by side."""
+class Mixed(Readout):
+    """Readouts made of u = U s + V y + C c + b, the word's share V y computed beforehand."""
 
-    def __init__(self, hidden_size: int, context_size: int, embedding_size: int, size: int) -> None:
+    def __init__(
+        self, hidden_size: int, context_size: int, embedding_size: int, size: int, dropout: float, *, blocks: int = 1
+    ) -> None:
         super().__init__()
-        self.hidden = nn.Linear(hidden_size, size)
-        self.context = nn.Linear(context_size, size, bias=False)
-        self.embedded = nn.Linear(embedding_size, size, bias=False)
+        self.size = size
+        self.mixed = nn.ModuleDict(
+            {
+                "hidden": nn.Linear(hidden_size, blocks * size),
+                "context": nn.Linear(context_size, blocks * size, bias=False),
+                "embedded": nn.Linear(embedding_size, blocks * size, bias=False),
+            }
+        )
+        self.dropout = nn.Dropout(dropout)
 
-    def forward(self, hidden: Tensor, context: Tensor, embedded: Embedded) -> Tensor:
-        return self.hidden(hidden) + self.context(context) + embedded.map(self.embedded)
+    def project_word(self, embedded: Float[Tensor, "*words embedding"]) -> Float[Tensor, "*words share"]:
+        share: Tensor = self.mixed["embedded"](embedded)
+        return share
+
+    def mix(self, hidden: Hidden, context: Context, word: Word) -> Float[Tensor, "batch target mixed"]:
+        """Return u."""
+        mixed: Tensor = self.mixed["hidden"](hidden) + self.mixed["context"](context) + word
+        return mixed
 
 
 @final
-class Maxout(Readout):
-    """t_j = max(u_{2j-1}, u_{2j}), u = U s + V y + C c: the deep output of Bahdanau et al. (2015).
+class Maxout(Mixed):
+    """t_j = max(u_{2j-1}, u_{2j}): the deep output of Bahdanau et al. (2015).
 
     Their appendix writes s_{i-1} where we use s_i: g(y_{i-1}, s_i, c_i) of their equation 4 asks for it.
     """
 
     def __init__(self, hidden_size: int, context_size: int, embedding_size: int, size: int, dropout: float) -> None:
-        super().__init__()
-        self.mixed = Mixed(hidden_size, context_size, embedding_size, 2 * size)
-        self.dropout = Dropout(dropout)
+        super().__init__(hidden_size, context_size, embedding_size, size, dropout, blocks=2)
 
-    def forward(self, hidden: Hidden, context: Context, embedded: Embedded) -> Features:
-        first, second = self.mixed(hidden, context, embedded).chunk(2, dim=-1)
-        return self.dropout(torch.maximum(first, second))
+    def forward(self, hidden: Hidden, context: Context, word: Word) -> Features:
+        first, second = self.mix(hidden, context, word).chunk(2, dim=-1)
+        features: Tensor = self.dropout(torch.maximum(first, second))
+        return features
 
 
 @final
-class Linear(Readout):
-    """t = tanh(U s + V y + C c)."""
+class Linear(Mixed):
+    """t = tanh(u)."""
 
-    def __init__(self, hidden_size: int, context_size: int, embedding_size: int, size: int, dropout: float) -> None:
-        super().__init__()
-        self.mixed = Mixed(hidden_size, context_size, embedding_size, size)
-        self.dropout = Dropout(dropout)
-
-    def forward(self, hidden: Hidden, context: Context, embedded: Embedded) -> Features:
-        return self.dropout(self.mixed(hidden, context, embedded).tanh())
+    def forward(self, hidden: Hidden, context: Context, word: Word) -> Features:
+        features: Tensor = self.dropout(self.mix(hidden, context, word).tanh())
+        return features
 
 
 @final
@@ -75,10 +92,11 @@ class Attentional(Readout):
 
     def __init__(self, hidden_size: int, size: int, dropout: float) -> None:
         super().__init__()
+        self.size = size
         self.resize = nn.Identity() if hidden_size == size else nn.Linear(hidden_size, size, bias=False)
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
 
-    def forward(self, hidden: Hidden, context: Context, embedded: Embedded) -> Features:
+    def forward(self, hidden: Hidden, context: Context, word: Word) -> Features:
         features: Tensor = self.resize(self.dropout(hidden))
         return features
 

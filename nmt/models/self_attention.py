@@ -5,8 +5,6 @@ from typing import final
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from nmt.models.dropout import Dropout
-
 
 @final
 class SelfAttention(nn.Module):
@@ -16,7 +14,7 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(size)
         self.attention = nn.MultiheadAttention(size, num_heads, batch_first=True)
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(
         self, states: Float[Tensor, "batch source state"], source_mask: Bool[Tensor, "batch source"]

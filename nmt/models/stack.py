@@ -5,7 +5,6 @@ from typing import final
 from torch import Tensor, nn
 
 from nmt.models.cells import Cell
-from nmt.models.dropout import Dropout
 
 
 @final
@@ -16,7 +15,7 @@ class Stack(nn.Module):
         super().__init__()
         self.first = first
         self.upper = nn.ModuleList(upper)
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
 
     @property
     def cells(self) -> list[Cell]:

@@ -10,11 +10,23 @@ from nmt.attention.build import build_attention
 from nmt.attention.normalizers import NORMALIZERS
 from nmt.attention.scores import SCORES
 from nmt.attention.settings import Settings
-from nmt.attention.windows import WINDOWS, Global, Window
+from nmt.attention.windows import WINDOWS, Global, LocalMonotonic, LocalPredictive, Window
 
 SIZE = 6
 # Small, as a window wider than the sentence would hide mistakes; few bases, so that positions have to share.
-OPTIONS = {"query_size": SIZE, "state_size": SIZE, "size": 4, "radius": 1, "num_basis": 5, "temperature": 0.7}
+OPTIONS = {
+    "query_size": SIZE,
+    "state_size": SIZE,
+    "size": 4,
+    "basis": "canonical",
+    "num_basis": 5,
+    "temperature": 0.7,
+    "soft_share": 0.0,
+    "radius": 1,
+    "num_heads": 1,
+    "coverage": "none",
+    "projection": "identity",
+}
 COMPOSITIONS = list(itertools.product([*SCORES, "location:radial"], NORMALIZERS, WINDOWS))
 
 
@@ -22,7 +34,7 @@ def small(**changes) -> Settings:
     return Settings(**{**OPTIONS, **changes})
 
 
-def build(composition: tuple[str, str, str], **changes) -> Attention | MultiHead:
+def build(composition: tuple[str, str, str], **changes):
     """Build a composition with random parameters; `location:radial` is location with that basis."""
     torch.manual_seed(0)
     score, normalizer, window = composition

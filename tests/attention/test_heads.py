@@ -6,13 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from nmt.attention.attention import Attention, Memory, MultiHead
+from nmt.attention.attention import Memory, MultiHead
 from nmt.attention.build import build_attention
 from nmt.attention.normalizers import NORMALIZERS
 from nmt.attention.windows import WINDOWS
 from nmt.config.schema import AttentionConfig, ModelConfig
 from nmt.errors import UserError
-from nmt.models.build import Plan, attention_of
 from tests.attention.compositions import build, mask_of, random_memory, random_query, random_states, small
 from tests.models.small import random_batch, small_model
 
@@ -24,7 +23,7 @@ every_variant = pytest.mark.parametrize("composition", VARIANTS, ids="-".join)
 every_projection = pytest.mark.parametrize("projection", ["identity", "learned"])
 
 
-def heads_of(attention: MultiHead) -> list[Attention]:
+def heads_of(attention):
     return list(attention.heads)
 
 
@@ -67,7 +66,7 @@ def test_step_by_step_and_row_by_row_equal_all_at_once(composition, projection):
     attention = build(composition, projection=projection, num_heads=2)
     memory, query = random_memory(attention, LENGTHS), random_query(LENGTHS, 4)
     together = attention(query, memory, torch.arange(4)).context
-    apart = [attention(query[:, t : t + 1], memory, step=t).context for t in range(4)]
+    apart = [attention(query[:, t : t + 1], memory, position=t).context for t in range(4)]
     torch.testing.assert_close(together, torch.cat(apart, dim=1))
     rows = torch.tensor([2, 0])
     torch.testing.assert_close(attention(query[rows], memory.keep(rows), torch.arange(4)).context, together[rows])
@@ -134,8 +133,8 @@ def test_a_model_with_heads_decodes_and_learns(projection: str):
         hidden_size=8,
         attention=AttentionConfig(num_heads=2, projection=projection, window="local_p", radius=2),
     )
-    model = small_model(decoder="luong", fast="off")
-    model.decoder.attention = attention_of(config, Plan.of(config)).double()
+    model = small_model(decoder="luong")
+    model.decoder.attention = model.decoder.build_attention(config, 8).double()
     batch = random_batch([(5, 4), (1, 7), (9, 1)])
     decoded = model(batch)
     state = model.start(batch.source, batch.source_mask, batch.source_lengths)

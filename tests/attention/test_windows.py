@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.attention.windows import WINDOWS, LocalPredictive, Window
-from tests.attention.compositions import mask_of, random_query, seen, small
+from tests.attention.compositions import center_of, mask_of, random_query, seen, small
 
 LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=3)
 
