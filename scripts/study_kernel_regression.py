@@ -32,6 +32,7 @@ from nmt.attention.scores import Gaussian
 from nmt.attention.settings import Settings
 from nmt.attention.windows import Global
 from nmt.cli import user_errors
+from nmt.config.schema import AttentionConfig
 from nmt.errors import UserError
 from studies.options import positive, positive_number, seed
 from studies.study import add_output, output_folder
@@ -105,7 +106,7 @@ def draw_points(count: int, noise: float, seed: int) -> Points:
 
 def attention_of(normalizer: str, bandwidth: float) -> Attention:
     """Return attention between numbers by the gaussian score."""
-    settings = Settings(query_size=1, state_size=1, size=1)
+    settings = Settings.from_config(AttentionConfig(temperature=1.0), query_size=1, state_size=1, size=1)
     score = Gaussian(settings)
     with torch.no_grad():
         score.log_bandwidth.add_(math.log(bandwidth) - score.bandwidth.log())

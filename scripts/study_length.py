@@ -91,7 +91,8 @@ def measure(config: TrainConfig, setting: Setting) -> dict[str, Any]:
 def evaluate_by_length(run: Path, config: TrainConfig, setting: Setting) -> dict[str, Any]:
     """Return the BLEU of each bucket of lengths, and of short and of long sentences, over both splits."""
     from nmt.data.corpus import load_split
-    from nmt.evaluation.metrics import bleu_by_length, quick_scores
+    from nmt.evaluation.metrics import bleu as bleu_metric
+    from nmt.evaluation.metrics import bleu_by_length, corpus_score
 
     triples: list[tuple[str, str, str]] = []
     for split in SPLITS:
@@ -101,7 +102,7 @@ def evaluate_by_length(run: Path, config: TrainConfig, setting: Setting) -> dict
 
     def bleu(shortest: int, longest: float) -> float | None:
         pairs = [each[1:] for each in triples if shortest <= len(each[0].split()) <= longest]
-        return quick_scores(*zip(*pairs, strict=True))["bleu"] if pairs else None
+        return corpus_score(bleu_metric(), *zip(*pairs, strict=True)).value if pairs else None
 
     sources, translations, references = zip(*triples, strict=True)
     buckets = bleu_by_length(sources, translations, references)

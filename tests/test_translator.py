@@ -10,18 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from nmt.alignment.links import argmax_links, attention_entropy
+from nmt.alignment.links import argmax_links
+from nmt.alignment.weights import attention_entropy
 from nmt.config.schema import ModelConfig, SearchConfig, TokenizerConfig
 from nmt.data.batch import collate
 from nmt.errors import UserError
 from nmt.models.build import build_model
 from nmt.search.beam import beam_search
 from nmt.text.tokenizer import UNK, Tokenizers, build_tokenizers
-from nmt.translator import Translator, merge_words
+from nmt.translator import Translator
 
 SENTENCES = [
     "She helps her brother.",
@@ -141,29 +140,6 @@ def test_alignment_of_given_translations(translator: Translator) -> None:
     assert second.weights.size == third.weights.size == 0
 
 
-def test_merged_words_against_a_worked_example() -> None:
-    weights = np.array(
-        [
-            [0.1, 0.2, 0.3, 0.4],  # "un-"
-            [0.3, 0.3, 0.2, 0.2],  # "-der"
-            [0.0, 0.0, 0.0, 1.0],  # "." says nothing: all of it is on eos
-            [0.2, 0.2, 0.2, 0.4],  # eos
-        ],
-        dtype=np.float32,
-    )
-    merged = merge_words(weights, target_word=[0, 0, 1], source_word=[0, 1, 1])
-    np.testing.assert_allclose(merged, [[0.4 / 1.4, 1.0 / 1.4], [0.0, 0.0]], atol=1e-7)
-
-
-def test_a_row_that_is_the_same_everywhere_names_no_word() -> None:
-    weights = np.array([[0.25, 0.25, 0.25, 0.25], [0.2, 0.3, 0.2, 0.3], [0.25, 0.25, 0.25, 0.25]], dtype=np.float32)
-    # The word of two pieces would have the most of an even row.
-    np.testing.assert_allclose(merge_words(weights, [0, 1, 2], [0, 0, 1])[[0, 2]], 0.0)
-    np.testing.assert_allclose(merge_words(weights, [0, 1, 1], [0, 0, 1]), [[0, 0], [5 / 7, 2 / 7]], atol=1e-6)
-    # Where there is one word, it is that one.
-    np.testing.assert_allclose(merge_words(weights, [0, 1, 2], [0, 0, 0]), 1.0)
-
-
 def test_no_attention_means_no_links() -> None:
     """A model without attention gives no weights to words, and links none."""
     tokenizers = build_tokenizers(SENTENCES, SENTENCES, TokenizerConfig(vocab_size=330))
@@ -235,42 +211,6 @@ def test_unknown_words_are_those_attended_to(decoder: str) -> None:
             places |= {row.argmax()} if unknown else set()
         assert each.text == " ".join(each.target_words)
     assert len(places) > 1 if decoder == "luong" else not places
-
-
-def test_merging_single_pieces_drops_the_end_marks_only() -> None:
-    weights = np.array([[0.5, 0.25, 0.25], [0.0, 0.5, 0.5], [0.1, 0.1, 0.8]])
-    np.testing.assert_allclose(merge_words(weights, [0, 1], [0, 1]), [[2 / 3, 1 / 3], [0.0, 1.0]])
-
-
-def test_merging_nothing() -> None:
-    assert merge_words(np.ones((1, 3)), [], [0, 1]).shape == (0, 2)
-
-
-def word_numbers(draw_sizes: list[int]) -> list[int]:
-    return [word for word, size in enumerate(draw_sizes) for _ in range(size)]
-
-
-@given(
-    sizes=st.tuples(*[st.lists(st.integers(1, 3), min_size=1, max_size=4)] * 2),
-    seed=st.integers(0, 1000),
-    ended=st.booleans(),
-)
-def test_merged_words_against_sums_in_python(sizes: tuple[list[int], list[int]], seed: int, ended: bool) -> None:
-    target_word, source_word = map(word_numbers, sizes)
-    weights = np.random.default_rng(seed).random((len(target_word) + ended, len(source_word) + 1))
-    merged = merge_words(weights, target_word, source_word)
-    for target in range(len(sizes[0])):
-        sums = [
-            sum(
-                weights[i, j]
-                for i, t in enumerate(target_word)
-                if t == target
-                for j, s in enumerate(source_word)
-                if s == source
-            )
-            for source in range(len(sizes[1]))
-        ]
-        np.testing.assert_allclose(merged[target], np.array(sums) / sum(sums))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Attention as the composition score x normalizer x window: the only place where scores are masked."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple, final
 
@@ -9,12 +10,12 @@ from torch import Tensor, nn
 
 from nmt.attention.normalizers import Normalizer, SampledAttention
 from nmt.attention.scores import Score
-from nmt.attention.shapes import Mask, Past, Query, Scores, States, Step
+from nmt.attention.shapes import Mask, Past, Position, Query, Scores, States
 from nmt.attention.windows import Window
 
 
 class Memory(NamedTuple):
-    """What can be attended to: projected once a sentence, the same at every step."""
+    """Keys, values and mask of encoded sentences: computed once, read at every decoding step."""
 
     keys: Float[Tensor, "batch source key"]
     values: Float[Tensor, "batch source value"]
@@ -26,9 +27,14 @@ class Memory(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """The result of a query: the expectation of the values under the weights, and how those were drawn, if at random.
+    """The result of attending, for each query.
 
-    `past` is what an attention that remembers wants to be given with the next query (see `Covering`).
+    Attributes:
+        context: the expectation of the values under the weights.
+        weights: p, multiplied by the window's taper; exactly 0 on padding and outside the window.
+        scores: as the score gives them, before masking.
+        sampled: log-probability and entropy of weights that were sampled in training.
+        past: to be passed on with the next query, by an attention with coverage; otherwise None.
     """
 
     context: Float[Tensor, "batch target value"]
@@ -38,13 +44,35 @@ class Attended(NamedTuple):
     past: Past | None = None
 
 
-class Attention(nn.Module):
-    """context = E_p[values], p = normalizer(score(query, keys)) on the window's support.
+class AttentionMechanism(nn.Module, ABC):
+    """What a decoder can attend with. `str` describes it in a line of the model's summary."""
 
-    A query has a target axis, `[batch, target, query]`; one decoding step is target = 1, and in beam search
-    the hypotheses of a sentence are its targets, so that memory is never repeated. `step` is the target position
-    of all queries, or a tensor with that of each where several positions are attended from at once.
-    """
+    @property
+    def stepwise(self) -> bool:
+        """Whether training must go step by step, since weights are sampled or depend on those of earlier steps."""
+        return False
+
+    @abstractmethod
+    def project_memory(self, states: States, source_mask: Mask) -> Memory:
+        """Project the encoder's states into keys and values, once per sentence."""
+
+    @abstractmethod
+    def forward(self, query: Query, memory: Memory, position: Position = 0, past: Past | None = None) -> Attended:
+        """Attend with every query to the memory of its sentence.
+
+        Queries always have a target axis. In one decoding step its length is 1; in beam search it is the number of
+        hypotheses of a sentence, so that memory is never repeated.
+
+        Args:
+            query: the decoder's states.
+            memory: what `project_memory` returned.
+            position: target position of the queries, from 0.
+            past: `Attended.past` of the previous step; None at the first.
+        """
+
+
+class Attention(AttentionMechanism):
+    """context = E_p[values], p = normalizer(score(query, keys)) on the window's support."""
 
     def __init__(self, score: Score, normalizer: Normalizer, window: Window) -> None:
         super().__init__()
@@ -54,22 +82,17 @@ class Attention(nn.Module):
 
     @property
     def stepwise(self) -> bool:
-        """Whether training must go step by step: a step draws at random, or is told of the last."""
-        return self.normalizer.draws
-
-    def __str__(self) -> str:
-        return " x ".join(type(part).__name__ for part in (self.score, self.normalizer, self.window))
+        return self.normalizer.is_sampled
 
     def project_memory(self, states: States, source_mask: Mask) -> Memory:
-        """Project the encoder's states into keys and values, once a sentence."""
         return Memory(self.score.project(states, source_mask), states, source_mask)
 
-    def forward(self, query: Query, memory: Memory, step: Step = 0, past: Past | None = None) -> Attended:
-        return self.attend(self.score(query, memory.keys), query, memory, step)
+    def forward(self, query: Query, memory: Memory, position: Position = 0, past: Past | None = None) -> Attended:
+        return self.attend(self.score(query, memory.keys), query, memory, position)
 
-    def attend(self, scores: Scores, query: Query, memory: Memory, step: Step) -> Attended:
-        """Normalize scores on the window's support and form the context."""
-        support, taper = self.window(query, memory.mask, step)
+    def attend(self, scores: Scores, query: Query, memory: Memory, position: Position) -> Attended:
+        """Normalize scores on the window's support and compute the context."""
+        support, taper = self.window(query, memory.mask, position)
         allowed = scores.masked_fill(~support, float("-inf"))
         weights = self.normalizer(allowed)
         sampled = self.normalizer.sampled(allowed, weights)
@@ -77,21 +100,24 @@ class Attention(nn.Module):
             weights = weights * taper
         return Attended(weights @ memory.values, weights, scores, sampled)
 
+    def __str__(self) -> str:
+        return " x ".join(type(part).__name__ for part in (self.score, self.normalizer, self.window))
+
 
 @final
-class MultiHead(nn.Module):
-    """context = W [context_1; ...; context_H]: attentions side by side, each on a slice  (Vaswani et al., 2017).
+class MultiHead(AttentionMechanism):
+    """context = W [context_1; ...; context_H], head h attending with its slice of query, keys and values.
 
-    Query, states and values are cut into equal slices, after their projections where these are learned; with the
-    identity for a projection the contexts are only joined again. Weights and scores are the means over the heads.
-    Heads draw independently, so their log-probabilities and entropies add up.
+    Query, states and values are projected (or not: the identity) and cut into H equal slices  (Vaswani et al., 2017).
+    Weights and scores are the means over the heads. Heads sample independently, so their log-probabilities and
+    entropies add up.
     """
 
     def __init__(
         self, heads: Sequence[Attention], query: nn.Module, key: nn.Module, value: nn.Module, output: nn.Module
     ) -> None:
         super().__init__()
-        self.heads = nn.ModuleList(heads)
+        self.heads: Sequence[Attention] = nn.ModuleList(heads)  # type: ignore[assignment]
         self.query = query
         self.key = key
         self.value = value
@@ -99,33 +125,30 @@ class MultiHead(nn.Module):
 
     @property
     def stepwise(self) -> bool:
-        """As `Attention.stepwise`."""
-        return any(head.stepwise for head in self.heads if isinstance(head, Attention))
-
-    def __str__(self) -> str:
-        return f"{len(self.heads)} heads of {self.heads[0]}"
+        return any(head.stepwise for head in self.heads)
 
     def project_memory(self, states: States, source_mask: Mask) -> Memory:
-        """Project the encoder's states into the keys and values of all heads, side by side, once a sentence."""
-        keys = []
-        for head, share in zip(self.heads, self._cut(self.key(states)), strict=True):
-            assert isinstance(head, Attention)
-            keys.append(head.project_memory(share, source_mask).keys)
+        """Project the states into the keys and values of all heads, concatenated."""
+        slices = zip(self.heads, self._slices(self.key(states)), strict=True)
+        keys = [head.project_memory(part, source_mask).keys for head, part in slices]
         return Memory(torch.cat(keys, dim=-1), self.value(states), source_mask)
 
-    def forward(self, query: Query, memory: Memory, step: Step = 0, past: Past | None = None) -> Attended:
-        shares = zip(*(self._cut(whole) for whole in (self.query(query), memory.keys, memory.values)), strict=True)
-        parts = [
-            head(own_query, Memory(keys, values, memory.mask), step)
-            for head, (own_query, keys, values) in zip(self.heads, shares, strict=True)
+    def forward(self, query: Query, memory: Memory, position: Position = 0, past: Past | None = None) -> Attended:
+        slices = [self._slices(tensor) for tensor in (self.query(query), memory.keys, memory.values)]
+        attended = [
+            head(own_query, Memory(keys, values, memory.mask), position)
+            for head, own_query, keys, values in zip(self.heads, *slices, strict=True)
         ]
-        contexts, weights, scores, chances, _ = zip(*parts, strict=True)
+        contexts, weights, scores, sampled, _ = zip(*attended, strict=True)
         return Attended(
             self.output(torch.cat(contexts, dim=-1)),
             torch.stack(weights).mean(dim=0),
             torch.stack(scores).mean(dim=0),
-            SampledAttention.join(chances).map(lambda x: x.sum(dim=0)),
+            SampledAttention.join(sampled).map(lambda per_head: per_head.sum(dim=0)),
         )
 
-    def _cut(self, whole: Float[Tensor, "batch length size"]) -> tuple[Tensor, ...]:
-        return whole.chunk(len(self.heads), dim=-1)
+    def _slices(self, tensor: Float[Tensor, "batch length size"]) -> tuple[Tensor, ...]:
+        return tensor.chunk(len(self.heads), dim=-1)
+
+    def __str__(self) -> str:
+        return f"{len(self.heads)} heads of {self.heads[0]}"

@@ -1,4 +1,4 @@
-"""Basis functions of the position of a word in its sentence: phi of the `location` score."""
+"""Basis functions of a source token's position in its sentence: phi of the `location` score."""
 
 from collections.abc import Callable
 
@@ -10,10 +10,9 @@ Basis = Callable[[Tensor, int], Tensor]
 
 
 def canonical(source_mask: Bool[Tensor, "batch source"], size: int) -> Float[Tensor, "batch source basis"]:
-    """phi_j(s) = 1 if s = j else 0: a score of its own for each position  (Luong et al., 2015).
+    """phi_j(s) = 1 if s = j else 0, position s from 0: an independent score for each position  (Luong et al., 2015).
 
-    Positions from size - 1 on share the last function, so that sentences may be longer than any seen before;
-    among those positions the score does not distinguish.
+    Positions from size - 1 on share the last function, so that sentences of any length have a basis.
     """
     batch, source = source_mask.shape
     positions = torch.arange(source, device=source_mask.device).clamp_max(size - 1)
@@ -23,8 +22,8 @@ def canonical(source_mask: Bool[Tensor, "batch source"], size: int) -> Float[Ten
 def radial(source_mask: Bool[Tensor, "batch source"], size: int) -> Float[Tensor, "batch source basis"]:
     """phi_j(s) = exp(-(size (r_s - c_j))^2 / 2), r_s = (s + 1/2) / S, c_j = (j + 1/2) / size.
 
-    Gaussians spread over the relative position in a sentence of S real tokens, each as wide as their distance: the
-    same scores stretch to sentences of any length.
+    Gaussians of the relative position r_s in a sentence of S real tokens, with evenly spaced centers and the spacing
+    as standard deviation: scores stretch with the sentence.
     """
     lengths = source_mask.sum(dim=1, keepdim=True).clamp_min(1)
     positions = torch.arange(source_mask.shape[1], device=source_mask.device)

@@ -1,11 +1,10 @@
-"""From the names of its parts to an attention."""
+"""Attention from the names of its parts."""
 
 from torch import nn
 
 from nmt.attention.attention import Attention, MultiHead
 from nmt.attention.bases import BASES
 from nmt.attention.coverage import COVERAGES, Covering
-from nmt.attention.fixed import FixedContext
 from nmt.attention.normalizers import NORMALIZERS
 from nmt.attention.scores import SCORES, Additive
 from nmt.attention.settings import Settings
@@ -13,29 +12,28 @@ from nmt.attention.windows import WINDOWS
 from nmt.errors import UserError, unknown
 
 PROJECTIONS = ("identity", "learned")
-Attending = Attention | MultiHead | FixedContext  # all are called alike
 
 
 def build_attention(score: str, normalizer: str, window: str, settings: Settings) -> Attention | MultiHead:
     """Compose an attention from the names of its parts.
 
     Raises:
-        UserError: a name is not in its registry, or the sizes do not fit the score or the heads.
+        UserError: as `check_attention`, or the sizes do not fit the score.
     """
     check_attention(score, normalizer, window, settings)
     own = settings.of_head()
 
-    def attention() -> Attention:
+    def build_head() -> Attention:
         parts = NORMALIZERS[normalizer](own), WINDOWS[window](own)
         if settings.coverage == "none":
             return Attention(SCORES[score](own), *parts)
         return Covering(Additive(own), *parts, own, fertility=settings.coverage == "fertility")
 
-    learned = settings.projection == "learned"
-    if settings.num_heads == 1 and not learned:
-        return attention()
-    heads = [attention() for _ in range(settings.num_heads)]
-    if not learned:
+    is_learned = settings.projection == "learned"
+    if settings.num_heads == 1 and not is_learned:
+        return build_head()
+    heads = [build_head() for _ in range(settings.num_heads)]
+    if not is_learned:
         return MultiHead(heads, nn.Identity(), nn.Identity(), nn.Identity(), nn.Identity())
     query, state, size = settings.query_size, settings.state_size, settings.size
     shapes = ((query, size), (state, size), (state, state), (state, state))
@@ -43,12 +41,13 @@ def build_attention(score: str, normalizer: str, window: str, settings: Settings
 
 
 def check_attention(score: str, normalizer: str, window: str, settings: Settings) -> None:
-    """Check the names and what goes together.
+    """Check the names, and that they go together.
 
     Raises:
-        UserError: a name is in no registry (with the nearest choice), heads do not fit, or the score takes no coverage.
+        UserError: a name is in no registry (with the nearest choice), the number of heads does not divide a size, or
+            the score has no coverage.
     """
-    named = (
+    names = (
         ("score", score, SCORES),
         ("normalizer", normalizer, NORMALIZERS),
         ("window", window, WINDOWS),
@@ -56,7 +55,7 @@ def check_attention(score: str, normalizer: str, window: str, settings: Settings
         ("projection", settings.projection, PROJECTIONS),
         ("coverage", settings.coverage, COVERAGES),
     )
-    for part, name, registry in named:
+    for part, name, registry in names:
         if name not in registry:
             raise unknown(f"model.attention.{part}", name, registry)
     settings.of_head()
@@ -65,9 +64,13 @@ def check_attention(score: str, normalizer: str, window: str, settings: Settings
 
 
 def check_coverage(score: str, settings: Settings) -> None:
-    """Raise UserError where coverage cannot be an input of the score."""
-    asked = f"model.attention.coverage={settings.coverage}"
+    """Check that coverage can be an input of the score.
+
+    Raises:
+        UserError: the score is not additive, or there are several heads or projections.
+    """
+    option = f"model.attention.coverage={settings.coverage}"
     if SCORES[score] is not Additive:
-        raise UserError(f"{asked} is an input of additive and concat scores: set model.attention.score=additive")
+        raise UserError(f"{option} is an input of additive and concat scores: set model.attention.score=additive")
     if settings.num_heads > 1 or settings.projection != "identity":
-        raise UserError(f"{asked} needs one head without projections: set num_heads=1 and projection=identity")
+        raise UserError(f"{option} needs one head without projections: set num_heads=1 and projection=identity")

@@ -1,4 +1,4 @@
-"""Attention that knows how much it has attended to each word."""
+"""Attention with coverage: the score is given the attention that each source token has received so far."""
 
 from typing import final
 
@@ -9,20 +9,22 @@ from nmt.attention.attention import Attended, Attention, Memory
 from nmt.attention.normalizers import Normalizer
 from nmt.attention.scores import Additive
 from nmt.attention.settings import Settings
-from nmt.attention.shapes import Mask, Past, Query, States, Step
+from nmt.attention.shapes import Mask, Past, Position, Query, States
 from nmt.attention.windows import Window
 
 COVERAGES = ("none", "accumulated", "fertility")
-MOST_WORDS = 2.0  # N: the largest fertility, as in the paper's experiments
+MAX_FERTILITY = 2.0  # N of the paper's experiments
 
 
 @final
 class Covering(Attention):
-    """e_j = v . tanh(Wq q + Wk k_j + w C_j + b), C_j = sum of the past p_j / Phi_j  (Tu et al., 2016).
+    """e_j = v . tanh(Wq q + Wk h_j + w C_j + b), C_j = sum of the past p_j / Phi_j  (Tu et al., 2016).
 
-    Phi_j is the number of target words that source word j is expected to make: 1, or where `fertility` is set
-    N sigma(u . h_j), learned from the encoder's state.
+    Phi_j is the fertility of source token j, the number of target tokens it is expected to produce: 1, or where
+    `fertility` is set N sigmoid(u . h_j), with u learned.
     """
+
+    score: Additive
 
     def __init__(
         self, score: Additive, normalizer: Normalizer, window: Window, settings: Settings, *, fertility: bool
@@ -36,21 +38,20 @@ class Covering(Attention):
         return True
 
     def project_memory(self, states: States, source_mask: Mask) -> Memory:
-        """Project the states once a sentence; the last number of a key is its 1 / Phi."""
+        """Project the states; the last element of a key, [batch, source, size + 1], is 1 / Phi."""
         memory = super().project_memory(states, source_mask)
-        share = torch.ones_like(memory.keys[..., :1])
+        inverse = torch.ones_like(memory.keys[..., :1])
         if self.fertility is not None:
-            share = share / (MOST_WORDS * self.fertility(states).sigmoid())
-        return memory._replace(keys=torch.cat((memory.keys, share), dim=-1))
+            inverse = inverse / (MAX_FERTILITY * self.fertility(states).sigmoid())
+        return memory._replace(keys=torch.cat((memory.keys, inverse), dim=-1))
 
-    def forward(self, query: Query, memory: Memory, step: Step = 0, past: Past | None = None) -> Attended:
-        keys, share = memory.keys[..., :-1], memory.keys[..., -1]
+    def forward(self, query: Query, memory: Memory, position: Position = 0, past: Past | None = None) -> Attended:
+        keys, inverse = memory.keys[..., :-1], memory.keys[:, None, :, -1]
         if past is None:
-            past = torch.zeros_like(share)[:, None].expand(-1, query.shape[1], -1)
-        assert isinstance(self.score, Additive)
+            past = torch.zeros_like(inverse).expand(-1, query.shape[1], -1)
         scores = self.score.compare(query, keys[:, None] + self.covered(past[..., None]))
-        attended = self.attend(scores, query, memory, step)
-        return attended._replace(past=past + attended.weights * share[:, None])
+        attended = self.attend(scores, query, memory, position)
+        return attended._replace(past=past + attended.weights * inverse)
 
     def __str__(self) -> str:
         return f"{super().__str__()}, covering"

@@ -1,4 +1,4 @@
-"""Normalizers: from scores to weights on the simplex, weights(s) = argmax_p <p, s> - T Omega(p)."""
+"""Normalizers: from scores to weights on the simplex, p(s) = argmax_p <p, s> - T Omega(p), T the temperature."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -9,111 +9,103 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from nmt.attention.settings import Settings, at_least_fp32
+from nmt.attention.settings import Settings
+from nmt.attention.shapes import at_least_fp32
+
+Rows = Float[Tensor, "*batch source"]
 
 
 class SampledAttention(NamedTuple):
-    """What an objective must know of weights that were drawn at random; None where nothing was.
+    """Log-probability and entropy of weights that were sampled; None where none were.
 
     Attributes:
-        log_prob: log-probability of the position drawn, differentiable by the scores.
-        entropy: entropy of the distribution it was drawn from, in nats, differentiable by the scores.
+        log_prob: log-probability of the sampled position, differentiable with respect to the scores.
+        entropy: entropy of the distribution it was sampled from, in nats, differentiable with respect to the scores.
     """
 
     log_prob: Float[Tensor, "*batch"] | None = None
     entropy: Float[Tensor, "*batch"] | None = None
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "SampledAttention":
-        """Apply a function to what is there."""
+        """Apply a function to each tensor that is there."""
         return SampledAttention(*(None if part is None else function(part) for part in self))
 
     @classmethod
-    def join(cls, steps: Sequence["SampledAttention"]) -> "SampledAttention":
-        """Stack those of several steps, in front."""
-        return cls(*(None if parts[0] is None else torch.stack(parts) for parts in zip(*steps, strict=True)))
+    def join(cls, parts: Sequence["SampledAttention"]) -> "SampledAttention":
+        """Stack several along a new first axis."""
+        return cls(*(None if tensors[0] is None else torch.stack(tensors) for tensors in zip(*parts, strict=True)))
 
 
 class Normalizer(nn.Module, ABC):
     """A map onto the simplex that is exactly 0 where a score is -inf. It sees neither queries nor masks.
 
-    `draws` says that in training the weights are drawn at random, so that `sampled` has something to say.
-    `usual_temperature` makes training begin alike: at uniform weights over N words a change of one score moves its
-    weight by 1 / NT in softmax, 1 / sqrt(N) T in entmax15 and 1 / T in sparsemax, so T is 1, sqrt(N) and N for N = 16.
+    With the default temperatures training begins alike: at uniform weights over N words, the derivative of a weight
+    with respect to its own score is about 1 / NT for softmax, 1 / sqrt(N) T for entmax15 and 1 / T for sparsemax, so
+    T is 1, sqrt(N) and N, with N = 16.
     """
 
-    draws: ClassVar[bool] = False
-    usual_temperature: ClassVar[float] = 1.0
+    is_sampled: ClassVar[bool] = False  # whether weights are sampled in training
+    default_temperature: ClassVar[float] = 1.0
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
-        self.temperature = self.usual_temperature if settings.temperature is None else settings.temperature
+        self.temperature = self.default_temperature if settings.temperature is None else settings.temperature
 
     @abstractmethod
-    def forward(self, scores: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
+    def forward(self, scores: Rows) -> Rows:
         """Normalize over the last axis; every row must hold a finite score."""
 
-    def sampled(
-        self, scores: Float[Tensor, "*batch source"], weights: Float[Tensor, "*batch source"]
-    ) -> SampledAttention:
-        """Return how likely the weights were that `forward` made of these scores, if it drew them at random."""
+    def sampled(self, scores: Rows, weights: Rows) -> SampledAttention:
+        """Return log-probability and entropy of the weights that `forward` sampled, given the same scores."""
         return SampledAttention()
 
 
 class Regularized(Normalizer, ABC):
     """The entmax family, p = argmax <p, s> - T Omega_alpha(p), Omega the negative Tsallis alpha-entropy.
 
-    softmax, entmax15 and sparsemax are alpha = 1, 1.5 and 2  (Peters et al., 2019). Their Jacobians are
+    Softmax, entmax15 and sparsemax are alpha = 1, 1.5 and 2  (Peters et al., 2019). Their Jacobians are
     (diag(u) - u u^T / sum(u)) / T, with u_j = p_j^(2 - alpha) on the support of p and 0 elsewhere.
     """
 
     @abstractmethod
-    def slope(self, weights: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
-        """Return u, the change of each weight with its own score, were the others to make no room for it."""
+    def slope(self, weights: Rows) -> Rows:
+        """Return u, given p."""
 
-    def gradient(
-        self, weights: Float[Tensor, "*batch source"], by_weights: Float[Tensor, "*batch source"]
-    ) -> Float[Tensor, "*batch source"]:
-        """Return the gradient of the scores from that of the weights: u (g - <u, g> / sum(u)) / T."""
+    def gradient(self, weights: Rows, grad_weights: Rows) -> Rows:
+        """Return the gradient with respect to the scores: u (g - <u, g> / sum(u)) / T, g that of the weights."""
         slope = self.slope(weights)
-        mean = (slope * by_weights).sum(dim=-1, keepdim=True) / slope.sum(dim=-1, keepdim=True)
-        return slope * (by_weights - mean) / self.temperature
+        mean = (slope * grad_weights).sum(dim=-1, keepdim=True) / slope.sum(dim=-1, keepdim=True)
+        return slope * (grad_weights - mean) / self.temperature
 
 
 @final
 class Softmax(Regularized):
     """p_j = exp(s_j / T) / sum_k exp(s_k / T): Omega is the negative Shannon entropy, Omega(p) = sum_j p_j log p_j."""
 
-    def forward(self, scores: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
+    def forward(self, scores: Rows) -> Rows:
         return (scores if self.temperature == 1.0 else scores / self.temperature).softmax(dim=-1)
 
-    def slope(self, weights: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
+    def slope(self, weights: Rows) -> Rows:
         return weights
-
-    def gradient(
-        self, weights: Float[Tensor, "*batch source"], by_weights: Float[Tensor, "*batch source"]
-    ) -> Float[Tensor, "*batch source"]:
-        """Return p (g - <p, g>) / T, the family's formula where sum(u) is 1, by torch's own kernel."""
-        found: Tensor = torch.ops.aten._softmax_backward_data.default(by_weights, weights, -1, weights.dtype)
-        return found if self.temperature == 1.0 else found / self.temperature
 
 
 @final
 class Sparsemax(Regularized):
     """p_j = [s_j / T - tau]_+: Omega(p) = |p|^2 / 2, the Euclidean projection of s / T  (Martins & Astudillo, 2016)."""
 
-    usual_temperature: ClassVar[float] = 16.0
+    default_temperature: ClassVar[float] = 16.0
 
-    def forward(self, scores: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
-        weights: Tensor = Solution.apply(at_least_fp32(scores), self)  # type: ignore[no-untyped-call]
+    def forward(self, scores: Rows) -> Rows:
+        weights: Tensor = SimplexProjection.apply(at_least_fp32(scores), self)  # type: ignore[no-untyped-call]
         return weights
 
-    def solve(self, scores: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
+    def solve(self, scores: Rows) -> Rows:
         """Solve for tau = (s_(1) + ... + s_(k) - 1) / k, for the largest k with s_(k) > tau, of s / T."""
-        centered, ordered, counts = arrange(scores / self.temperature)
-        thresholds = (ordered.cumsum(dim=-1) - 1.0) / counts
-        return (centered - at_support(thresholds, ordered)).clamp_min(0.0)
+        centered, descending, counts = center_and_sort(scores / self.temperature)
+        thresholds = (descending.cumsum(dim=-1) - 1.0) / counts
+        return (centered - threshold_of_support(thresholds, descending)).clamp_min(0.0)
 
-    def slope(self, weights: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
+    def slope(self, weights: Rows) -> Rows:
         return (weights > 0).to(weights.dtype)
 
 
@@ -121,70 +113,68 @@ class Sparsemax(Regularized):
 class Entmax15(Regularized):
     """p_j = [s_j / 2T - tau]_+^2: Omega(p) = (4/3) (sum_j p_j^(3/2) - 1), sparse and smooth  (Peters et al., 2019)."""
 
-    usual_temperature: ClassVar[float] = 4.0
+    default_temperature: ClassVar[float] = 4.0
 
-    def forward(self, scores: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
-        weights: Tensor = Solution.apply(at_least_fp32(scores), self)  # type: ignore[no-untyped-call]
+    def forward(self, scores: Rows) -> Rows:
+        weights: Tensor = SimplexProjection.apply(at_least_fp32(scores), self)  # type: ignore[no-untyped-call]
         return weights
 
-    def solve(self, scores: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
+    def solve(self, scores: Rows) -> Rows:
         """Solve sum_{j <= k} (s_(j) / 2T - tau)^2 = 1, a quadratic in tau, for the largest k with s_(k) / 2T > tau."""
-        centered, ordered, counts = arrange(scores / (2.0 * self.temperature))
-        mean = ordered.cumsum(dim=-1) / counts
-        variance = ordered.square().cumsum(dim=-1) / counts - mean.square()
+        centered, descending, counts = center_and_sort(scores / (2.0 * self.temperature))
+        mean = descending.cumsum(dim=-1) / counts
+        variance = descending.square().cumsum(dim=-1) / counts - mean.square()
         thresholds = mean - (1.0 / counts - variance).clamp_min(0.0).sqrt()
-        return (centered - at_support(thresholds, ordered)).clamp_min(0.0).square()
+        return (centered - threshold_of_support(thresholds, descending)).clamp_min(0.0).square()
 
-    def slope(self, weights: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
+    def slope(self, weights: Rows) -> Rows:
         return weights.sqrt()
 
 
 @final
 class Hard(Normalizer):
-    """A vertex of the simplex: Omega = 0, weights(s) = the one-hot vector of argmax_j s_j.
+    """Omega = 0: p is a vertex of the simplex, the one-hot vector of argmax_j s_j.
 
-    While training it is drawn from p = softmax(s / T) instead, and no gradient passes through the weights: the scores
-    learn from `sampled`, the log-probability of what was drawn, by REINFORCE  (Xu et al., 2015). A share of the rows
-    gets the expectation of the draw instead, which is p itself, and its gradient: without these, section 4.1 of the
-    paper, sampled alone would have to find the first words that are worth looking at.
+    In training, p is sampled from softmax(s / T) instead, without a gradient through the weights: the scores learn by
+    REINFORCE from `sampled`  (Xu et al., 2015). For a share of the queries, `soft_share`, p is softmax(s / T) itself,
+    the expectation of the sample, with its gradient (section 4.1 of the paper); their log-probability is 0.
     """
 
-    draws: ClassVar[bool] = True
+    is_sampled: ClassVar[bool] = True
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.soft_share = settings.soft_share
 
-    def forward(self, scores: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
+    def forward(self, scores: Rows) -> Rows:
         scores = at_least_fp32(scores)
         if not self.training:
-            return vertex(scores)
+            return one_hot_argmax(scores)
         scores = scores / self.temperature
-        # The argmax of Gumbel noise and log p_j has the distribution p.
-        drawn = vertex(scores.detach() - torch.empty_like(scores).exponential_().log())
+        # The argmax of s_j / T plus Gumbel noise has the distribution softmax(s / T).
+        sample = one_hot_argmax(scores.detach() - torch.empty_like(scores).exponential_().log())
         if not self.soft_share:
-            return drawn
-        return torch.where(torch.rand_like(scores[..., :1]) < self.soft_share, scores.softmax(dim=-1), drawn)
+            return sample
+        return torch.where(torch.rand_like(scores[..., :1]) < self.soft_share, scores.softmax(dim=-1), sample)
 
-    def sampled(
-        self, scores: Float[Tensor, "*batch source"], weights: Float[Tensor, "*batch source"]
-    ) -> SampledAttention:
+    def sampled(self, scores: Rows, weights: Rows) -> SampledAttention:
         if not self.training:
             return SampledAttention()
         log_probs = (at_least_fp32(scores) / self.temperature).log_softmax(dim=-1)
         # By gather, as weights * log_probs would be 0 x -inf = NaN; in the entropy 0 log 0 is 0.
         largest, position = weights.detach().max(dim=-1, keepdim=True)
-        log_prob = log_probs.gather(-1, position).where(largest == 1.0, 0.0)[..., 0]  # what was not drawn is certain
+        is_sample = largest == 1.0
+        log_prob = log_probs.gather(-1, position).where(is_sample, 0.0)[..., 0]
         return SampledAttention(log_prob, -(log_probs.exp() * log_probs.nan_to_num(neginf=0.0)).sum(dim=-1))
 
 
-def vertex(scores: Float[Tensor, "*batch source"]) -> Float[Tensor, "*batch source"]:
+def one_hot_argmax(scores: Rows) -> Rows:
     """Return the one-hot vectors of the greatest scores."""
     return torch.zeros_like(scores).scatter(-1, scores.argmax(dim=-1, keepdim=True), 1.0)
 
 
-class Solution(torch.autograd.Function):
-    """The weights of a sorting algorithm, which backward need not go through: their values are enough."""
+class SimplexProjection(torch.autograd.Function):
+    """`normalizer.solve`, with the gradient from the weights alone, so that nothing of the sort is kept for it."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, normalizer: Sparsemax | Entmax15) -> Tensor:
@@ -195,29 +185,27 @@ class Solution(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by_weights: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad_weights: Tensor) -> tuple[Tensor, None]:
         (weights,) = ctx.saved_tensors
-        return ctx.normalizer.gradient(weights, by_weights), None
+        return ctx.normalizer.gradient(weights, grad_weights), None
 
 
-def arrange(scores: Float[Tensor, "*batch source"]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the scores less the greatest of their row, the same in descending order, and 1, 2, 3, ...
+def center_and_sort(scores: Rows) -> tuple[Rows, Rows, Float[Tensor, " source"]]:
+    """Return the scores less the maximum of their row, these in descending order, and 1, 2, 3, ...
 
-    tau is at least -1 then, as no weight exceeds 1. So whatever is below may be raised to -1 where tau is looked
-    for, and no -inf enters a sum.
+    Centered, tau is at least -1, as no weight exceeds 1. So the scores to sort are raised to -1, and no -inf enters
+    their cumulative sums.
     """
     centered = scores - scores.amax(dim=-1, keepdim=True)
-    ordered = centered.clamp_min(-1.0).sort(dim=-1, descending=True).values
+    descending = centered.clamp_min(-1.0).sort(dim=-1, descending=True).values
     counts = torch.arange(1, scores.shape[-1] + 1, dtype=scores.dtype, device=scores.device)
-    return centered, ordered, counts
+    return centered, descending, counts
 
 
-def at_support(
-    thresholds: Float[Tensor, "*batch source"], ordered: Float[Tensor, "*batch source"]
-) -> Float[Tensor, "*batch 1"]:
-    """Return the threshold for as many of the greatest scores as exceed the threshold they would bring about."""
-    support = (ordered > thresholds).sum(dim=-1, keepdim=True)
-    return thresholds.gather(-1, support - 1)
+def threshold_of_support(thresholds: Rows, descending: Rows) -> Float[Tensor, "*batch 1"]:
+    """Return tau: of the thresholds for k = 1, 2, ... that of the largest k whose k-th score exceeds it."""
+    size = (descending > thresholds).sum(dim=-1, keepdim=True)
+    return thresholds.gather(-1, size - 1)
 
 
 NORMALIZERS: dict[str, type[Normalizer]] = {

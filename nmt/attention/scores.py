@@ -1,4 +1,4 @@
-"""Scores: how well a query matches each key. A new one is a class here and a line in `SCORES`."""
+"""Scores: how well a query (decoder state) matches each key. A new one is a class here and a line in `SCORES`."""
 
 import math
 from abc import ABC, abstractmethod
@@ -9,34 +9,34 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.attention.bases import BASES
-from nmt.attention.settings import Settings, at_least_fp32
-from nmt.attention.shapes import Keys, Mask, Query, Scores, States
+from nmt.attention.settings import Settings
+from nmt.attention.shapes import Keys, Mask, Query, Scores, States, at_least_fp32
 from nmt.errors import UserError
 
 
 class Score(nn.Module, ABC):
-    """A compatibility function between queries and keys. It neither masks nor normalizes."""
+    """score(q, h_j) of a query and an encoder state, in two parts: h_j is projected to a key once per sentence.
+
+    It neither masks nor normalizes. Each score below is checked in the tests against its formula.
+    """
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
 
     @abstractmethod
     def project(self, states: States, source_mask: Mask) -> Keys:
-        """Make the keys of a sentence, once, whatever the number of queries that follow.
-
-        The mask is for keys that depend on the sentence's length; what padding gets for a key does not matter.
-        """
+        """Return the keys of the states. `source_mask` gives the sentence's length; keys of padding may be anything."""
 
     @abstractmethod
     def forward(self, query: Query, keys: Keys) -> Scores:
-        """Score every query against every key."""
+        """Return the score of every query with every key of its sentence."""
 
 
 @final
 class Additive(Score):
-    """v . tanh(Wq q + Wk k + b)  (Bahdanau et al., 2015).
+    """v . tanh(Wq q + Wk h_j + b)  (Bahdanau et al., 2015); the key is Wk h_j + b, of size `settings.size`.
 
-    Luong's `concat`, v . tanh(W [q; k]), is the same function with Wq and Wk stacked into W.
+    Luong's `concat`, v . tanh(W [q; h_j]), is the same function with W = [Wq, Wk].
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -60,7 +60,7 @@ class Additive(Score):
 
 @final
 class Dot(Score):
-    """q . k  (Luong et al., 2015). The states are the keys, so the sizes must agree."""
+    """q . h_j  (Luong et al., 2015), for queries and states of one size; the key is the state."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -75,7 +75,7 @@ class Dot(Score):
 
 @final
 class ScaledDot(Score):
-    """q . k / sqrt(d), d the size of both  (Vaswani et al., 2017)."""
+    """q . h_j / sqrt(d), d the size of queries and states  (Vaswani et al., 2017); the key is the state."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -91,10 +91,10 @@ class ScaledDot(Score):
 
 @final
 class General(Score):
-    """q . W k  (Luong et al., 2015), W applied to the states once a sentence.
+    """q . W h_j  (Luong et al., 2015); the key is W h_j, of the query's size d.
 
-    W = M / sqrt(d), and M is what is learned: Adam moves all weights alike, and would sharpen a sum of d^2 products
-    within a hundred updates, before there is anything to look for.
+    W = M / sqrt(d), and M is the parameter. Adam changes all weights by the same amount, so with W itself as the
+    parameter the weights of attention would be sharp within a hundred updates, before the states carry meaning.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -111,10 +111,10 @@ class General(Score):
 
 @final
 class Linear(Score):
-    """wq . q + wk . k. The query's term is the same for all keys and cancels in every normalizer.
+    """wq . q + wk . h_j; the key is wk . h_j, of size 1.
 
-    So wq never learns, and each target word pays the same attention, on the words worth most: the baseline that a
-    score has to beat which does look at the query.
+    The query's term is the same for all keys and cancels in every normalizer. So wq gets no gradient, and all queries
+    have the same weights: a baseline for scores that depend on the query.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -131,13 +131,13 @@ class Linear(Score):
 
 @final
 class Cosine(Score):
-    """beta cos(q, k) = beta q . k / |q| |k|, beta > 0 learned  (Graves et al., 2014).
+    """beta cos(q, h_j) = beta q . h_j / |q| |h_j|, beta > 0 learned  (Graves et al., 2014); the key is h_j / |h_j|.
 
-    beta = sqrt(d) exp(theta) and theta = 0 at first, for scores of variance 1 between random directions. Vectors
-    shorter than `SHORTEST` are divided by that instead of their length, so a zero vector scores 0.
+    beta = sqrt(d) exp(theta), with theta = 0 at first, for scores of variance 1 between random directions. Lengths
+    below `MIN_LENGTH` are replaced by it, so a zero vector has the score 0.
     """
 
-    SHORTEST = 1e-4
+    MIN_LENGTH = 1e-4
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -146,19 +146,19 @@ class Cosine(Score):
         self.log_sharpness = nn.Parameter(torch.zeros(()))
 
     def project(self, states: States, source_mask: Mask) -> Keys:
-        return nn.functional.normalize(states, dim=-1, eps=self.SHORTEST)
+        return nn.functional.normalize(states, dim=-1, eps=self.MIN_LENGTH)
 
     def forward(self, query: Query, keys: Keys) -> Scores:
-        direction = nn.functional.normalize(query, dim=-1, eps=self.SHORTEST)
+        direction = nn.functional.normalize(query, dim=-1, eps=self.MIN_LENGTH)
         return (self.scale * self.log_sharpness.exp() * direction) @ keys.transpose(1, 2)
 
 
 @final
 class Gaussian(Score):
-    """-|q - k|^2 / 2 sigma^2, sigma > 0 learned: with softmax, Nadaraya-Watson regression on the values.
+    """-|q - h_j|^2 / 2 sigma^2, sigma > 0 learned: with softmax, kernel regression  (Nadaraya, 1964; Watson, 1964).
 
-    sigma = d^(1/4) exp(theta) and theta = 0 at first: scaled_dot less a price for length. A key is a state with
-    half its squared norm behind it, as |q - k|^2 / 2 = |q|^2 / 2 + |k|^2 / 2 - q . k.
+    sigma = d^(1/4) exp(theta), with theta = 0 at first: scaled_dot less (|q|^2 + |h_j|^2) / 2 sqrt(d). The key is
+    [h_j; |h_j|^2 / 2], as |q - h_j|^2 / 2 = |q|^2 / 2 + |h_j|^2 / 2 - q . h_j.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -177,19 +177,19 @@ class Gaussian(Score):
         return torch.cat((states, half_square(states)), dim=-1)
 
     def forward(self, query: Query, keys: Keys) -> Scores:
-        # Outside autocast: near neighbors differ by less than half precision leaves of their squared norms.
+        # Without autocast: differences of squared norms need more digits than half precision has.
         with torch.autocast(query.device.type, enabled=False):
             query, keys = at_least_fp32(query), at_least_fp32(keys)
             states, half_norms = keys[..., :-1], keys[..., -1]
-            halves = half_square(query) + half_norms[:, None] - query @ states.transpose(1, 2)
-            return -halves.clamp_min(0.0) / self.bandwidth.square()
+            distances = half_square(query) + half_norms[:, None] - query @ states.transpose(1, 2)  # |q - h_j|^2 / 2
+            return -distances.clamp_min(0.0) / self.bandwidth.square()
 
 
 @final
 class Location(Score):
-    """theta(q) . phi(position), theta(q) = W q: where to look is told by the query alone  (Luong et al., 2015).
+    """(W q) . phi(j), a function of the query and the position j alone  (Luong et al., 2015); the key is phi(j).
 
-    phi is a basis of `nmt/attention/bases.py`: canonical, as in the paper, or radial.
+    phi is one of `nmt/attention/bases.py`, of size `settings.num_basis`: canonical, as in the paper, or radial.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -210,7 +210,11 @@ def half_square(vectors: Float[Tensor, "*batch size"]) -> Float[Tensor, "*batch 
 
 
 def check_equal(name: str, settings: Settings) -> None:
-    """Raise UserError when a score without projection is given sizes that differ."""
+    """Check the sizes for a score without projections.
+
+    Raises:
+        UserError: queries and states differ in size.
+    """
     if settings.query_size != settings.state_size:
         raise UserError(
             f"model.attention.score={name} needs queries and encoder states of one size, "

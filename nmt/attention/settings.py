@@ -1,74 +1,73 @@
-"""What the parts of attention are made from."""
+"""Sizes and options that the parts of attention are built from."""
 
-from dataclasses import dataclass, replace
-
-import torch
-from torch import Tensor
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from nmt.errors import UserError
 
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Sizes and options; each part reads those that it has a use for.
-
-    Attributes:
-        query_size, state_size: sizes of a query, and of an encoder state.
-        size: inner size of additive and concat scores, of local_p's predictor, and of learned projections.
-        basis, num_basis: `location`'s basis functions of the position.
-        temperature: T of the normalizers, > 0: p = argmax <p, s> - T Omega(p); None for the normalizer's usual one.
-        soft_share: share of the weights that `hard`, while training, does not draw but takes as softmax makes them.
-        radius: D of the local windows, in tokens, >= 1.
-        num_heads: how many attentions share the sizes out.
-        coverage: what an additive score is told of the attention so far: `none`, `accumulated` or `fertility`.
-        projection: `learned` or `identity`, of queries, keys and values, before the heads.
-    """
-
-    query_size: int
-    state_size: int
-    size: int
-    basis: str = "canonical"
-    num_basis: int = 64
-    temperature: float | None = 1.0
-    soft_share: float = 0.0
-    radius: int = 10
-    num_heads: int = 1
-    coverage: str = "none"
-    projection: str = "identity"
-
-    def of_head(self) -> "Settings":
-        """Return the settings of one of the heads, which know nothing of each other.
-
-        Raises:
-            UserError: the number of heads does not divide a size.
-        """
-        learned = self.projection == "learned"
-        whole = {"query_size": self.query_size, "state_size": self.state_size, "size": self.size}
-        for name, size in whole.items():
-            if size % self.num_heads and not (learned and name == "query_size"):
-                raise UserError(
-                    f"model.attention.num_heads={self.num_heads} does not divide {WORDS[name]}, {size}: "
-                    f"choose a divisor, or change the size"
-                )
-        query, state = (self.size, self.size) if learned else (self.query_size, self.state_size)
-        heads = self.num_heads
-        return replace(
-            self,
-            query_size=query // heads,
-            state_size=state // heads,
-            size=self.size // heads,
-            num_heads=1,
-            projection="identity",
-        )
-
-
-WORDS = {
+SIZE_NAMES = {
     "query_size": "the size of a query (model.hidden_size)",
     "state_size": "the size of an encoder state (model.hidden_size)",
     "size": "model.attention.size (default: model.hidden_size)",
 }
 
 
-def at_least_fp32(tensor: Tensor) -> Tensor:
-    """Return the tensor in fp32 at least: positions, distances and sorted sums do not survive half precision."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Sizes and options; each part reads those it needs. Defaults stand in the configuration, and only there.
+
+    Attributes:
+        query_size: size of a query.
+        state_size: size of an encoder state.
+        size: inner size of additive and concat scores, of local_p's predictor, and of learned projections.
+        basis: `location`'s basis functions of the position, a key of `BASES`.
+        num_basis: how many of them.
+        temperature: T > 0 of the normalizers, p = argmax <p, s> - T Omega(p); None for the normalizer's own default.
+        soft_share: share of queries, in [0, 1), whose weights `hard` does not sample in training but takes as softmax.
+        radius: D of the local windows, in source tokens, at least 1.
+        num_heads: number of heads, which divide the sizes among them.
+        coverage: input of an additive score: `none`, `accumulated` or `fertility`.
+        projection: of queries, keys and values, before the heads: `identity` or `learned`.
+    """
+
+    query_size: int
+    state_size: int
+    size: int
+    basis: str
+    num_basis: int
+    temperature: float | None
+    soft_share: float
+    radius: int
+    num_heads: int
+    coverage: str
+    projection: str
+
+    @classmethod
+    def from_config(cls, config: object, **sizes: int) -> "Settings":
+        """Join the three sizes with the options of an `AttentionConfig`, or of any object with these attributes."""
+        options = {field.name: getattr(config, field.name) for field in fields(cls) if field.name not in sizes}
+        values: dict[str, Any] = {**options, **sizes}
+        return cls(**values)
+
+    def of_head(self) -> "Settings":
+        """Return the settings of one head: its share of the sizes, without projections of its own.
+
+        Raises:
+            UserError: the number of heads does not divide a size.
+        """
+        heads, learned = self.num_heads, self.projection == "learned"
+        for name, label in SIZE_NAMES.items():
+            size = getattr(self, name)
+            if size % heads and not (learned and name == "query_size"):
+                raise UserError(
+                    f"model.attention.num_heads={heads} does not divide {label}, {size}: "
+                    f"choose a divisor, or change the size"
+                )
+        return replace(
+            self,
+            query_size=(self.size if learned else self.query_size) // heads,
+            state_size=(self.size if learned else self.state_size) // heads,
+            size=self.size // heads,
+            num_heads=1,
+            projection="identity",
+        )

@@ -1,7 +1,7 @@
-"""Batches: the one place that knows the shift, the masks and the token counts, and how sentences are grouped."""
+"""A batch of sentence pairs (shift, masks, token counts), and how sentences are grouped into batches."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,18 +14,18 @@ from nmt.config.schema import UNITS
 from nmt.text.tokenizer import BOS, EOS, PAD
 
 IntArray = npt.NDArray[np.integer]
-Attention = Float32[np.ndarray, "_ _"]  # of a pair: target pieces by source pieces
+Attention = Float32[np.ndarray, "_ _"]  # of one pair: target pieces by source pieces
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
     """Sentence pairs side by side, padded on the right with PAD; masks are True on real tokens.
 
-    For target pieces `y1 ... yn` the row of `target_in` is `bos y1 ... yn`, what the decoder reads, and the
-    row of `target_out` is `y1 ... yn eos`, what it must say. Sources end with eos. `source_lengths` counts eos
-    and stays on the CPU, where packing wants it; the token counts (eos in) are plain integers, so that the
-    training loop never waits for a device to read them. `alignment`, there only where attention is taught, is the
-    attention that each position of `target_out` ought to pay; a row of zeros says nothing.
+    For target pieces `y1 ... yn` the row of `target_in`, the decoder's input, is `bos y1 ... yn`, and the row of
+    `target_out`, its prediction, is `y1 ... yn eos`. Sources end with eos. `source_lengths` includes eos and stays on
+    the CPU, as packing requires; the token counts, including eos, are plain integers, which the training loop reads
+    without waiting for the device. `alignment` is the target of guided alignment, if there is one: the attention
+    weights wanted at each position of `target_out`; rows of zeros are ignored. `rows` are indices in the corpus.
     """
 
     source: Int64[Tensor, "batch source"]
@@ -51,8 +51,8 @@ class Batch:
         return self._map(torch.Tensor.pin_memory)
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "source_lengths"}
-        changed: dict[str, Any] = {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        changed: dict[str, Any] = {name: change(tensors[name]) for name in tensors if name != "source_lengths"}
         return replace(self, **changed)
 
 
@@ -62,13 +62,13 @@ def collate(
     rows: IntArray,
     alignment: Sequence[Attention] | None = None,
 ) -> Batch:
-    """Make a batch of encoded pairs (ids without bos and eos).
+    """Make a batch of pairs.
 
     Args:
-        sources: the ids of each source.
-        targets: the ids of each target.
-        rows: their indices in the corpus.
-        alignment: the attention to teach between the pieces of each pair, if any is to be taught.
+        sources: the ids of each source, without bos and eos.
+        targets: the ids of each target, likewise.
+        rows: the indices of the pairs in the corpus.
+        alignment: the target of guided alignment for each pair, if there is one.
     """
     assert len(sources) == len(targets) == len(rows)
     source, source_mask, source_lengths = pad_source(sources)
@@ -93,7 +93,7 @@ def collate(
 def pad_source(
     sources: Sequence[IntArray],
 ) -> tuple[Int64[Tensor, "batch source"], Bool[Tensor, "batch source"], Int64[Tensor, " batch"]]:
-    """Return encoded sources with eos appended, padded on the right; their mask; and their lengths, eos in."""
+    """Return encoded sources with eos appended, padded on the right; their mask; and their lengths including eos."""
     padded, mask, lengths = _pad(sources)
     return torch.from_numpy(padded), torch.from_numpy(mask), torch.from_numpy(lengths)
 
@@ -103,7 +103,7 @@ def _pad(sequences: Sequence[IntArray]) -> tuple[npt.NDArray[np.int64], npt.NDAr
     lengths = np.fromiter((len(sequence) for sequence in sequences), np.int64, len(sequences))
     positions = np.arange(lengths.max() + 1)
     padded = np.full((len(sequences), len(positions)), PAD, np.int64)
-    # A boolean index visits its true cells row by row: just the order of the concatenated sentences.
+    # A boolean index visits its true cells row by row, which is the order of the concatenated sentences.
     padded[positions < lengths[:, None]] = np.concatenate(sequences)
     padded[np.arange(len(sequences)), lengths] = EOS
     return padded, positions <= lengths[:, None], lengths + 1
@@ -113,45 +113,52 @@ def _pad_attention(
     attention: Sequence[Attention], num_targets: int, num_sources: int
 ) -> Float32[Tensor, "batch target source"]:
     padded = np.zeros((len(attention), num_targets, num_sources), np.float32)
-    for matrix, place in zip(attention, padded, strict=True):
-        place[: matrix.shape[0], : matrix.shape[1]] = matrix
+    for matrix, row in zip(attention, padded, strict=True):
+        row[: matrix.shape[0], : matrix.shape[1]] = matrix
     return torch.from_numpy(padded)
 
 
 def plan_batches(
-    source_lengths: IntArray, target_lengths: IntArray, *, unit: str, size: int, seed: int, epoch: int, abreast: int = 1
+    source_lengths: IntArray,
+    target_lengths: IntArray,
+    *,
+    unit: str,
+    size: int,
+    seed: int,
+    epoch: int,
+    world_size: int = 1,
 ) -> list[IntArray]:
-    """Group sentences of like length on both sides; return the batches, as indices, in the order of an epoch.
+    """Group sentences of similar length on both sides; return the batches, as indices, in the order of an epoch.
 
-    Depends only on the lengths (which are without eos) and on (seed, epoch). With the unit "tokens" a batch holds
-    at most `size` target positions, eos and padding in, and a longer sentence is a batch by itself; with
-    "sentences" it holds `size` sentences, but for one batch that may hold fewer.
+    A function of the lengths (without eos) and of (seed, epoch) alone. With the unit "tokens" a batch holds at most
+    `size` target positions, including eos and padding, and a longer sentence is a batch of its own; with "sentences" it
+    holds `size` sentences, except for one batch that may hold fewer.
 
-    Each `abreast` batches, counted from the first, are neighbors in length. To make up whole rows of them, fewer
-    than `abreast` batches, at a place that each epoch chooses anew, come twice.
+    Batches `i * world_size` to `(i + 1) * world_size - 1`, which that many processes train on at a time, are neighbors
+    in length. To fill the last such group, up to `world_size - 1` batches, chosen anew in each epoch, occur twice.
     """
     generator = np.random.default_rng((seed, epoch))
-    # The noise mixes the batches anew in every epoch. It is on the source only: target padding costs more, as it
-    # goes through the output layer.
+    # The noise makes other batches in every epoch. It is on the source only: target padding costs more, as it goes
+    # through the output layer.
     noisy = source_lengths + generator.uniform(-1.0, 1.0, len(source_lengths))
     batches = cut_batches(sort_by_length(noisy, target_lengths), target_lengths, unit=unit, size=size)
-    num_rows = -(-len(batches) // abreast)
-    order = generator.permutation(num_rows)
-    starts = np.arange(num_rows) * abreast
-    starts[generator.integers(1, max(2, num_rows)) :] -= num_rows * abreast - len(batches)
-    return [batches[(start + place) % len(batches)] for start in starts[order] for place in range(abreast)]
+    num_groups = -(-len(batches) // world_size)
+    order = generator.permutation(num_groups)
+    starts = np.arange(num_groups) * world_size
+    starts[generator.integers(1, max(2, num_groups)) :] -= num_groups * world_size - len(batches)
+    return [batches[(start + rank) % len(batches)] for start in starts[order] for rank in range(world_size)]
 
 
 def sort_by_length(source_lengths: npt.NDArray[np.number], target_lengths: IntArray) -> IntArray:
-    """Return the order by target length, then by source length: up and down in turn, so that neighbors stay alike."""
+    """Return the order by target length, then by source length, ascending and descending in turn.
+
+    So neighbors are similar in both, also where the target length changes.
+    """
     return np.lexsort((np.where(target_lengths % 2 == 0, source_lengths, -source_lengths), target_lengths))
 
 
 def cut_batches(order: IntArray, lengths: IntArray, *, unit: str, size: int) -> list[IntArray]:
-    """Cut indices sorted by length, when training that of the target, into batches.
-
-    See `plan_batches` for `unit` and `size`.
-    """
+    """Cut indices that are sorted by `lengths` into batches; see `plan_batches` for `unit` and `size`."""
     assert unit in UNITS, unit
     if unit == "sentences":
         return [order[start : start + size] for start in range(0, len(order), size)]
@@ -159,7 +166,7 @@ def cut_batches(order: IntArray, lengths: IntArray, *, unit: str, size: int) -> 
     batches = []
     start = 0
     while start < len(order):
-        # Widths only grow, so no more sentences than this can fit, and the cost of each further one is sorted.
+        # Widths ascend: no more sentences than this fit, and the cost of the first n of them ascends with n.
         candidates = widths[start : start + max(1, size // int(widths[start]))]
         costs = candidates * np.arange(1, len(candidates) + 1)
         count = max(1, int(np.searchsorted(costs, size, side="right")))

@@ -1,4 +1,4 @@
-"""The corpus as subword ids: encoded once, kept on disk by content, read through memory maps."""
+"""The corpus as subword ids: encoded once, cached on disk by content, memory-mapped."""
 
 import hashlib
 from collections.abc import Sequence
@@ -10,20 +10,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nmt.data import arrow
+from nmt.data.tables import mapped_table, progress_on_terminals_only, stored_table
 from nmt.text.tokenizer import Tokenizers
 
 SIDES = ("source", "target")
 BATCH_SIZE = 1_000
 HASHED_AT_ONCE = 100_000
 
-# Below this, starting processes takes longer than encoding.
-PARALLEL_FROM = 20_000
+PARALLEL_FROM = 20_000  # pairs; for fewer, starting processes takes longer than encoding
 
 
 @dataclass(frozen=True)
 class Ragged:
-    """Sequences of different lengths, end to end: sequence i is `ids[offsets[i] : offsets[i + 1]]`."""
+    """Concatenated sequences of different lengths: sequence i is `ids[offsets[i] : offsets[i + 1]]`."""
 
     ids: npt.NDArray[np.int32]
     offsets: npt.NDArray[np.int64]
@@ -35,7 +34,7 @@ class Ragged:
         """Return a sequence, as a view.
 
         Raises:
-            IndexError: when there is no such row; rows are not counted from the end.
+            IndexError: for a row that does not exist, or a negative one.
         """
         if not 0 <= row < len(self):
             raise IndexError(f"row {row} of {len(self)}")
@@ -48,7 +47,7 @@ class Ragged:
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]]) -> "Ragged":
-        """Lay sequences end to end."""
+        """Concatenate sequences."""
         offsets = np.cumsum([0, *map(len, sequences)], dtype=np.int64)
         ids = np.fromiter((i for sequence in sequences for i in sequence), dtype=np.int32, count=int(offsets[-1]))
         return cls(ids, offsets)
@@ -69,20 +68,20 @@ class EncodedCorpus:
 def encode(
     corpus: datasets.Dataset, tokenizers: Tokenizers, *, cache_dir: str | Path, num_workers: int
 ) -> EncodedCorpus:
-    """Return the corpus with its subword ids, encoding it unless `cache_dir` holds it encoded already.
+    """Return the corpus with its subword ids, from `cache_dir` if it is encoded there already.
 
     Args:
         corpus: a table with the columns source and target.
         tokenizers: the models of the two sides.
-        cache_dir: folder of encoded corpora, named by the text and the models that they were made from.
-        num_workers: processes to encode with; a small corpus is encoded in this one.
+        cache_dir: folder of encoded corpora, named by a digest of the text and the models.
+        num_workers: processes to encode with; a small corpus is encoded in this process.
 
     Raises:
         UserError: when `cache_dir` cannot be written.
     """
     text = corpus.select_columns(list(SIDES)).with_format("arrow")
     path = Path(cache_dir) / f"encoded-{_digest(text, tokenizers)[:24]}.arrow"
-    table = arrow.mapped_table(arrow.stored_table(path, lambda folder: _encoded(text, tokenizers, num_workers, folder)))
+    table = mapped_table(stored_table(path, lambda folder: _encoded(text, tokenizers, num_workers, folder)))
     return EncodedCorpus(corpus, _ragged(table.column("source")), _ragged(table.column("target")))
 
 
@@ -97,10 +96,10 @@ def _digest(text: datasets.Dataset, tokenizers: Tokenizers) -> str:
 
 
 def _encoded(text: datasets.Dataset, tokenizers: Tokenizers, num_workers: int, folder: Path) -> pa.Table:
-    """Encode both sides into one batch of large lists, whose values lie end to end."""
+    """Encode both sides into large lists, in a single chunk each, so that their values are contiguous."""
     features = datasets.Features({side: datasets.LargeList(datasets.Value("int32")) for side in SIDES})
     num_proc = min(num_workers, len(text) // BATCH_SIZE) if len(text) >= PARALLEL_FROM else None
-    with arrow.progress_on_terminals_only():
+    with progress_on_terminals_only():
         lists = text.map(
             _encode_batch,
             batched=True,
@@ -126,6 +125,6 @@ def _encode_batch(table: pa.Table, tokenizers: Tokenizers) -> pa.Table:
 
 
 def _ragged(column: pa.ChunkedArray) -> Ragged:
-    """View the one chunk of a stored column."""
+    """Return a view of a stored column, which is a single chunk."""
     (lists,) = column.chunks
     return Ragged(lists.values.to_numpy(zero_copy_only=True), lists.offsets.to_numpy(zero_copy_only=True))

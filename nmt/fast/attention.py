@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nmt.attention.attention import Attention, Memory
-from nmt.attention.build import Attending
+from nmt.attention.attention import Attention, AttentionMechanism, Memory
 from nmt.attention.normalizers import Regularized, Softmax
 from nmt.attention.scores import Additive, Dot, General, ScaledDot
 from nmt.attention.windows import Global
@@ -201,7 +200,7 @@ class DotSteps(AttentionSteps):
 MakeSteps = Callable[[Arena, Memory, int], AttentionSteps]  # of the number of steps
 
 
-def attention_steps(attention: Attending) -> MakeSteps | None:
+def attention_steps(attention: AttentionMechanism) -> MakeSteps | None:
     """Return the constructor of an attention's steps; None for a composition whose derivative is not written out."""
     if type(attention) is not Attention or not isinstance(attention.window, Global):
         return None

@@ -5,8 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from nmt.attention.attention import Attention, Memory, MultiHead
-from nmt.attention.build import Attending
+from nmt.attention.attention import Attention, AttentionMechanism, Memory, MultiHead
 from nmt.attention.scores import Additive
 from nmt.fast.cells import Recurrent
 from nmt.fast.encoder import candidate_last
@@ -87,14 +86,14 @@ def torch_layer(
         return torch.gru(inputs, initial[None].contiguous(), (*weights, candidate_bias), *options)[0]
 
 
-def needs_much_memory(attention: Attending) -> bool:
+def needs_much_memory(attention: AttentionMechanism) -> bool:
     """Return whether comparing queries with keys makes a vector for each pair of them."""
     heads = list(attention.heads) if isinstance(attention, MultiHead) else [attention]
     return any(isinstance(head, Attention) and isinstance(head.score, Additive) for head in heads)
 
 
 def attend_at_all_steps(
-    attention: Attending, hidden: Float[Tensor, "step row hidden"], memory: Memory
+    attention: AttentionMechanism, hidden: Float[Tensor, "step row hidden"], memory: Memory
 ) -> tuple[Float[Tensor, "step row context"], Float[Tensor, "step row source"]]:
     """Query with the hidden vectors of all steps; return contexts and weights.
 

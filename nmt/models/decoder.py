@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from nmt.attention.attention import Memory
-from nmt.attention.build import Attending, build_attention, check_attention
+from nmt.attention.attention import AttentionMechanism, Memory
+from nmt.attention.build import build_attention, check_attention
 from nmt.attention.fixed import FixedContext
 from nmt.attention.normalizers import SampledAttention
 from nmt.config.schema import AttentionConfig, ModelConfig
@@ -131,7 +131,7 @@ class Decoder(nn.Module, ABC):
                 "model=luong"
             )
 
-    def build_attention(self, config: ModelConfig, state_size: int) -> Attending:
+    def build_attention(self, config: ModelConfig, state_size: int) -> AttentionMechanism:
         """Build the attention over the encoder's states."""
         names = config.attention
         return build_attention(names.score, names.normalizer, names.window, attention_settings(config, state_size))
@@ -230,7 +230,7 @@ class Unattending(Bahdanau):
                     "leave it out, or choose model=bahdanau"
                 )
 
-    def build_attention(self, config: ModelConfig, state_size: int) -> Attending:
+    def build_attention(self, config: ModelConfig, state_size: int) -> AttentionMechanism:
         return FixedContext()
 
     def project_memory(self, encoded: EncoderOutput, source_mask: Tensor) -> Memory:

@@ -58,6 +58,9 @@ class Encoder(nn.Module, ABC):
     def state_size_of(config: ModelConfig) -> int:
         """Return the `state_size` of an encoder with this configuration, without building it."""
 
+    def __str__(self) -> str:
+        return type(self).__name__
+
     @abstractmethod
     def forward(self, source: Int[Tensor, "batch source"], source_lengths: Int[Tensor, " batch"]) -> EncoderOutput:
         """Encode padded sentences; `source_lengths`, in tokens with the end mark, is on the CPU."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from nmt.data.batch import Batch
 from nmt.models.seq2seq import SearchState, Seq2Seq
-from nmt.search.hypothesis import Step
+from nmt.search.hypothesis import StepOutput
 
 
 class EnsembleState(NamedTuple):
@@ -49,11 +49,12 @@ class Ensemble(nn.Module):
         """Encode sentences with every member; `source_lengths` is on the CPU."""
         return EnsembleState(tuple(member.start(source, source_mask, source_lengths) for member in self.members))
 
-    def step(self, tokens: Int[Tensor, "batch beam"], state: EnsembleState) -> Step[EnsembleState]:
+    def step(self, tokens: Int[Tensor, "batch beam"], state: EnsembleState) -> StepOutput[EnsembleState]:
         """Extend every hypothesis by a token."""
         steps = [member.step(tokens, each) for member, each in zip(self.members, state.members, strict=True)]
         log_probs = log_mean([step.log_probs for step in steps])
-        return Step(log_probs, mean([step.weights for step in steps]), EnsembleState(tuple(s.state for s in steps)))
+        state = EnsembleState(tuple(step.state for step in steps))
+        return StepOutput(log_probs, mean([step.weights for step in steps]), state)
 
     def attend(self, batch: Batch) -> Float[Tensor, "batch target source"]:
         """Return the attention to given targets."""

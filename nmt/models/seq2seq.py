@@ -10,7 +10,7 @@ from nmt.attention.attention import Memory
 from nmt.data.batch import Batch
 from nmt.models.decoder import Decoded, Decoder, DecoderState
 from nmt.models.encoder import Encoder
-from nmt.search.hypothesis import Step
+from nmt.search.hypothesis import StepOutput
 
 
 class SearchState(NamedTuple):
@@ -78,8 +78,8 @@ class Seq2Seq(nn.Module):
         memory = self.decoder.project_memory(encoded, source_mask)
         return SearchState(self.decoder.start(encoded.final), memory)
 
-    def step(self, tokens: Int[Tensor, "batch beam"], state: SearchState) -> Step[SearchState]:
+    def step(self, tokens: Int[Tensor, "batch beam"], state: SearchState) -> StepOutput[SearchState]:
         """Extend every hypothesis by a token: log-probabilities of the next, and the attention that made them."""
         decoded, decoder = self.decoder.step(tokens, state.memory, state.decoder)
         log_probs = self.predict(decoded.features)
-        return Step(log_probs, decoded.weights, SearchState(decoder, state.memory))
+        return StepOutput(log_probs, decoded.weights, SearchState(decoder, state.memory))

@@ -14,17 +14,5 @@ def dropout_rate(config: ModelConfig, place: Literal["embedding", "state", "outp
 
 def attention_settings(config: ModelConfig, state_size: int) -> Settings:
     """Return the settings of the attention over encoder states of size `state_size`."""
-    options = config.attention
-    return Settings(
-        query_size=config.hidden_size,
-        state_size=state_size,
-        size=options.size or config.hidden_size,
-        basis=options.basis,
-        num_basis=options.num_basis,
-        temperature=options.temperature,
-        soft_share=options.soft_share,
-        radius=options.radius,
-        num_heads=options.num_heads,
-        coverage=options.coverage,
-        projection=options.projection,
-    )
+    size = config.attention.size or config.hidden_size
+    return Settings.from_config(config.attention, query_size=config.hidden_size, state_size=state_size, size=size)

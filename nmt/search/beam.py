@@ -1,18 +1,33 @@
-"""Beam search: the best hypotheses that a beam of bounded width finds."""
+"""Beam search: the best hypotheses that a beam of bounded width finds.
 
-from typing import NamedTuple
+    score = log p(hypothesis | source) / length^alpha + beta sum_j log(min(1, sum_i a_ij))
+
+The length counts eos (Wu et al., 2016, have ((5 + length) / 6)^alpha instead). a_ij is the attention of output token
+i to source token j; the second term, theirs, is at most 0 and penalizes source tokens that were not attended to.
+
+At each step, every hypothesis in the beam is extended by every token, and the 2 `beam_size` best extensions are the
+candidates. Those of the first `beam_size` that end in eos or have the maximal length, with or without eos, are
+finished; the best of the others without eos fill the beam, so that finished hypotheses do not narrow it. A sentence is
+done when no hypothesis in the beam can score better than its n best finished ones (log p only falls, and no hypothesis
+is longer than the maximum), or when `beam_size` hypotheses are finished.
+
+So a beam of 1 is greedy search, and one that holds all prefixes is exhaustive. The result for a sentence does not
+depend on the others of its batch.
+"""
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
-from nmt.search.continuations import best_continuations
-from nmt.search.history import Candidates
+from nmt.search.frontier import Rules
+from nmt.search.history import History
 from nmt.search.hypothesis import BOS, EOS, PAD, UNK, Hypothesis, S, StepModel
-from nmt.search.loop import Frontier, run_search
+
+# Steps between two checks for sentences that are done. On a GPU a check waits for all that was launched before it.
+CHECK_EVERY = {"cpu": 1}
+CHECK_EVERY_ELSEWHERE = 4
 
 
-@torch.no_grad()
 def beam_search(
     model: StepModel[S],
     source: Int[Tensor, "batch source"],
@@ -29,93 +44,62 @@ def beam_search(
     pad: int = PAD,
     unk: int | None = UNK,
 ) -> list[list[Hypothesis]]:
-    """Return for each sentence its n best hypotheses, distinct and best first.
-
-    score = log p(hypothesis | source) / length^alpha + beta sum_j log(min(1, sum_i a_ij)), with eos counted in the
-    length (Wu et al., 2016, have ((5 + length) / 6)^alpha instead); a_ij is the attention that source token j got
-    from output token i, so that the second term asks that every word be translated. A hypothesis of the maximal
-    length is taken as it is, with or without eos.
-
-    At each step the `beam_size` best continuations end if they are with eos or of maximal length; the beam is
-    filled again from those without eos, so that ended hypotheses do not narrow it. A sentence is finished when
-    no running hypothesis can score better than its n best ended ones (log p only falls, and no hypothesis is
-    longer than the maximum), or when `beam_size` hypotheses have ended. So a beam of 1 is greedy search, and one
-    that holds all prefixes is exhaustive. Fewer than `n_best` come back only where fewer exist. A result does
-    not depend on the other sentences of the batch.
+    """Return the n best hypotheses of each sentence, distinct and best first; fewer only where fewer exist.
 
     Args:
-        model: what to search.
-        source: sentences, with their mask and lengths, as `model.start` takes them.
+        model: the model to search.
+        source: sentences, as `model.start` takes them.
         source_mask: True on real tokens.
-        source_lengths: number of real tokens, eos in.
-        beam_size: hypotheses that are followed at a time.
-        max_lengths: most tokens to produce for each sentence, eos in, at least 1.
-        length_penalty: alpha, at least 0; 0 is log p itself.
-        coverage_penalty: beta, at least 0; 0 does not look at attention.
+        source_lengths: number of real tokens, including special tokens.
+        beam_size: hypotheses in the beam.
+        max_lengths: most tokens of a hypothesis of each sentence, including eos, at least 1.
+        length_penalty: alpha, at least 0; at 0 the score has no normalization by length.
+        coverage_penalty: beta, at least 0.
         n_best: hypotheses to return, at most `beam_size`.
         bos: read before the first token, never produced.
         eos: ends a hypothesis.
         pad: never produced.
-        unk: never produced; None: no token is unknown, or it may be produced like any other.
+        unk: never produced; None where every token may be.
     """
     assert 1 <= n_best <= beam_size
     assert length_penalty >= 0, "the bound on running hypotheses needs scores that grow with length"
     assert coverage_penalty >= 0, "the bound on running hypotheses takes it for a penalty"
-    return run_search(
-        model,
-        source,
-        source_mask,
-        source_lengths,
-        advance=_Rules(beam_size, n_best, length_penalty, coverage_penalty, eos).advance,
-        beam_size=beam_size,
-        n_best=n_best,
-        max_lengths=max_lengths,
-        bos=bos,
-        eos=eos,
-        forbidden=(pad, bos) if unk is None else (pad, bos, unk),
-        count_attention=coverage_penalty > 0,
-    )
+    forbidden = (pad, bos) if unk is None else (pad, bos, unk)
+    rules = Rules(beam_size, n_best, length_penalty, coverage_penalty, bos, eos, forbidden)
+    return _search(model, source, source_mask, source_lengths, max_lengths, rules)
 
 
-class _Rules(NamedTuple):
-    beam_size: int
-    n_best: int
-    length_penalty: float
-    coverage_penalty: float
-    eos: int
-
-    def advance(
-        self, frontier: Frontier, log_probs: Float[Tensor, "batch beam vocab"], step: int
-    ) -> tuple[Frontier, Candidates]:
-        """Choose among all continuations which end and which go on."""
-        # At most `beam_size` of them are eos, one for each hypothesis, so enough are left to go on.
-        best, beams, tokens = best_continuations(frontier.log_probs, log_probs, 2 * self.beam_size)
-        is_eos = tokens == self.eos
-        is_longest = (frontier.max_lengths == step + 1)[:, None]
-        minus_inf = torch.full_like(best, float("-inf"))
-        scores = best / (step + 1) ** self.length_penalty + self.coverage(frontier).gather(1, beams)
-        scores = torch.where(is_eos | is_longest, scores, minus_inf)
-        ends = frontier.ends.add(scores[:, : self.beam_size], step)
-        # A stable sort: ties and empty places keep their order.
-        running, chosen = torch.where(is_eos | is_longest, minus_inf, best).sort(dim=1, descending=True, stable=True)
-        running, chosen = running[:, : self.beam_size], chosen[:, : self.beam_size]
-        bound = running[:, 0] / frontier.max_lengths.double() ** self.length_penalty
-        is_finished = (ends.scores[:, self.n_best - 1] >= bound) | (ends.scores[:, -1] > float("-inf"))
-        running = torch.where(is_finished[:, None], minus_inf[:, : self.beam_size], running)
-        attended = chosen_rows(frontier.attended, beams.gather(1, chosen))
-        after = Frontier(tokens.gather(1, chosen), running, ends, frontier.max_lengths, attended)
-        return after, Candidates(beams, tokens, best, chosen)
-
-    def coverage(self, frontier: Frontier) -> Float[Tensor, "batch beam"]:
-        """Return the coverage of each hypothesis, at most 0; a word that got nothing costs 23 beta."""
-        if frontier.attended is None:
-            return torch.zeros_like(frontier.log_probs)
-        covered = frontier.attended.clamp(1e-10, 1.0).log().sum(dim=2)
-        return (self.coverage_penalty * covered).to(frontier.log_probs.dtype)
-
-
-def chosen_rows(
-    attended: Float[Tensor, "batch beam source"] | None, beams: Int[Tensor, "batch k"]
-) -> Float[Tensor, "batch k source"] | None:
-    """Return the attention counted for some of the hypotheses, if it is counted."""
-    return None if attended is None else attended.gather(1, beams[:, :, None].expand(-1, -1, attended.shape[2]))
+@torch.no_grad()
+def _search(
+    model: StepModel[S],
+    source: Int[Tensor, "batch source"],
+    source_mask: Bool[Tensor, "batch source"],
+    source_lengths: Int[Tensor, " batch"],
+    max_lengths: Int[Tensor, " batch"],
+    rules: Rules,
+) -> list[list[Hypothesis]]:
+    assert len(source) > 0
+    assert int(max_lengths.min()) >= 1
+    frontier = rules.first(source_mask, max_lengths)
+    history = History(len(source), rules.beam_size, source.device)
+    check_every = CHECK_EVERY.get(source.device.type, CHECK_EVERY_ELSEWHERE)
+    forbidden = torch.tensor(rules.forbidden, device=source.device)
+    state = model.start(source, source_mask, source_lengths)
+    for step in range(int(max_lengths.max())):
+        width = rules.beam_size if step else 1  # at first every hypothesis is the empty one
+        output = model.step(frontier.tokens[:, :width], state)
+        log_probs = output.log_probs.index_fill_(2, forbidden, float("-inf")).expand(-1, rules.beam_size, -1)
+        weights = output.weights.expand(-1, rules.beam_size, -1)
+        frontier, candidates = rules.advance(frontier, log_probs, weights, step)
+        history.append(candidates, weights)
+        state = output.state
+        if rules.beam_size > 1:
+            state = state.select(candidates.parents.clamp(max=width - 1))  # an empty place may name an absent parent
+        if (step + 1) % check_every == 0:
+            running = frontier.running()
+            if len(running) == 0:
+                break
+            if len(running) < len(frontier.tokens):
+                history.keep(running, frontier.finished)
+                frontier, state = frontier.keep(running), state.keep(running)
+    return history.hypotheses(frontier.finished, n_best=rules.n_best, eos=rules.eos, source_lengths=source_lengths)

@@ -1,24 +1,20 @@
-"""Back pointers: what a search writes down at each step, and how hypotheses are read off it at the end."""
+"""Back-pointers: the candidates of each step of a search, and how hypotheses are read from them at the end."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nmt.search.hypothesis import Hypothesis
-
-IntArray = npt.NDArray[np.integer]
-FloatArray = npt.NDArray[np.floating]
+from nmt.search.hypothesis import Array, Hypothesis
 
 
-class Ends(NamedTuple):
-    """The best ended hypotheses of each sentence, best first; a score of -inf marks an empty place.
+class Finished(NamedTuple):
+    """The best finished hypotheses of each sentence, best first; a score of -inf marks an empty place.
 
-    A hypothesis is told by the step at which it ended and by its rank among the candidates of that step.
+    A hypothesis is identified by the step at which it was finished and its rank among the candidates of that step.
     """
 
     scores: Float[Tensor, "batch n"]
@@ -26,30 +22,30 @@ class Ends(NamedTuple):
     ranks: Int[Tensor, "batch n"]
 
     @classmethod
-    def none(cls, batch: int, size: int, device: torch.device) -> "Ends":
-        """Nothing has ended yet."""
+    def none(cls, batch: int, size: int, device: torch.device) -> "Finished":
+        """Return empty places only. Scores are fp64, so that those of any precision are kept as they are."""
         zeros = torch.zeros(batch, size, dtype=torch.long, device=device)
-        return cls(torch.full((batch, size), float("-inf"), device=device), zeros, zeros)
+        return cls(torch.full((batch, size), float("-inf"), dtype=torch.double, device=device), zeros, zeros)
 
-    def add(self, scores: Float[Tensor, "batch ranks"], step: int) -> "Ends":
-        """Let in the candidates of a step that ended (others: -inf) if they are better; the earlier wins a tie."""
+    def add(self, scores: Float[Tensor, "batch ranks"], step: int) -> "Finished":
+        """Return the best of these and of a step's candidates (not finished: -inf); in a tie the earlier is better."""
         size = self.scores.shape[1]
         ranks = torch.arange(scores.shape[1], device=scores.device).expand(scores.shape)
         best, order = torch.cat([self.scores, scores], 1).sort(dim=1, descending=True, stable=True)
         order = order[:, :size]
         steps = torch.cat([self.steps, torch.full_like(ranks, step)], 1).gather(1, order)
-        return Ends(best[:, :size], steps, torch.cat([self.ranks, ranks], 1).gather(1, order))
+        return Finished(best[:, :size], steps, torch.cat([self.ranks, ranks], 1).gather(1, order))
 
-    def keep(self, sentences: Int[Tensor, " kept"]) -> "Ends":
-        """Go on with some of the sentences."""
-        return Ends(*(values[sentences] for values in self))
+    def keep(self, sentences: Int[Tensor, " kept"]) -> "Finished":
+        """Return those of some of the sentences."""
+        return Finished(*(values[sentences] for values in self))
 
 
 class Candidates(NamedTuple):
-    """The best continuations found at a step, best first, and which of them go on.
+    """The best continuations at a step, best first, and which of them form the next beam.
 
-    Candidate r of a sentence is hypothesis `beams[r]` of this step's input, followed by `tokens[r]`; the next
-    step's input is the candidates `chosen`.
+    Candidate r of a sentence extends hypothesis `beams[r]` of the step's input by `tokens[r]`, to log-probability
+    `log_probs[r]`; the input of the next step are the candidates `chosen`.
     """
 
     beams: Int[Tensor, "batch ranks"]
@@ -57,55 +53,53 @@ class Candidates(NamedTuple):
     log_probs: Float[Tensor, "batch ranks"]
     chosen: Int[Tensor, "batch beam"]
 
+    @property
+    def parents(self) -> Int[Tensor, "batch beam"]:
+        """The hypotheses of the step's input that the chosen candidates extend."""
+        return self.beams.gather(1, self.chosen)
 
-@dataclass
-class _Segment:
-    """Successive steps of the same sentences."""
 
-    sentences: Int[Tensor, " batch"]
-    candidates: list[Candidates] = field(default_factory=list)
-    weights: list[Float[Tensor, "batch beam source"]] = field(default_factory=list)
-    ends: Ends | None = None
+class _Step(NamedTuple):
+    sentences: Int[Tensor, " batch"]  # which sentences were still searched
+    candidates: Candidates
+    weights: Float[Tensor, "batch beam source"]
 
 
 class _Paths(NamedTuple):
-    """What each hypothesis was at each step, [step, sentence, n]; meaningless after the step of its end."""
+    """Of each finished hypothesis and step, beam and token and the log-probability so far; arbitrary after its end."""
 
-    beams: IntArray
-    tokens: IntArray
-    log_probs: FloatArray
+    beams: Int[Array, "step batch n"]
+    tokens: Int[Array, "step batch n"]
+    log_probs: Float[Array, "step batch n"]
 
 
 class History:
-    """Everything a search wrote down, in segments between which sentences left the batch.
+    """All steps of a search. Nothing is copied when hypotheses overtake each other or sentences are done."""
 
-    Steps are only appended, and nothing is copied when hypotheses overtake each other or sentences leave; the
-    attention of the winners alone is read off at the end.
-    """
-
-    def __init__(self, batch: int, device: torch.device) -> None:
-        self._batch = batch
-        self._segments = [_Segment(torch.arange(batch, device=device))]
+    def __init__(self, batch: int, beam_size: int, device: torch.device) -> None:
+        self._steps: list[_Step] = []
+        self._sentences = torch.arange(batch, device=device)
+        self._finished = Finished(*(table.clone() for table in Finished.none(batch, beam_size, device)))
 
     def append(self, candidates: Candidates, weights: Float[Tensor, "batch beam source"]) -> None:
-        """Write down a step: its candidates, and the attention that its input hypotheses paid."""
-        self._segments[-1].candidates.append(candidates)
-        self._segments[-1].weights.append(weights)
+        """Add a step: its candidates, and the attention of the hypotheses that they extend."""
+        self._steps.append(_Step(self._sentences, candidates, weights))
 
-    def leave(self, ends: Ends, kept: Int[Tensor, " kept"]) -> None:
-        """Go on with the sentences `kept`; `ends` is what all present ones found so far."""
-        self._segments[-1].ends = ends
-        self._segments.append(_Segment(self._segments[-1].sentences[kept]))
+    def keep(self, sentences: Int[Tensor, " kept"], finished: Finished) -> None:
+        """Go on with some of the sentences; `finished` are the hypotheses of all that were searched so far."""
+        for table, values in zip(self._finished, finished, strict=True):
+            table[self._sentences] = values
+        self._sentences = self._sentences[sentences]
 
     def hypotheses(
-        self, ends: Ends, *, n_best: int, eos: int, source_lengths: Int[Tensor, " batch"]
+        self, finished: Finished, *, n_best: int, eos: int, source_lengths: Int[Tensor, " batch"]
     ) -> list[list[Hypothesis]]:
-        """Read off the n best hypotheses of each sentence; `ends` is what those still present found."""
-        self._segments[-1].ends = ends
-        scores, steps, ranks = self._read_ends(n_best)
+        """Return the n best hypotheses of each sentence; `finished` are those of the sentences searched to the end."""
+        self.keep(self._sentences[:0], finished)
+        scores, steps, ranks = (table[:, :n_best].cpu().numpy() for table in self._finished)
         paths = self._trace(steps, ranks)
-        weights = self._read_weights(paths.beams)
-        results: list[list[Hypothesis]] = [[] for _ in range(self._batch)]
+        weights = self._weights(paths.beams)
+        results: list[list[Hypothesis]] = [[] for _ in scores]
         for b, n in np.argwhere(scores > -np.inf):
             last = steps[b, n]
             tokens = paths.tokens[: last + 1, b, n].tolist()
@@ -119,20 +113,10 @@ class History:
         assert all(results), "no hypothesis is possible: are the model's probabilities numbers?"
         return results
 
-    def _read_ends(self, n_best: int) -> tuple[FloatArray, IntArray, IntArray]:
-        scores = np.full((self._batch, n_best), -np.inf)
-        steps, ranks = np.zeros((2, self._batch, n_best), np.int64)
-        for segment in self._segments:
-            # A sentence that went on is in a later segment too, which has the last word.
-            assert segment.ends is not None
-            rows = segment.sentences.cpu().numpy()
-            for table, values in zip((scores, steps, ranks), segment.ends, strict=True):
-                table[rows] = values[:, :n_best].cpu().numpy()
-        return scores, steps, ranks
-
-    def _trace(self, last_steps: IntArray, last_ranks: IntArray) -> _Paths:
-        """Follow hypotheses from their ends back to the beginning, all of them at once."""
-        beams, tokens, log_probs, chosen = (self._read(name) for name in Candidates._fields)
+    def _trace(self, last_steps: Int[Array, "batch n"], last_ranks: Int[Array, "batch n"]) -> _Paths:
+        """Follow the back-pointers of all hypotheses at once, from their ends to the beginning."""
+        columns = zip(*(step.candidates for step in self._steps), strict=True)
+        beams, tokens, log_probs, chosen = (self._table(column) for column in columns)
         shape = (len(beams), *last_steps.shape)
         paths = _Paths(np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape))
         beam = np.zeros_like(last_steps)
@@ -145,36 +129,18 @@ class History:
             paths.log_probs[step] = np.take_along_axis(log_probs[step], rank, 1)
         return paths
 
-    def _read(self, name: str) -> npt.NDArray[Any]:
-        """Collect a field of the candidates, [step, sentence, rank]; 0 after a sentence has left."""
-        parts = [
-            torch.stack([getattr(candidates, name) for candidates in segment.candidates]).cpu().numpy()
-            for segment in self._segments
-            if segment.candidates
+    def _weights(self, beams: Int[Array, "step batch n"]) -> Float[Array, "step batch n source"]:
+        """Return the attention of the hypotheses on these paths."""
+        indices = torch.from_numpy(beams).to(self._sentences.device)
+        rows = [
+            step.weights.gather(1, index[step.sentences, :, None].expand(-1, -1, step.weights.shape[2])).float()
+            for step, index in zip(self._steps, indices, strict=True)
         ]
-        return self._place(parts)
+        return self._table(rows)
 
-    def _read_weights(self, beams: IntArray) -> npt.NDArray[np.float32]:
-        """Collect the attention of the hypotheses that have these `beams`."""
-        parts, start = [], 0
-        for segment in self._segments:
-            own = torch.from_numpy(beams[start : start + len(segment.weights)]).to(segment.sentences.device)
-            picked = [
-                step.gather(1, beam[segment.sentences, :, None].expand(-1, -1, step.shape[-1]))
-                for step, beam in zip(segment.weights, own, strict=True)
-            ]
-            if picked:
-                parts.append(torch.stack(picked).float().cpu().numpy())
-            start += len(picked)
-        return self._place(parts)
-
-    def _place(self, parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        """Lay the segments one after the other on the time axis, every sentence in its own row."""
-        rows = [segment.sentences.cpu().numpy() for segment in self._segments if segment.candidates]
-        shape = (sum(len(part) for part in parts), self._batch, *parts[0].shape[2:])
-        whole = np.zeros(shape, parts[0].dtype)
-        start = 0
-        for part, row in zip(parts, rows, strict=True):
-            whole[start : start + len(part)][:, row] = part
-            start += len(part)
-        return whole
+    def _table(self, rows: Sequence[Tensor]) -> Any:
+        """Return [step, batch, ...] from one tensor [searched, ...] per step, with 0 for sentences that were done."""
+        table = rows[0].new_zeros(len(rows), len(self._finished.scores), *rows[0].shape[1:])
+        for values, step, row in zip(table, self._steps, rows, strict=True):
+            values[step.sentences] = row
+        return table.cpu().numpy()

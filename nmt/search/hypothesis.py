@@ -1,4 +1,4 @@
-"""What search asks of a model, and what it returns."""
+"""What search needs of a model (`StepModel`), and what it returns (`Hypothesis`)."""
 
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, runtime_checkable
@@ -18,11 +18,13 @@ class Hypothesis:
     """A translation as subword ids.
 
     Attributes:
-        tokens: the ids without eos.
-        log_prob: log p(tokens, eos | source); without eos if the hypothesis was cut off at its maximal length.
-        score: log_prob / (number of tokens, eos in) ** length_penalty.
-        weights: attention, a row for each token and for eos (cut off: no row for eos), over the sentence's own
-            source tokens, eos in.
+        tokens: the ids, without eos.
+        log_prob: log p(tokens, eos | source) in nats; without eos where the hypothesis was cut off at its maximal
+            length.
+        score: log_prob / length^alpha + beta sum_j log(min(1, sum_i a_ij)), as in `nmt.search.beam`; alpha is the
+            length penalty, beta the coverage penalty, and length counts eos.
+        weights: a_ij, the attention of output token i, including eos if there is one, to source token j, including
+            special tokens but not padding.
     """
 
     tokens: list[int]
@@ -36,20 +38,20 @@ S = TypeVar("S", bound="State")
 
 @runtime_checkable
 class State(Protocol):
-    """What a model remembers of the hypotheses of a batch."""
+    """A model's state for the hypotheses of a batch of sentences."""
 
     def select(self: S, beams: Int[Tensor, "batch k"]) -> S:
-        """Go on with k hypotheses of each sentence: indices into the beam axis."""
+        """Return the state of k hypotheses of each sentence: indices into the beam axis, repeated or not."""
 
     def keep(self: S, sentences: Int[Tensor, " kept"]) -> S:
-        """Go on with some of the sentences: indices into the batch axis."""
+        """Return the state of some of the sentences: indices into the batch axis."""
 
 
 @dataclass(frozen=True, eq=False)
-class Step(Generic[S]):
-    """One step of a model: log-probabilities of the next token, and the attention that they come from.
+class StepOutput(Generic[S]):
+    """The output of a model's step: log-probabilities of the next token, and the attention of this step.
 
-    The search overwrites `log_probs`.
+    Search overwrites `log_probs`.
     """
 
     log_probs: Float[Tensor, "batch beam vocab"]
@@ -59,7 +61,7 @@ class Step(Generic[S]):
 
 @runtime_checkable
 class StepModel(Protocol[S]):
-    """Anything that can be searched: a translation model, an ensemble of them, a table of probabilities."""
+    """Anything that can be searched: a translation model, an ensemble, a table of probabilities."""
 
     def start(
         self,
@@ -67,7 +69,7 @@ class StepModel(Protocol[S]):
         source_mask: Bool[Tensor, "batch source"],
         source_lengths: Int[Tensor, " batch"],
     ) -> S:
-        """Return the state before the first token, with one hypothesis a sentence."""
+        """Return the state before the first token, with one hypothesis per sentence."""
 
-    def step(self, tokens: Int[Tensor, "batch beam"], state: S) -> Step[S]:
-        """Read the last token of each hypothesis and give the probabilities of its next."""
+    def step(self, tokens: Int[Tensor, "batch beam"], state: S) -> StepOutput[S]:
+        """Read the last token of each hypothesis and predict its next."""

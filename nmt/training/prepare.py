@@ -6,11 +6,10 @@ from pathlib import Path
 
 import datasets
 
+from nmt.alignment.targets import AlignmentTargets
 from nmt.config.schema import TrainConfig
-from nmt.data.cleaning import clean
-from nmt.data.corpus import has_split, load_split
+from nmt.data.corpus import clean, load_split, open_corpus
 from nmt.data.encoded import EncodedCorpus, encode
-from nmt.data.links import Guide
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
 from nmt.training.distributed import ProcessGroup
 
@@ -26,7 +25,7 @@ class Prepared:
     tokenizers: Tokenizers
     train: EncodedCorpus
     validation: EncodedCorpus
-    guide: Guide | None = None
+    guide: AlignmentTargets | None = None
 
 
 def prepare_on_all_ranks(config: TrainConfig, origin: Path | None, processes: ProcessGroup) -> Prepared:
@@ -60,7 +59,7 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
         encode(corpus, tokenizers, cache_dir=config.data.cache_dir, num_workers=config.data.num_workers)
         for corpus in (train_corpus, validation_corpus)
     )
-    guide = Guide(train, tokenizers) if config.trainer.guided_alignment.weight > 0 else None
+    guide = AlignmentTargets(train, tokenizers) if config.trainer.guided_alignment.weight > 0 else None
     return Prepared(tokenizers, train, validation, guide)
 
 
@@ -68,7 +67,7 @@ def load_corpora(config: TrainConfig) -> dict[str, datasets.Dataset]:
     """Load every split that the run will read, so that a mistake in the last one is found before hours of work."""
     splits = ["train", "validation"]
     if config.trainer.evaluate:
-        splits += [split for split in TEST_SPLITS if has_split(config.data, split)]
+        splits += [split for split in TEST_SPLITS if open_corpus(config.data).has_split(split)]
     return {split: load_split(config.data, split) for split in splits}
 
 

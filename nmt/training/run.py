@@ -9,7 +9,7 @@ import torch
 from nmt.config.file import save_config
 from nmt.config.schema import TrainConfig
 from nmt.data.batch import Batch
-from nmt.data.corpus import has_split, load_split
+from nmt.data.corpus import load_split, open_corpus
 from nmt.data.loader import TrainLoader
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.fast import objective as chunked
@@ -172,13 +172,14 @@ class Checkpoints:
 def evaluate_best(config: TrainConfig, run_dir: Path) -> dict[str, Any]:
     """Evaluate the best checkpoint on the test splits that exist; return the scores of the first."""
     # Imported late: drawing takes 30 MiB, which ranks that do not report need not hold.
-    from nmt.evaluation.evaluator import evaluate_split, print_table
+    from nmt.evaluation.evaluator import evaluate_split
+    from nmt.evaluation.table import print_table
 
     scores: dict[str, Any] = {}
     translator = Translator.load(run_dir, device=config.trainer.device, **vars(config.search))
     scoring: dict[str, Any] = {"bleu_tokenize": bleu_tokenizer(config), "lowercase": config.lowercase}
     for split in TEST_SPLITS:
-        if not has_split(config.data, split):
+        if not open_corpus(config.data).has_split(split):
             continue
         folder = run_dir / "evaluation" / split
         corpus = load_split(config.data, split)

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarking.machine import describe, synchronize
 from benchmarking.training import peak_memory, spread
-from nmt.evaluation.metrics import corpus_scores
+from nmt.evaluation.metrics import bleu, corpus_score
 from nmt.translator import Translation, Translator
 
 
@@ -33,14 +33,15 @@ def measure_translation(
     rates = [len(sources) / seconds for seconds, _ in measured]
     translations = measured[-1][1]
     pieces = sum(len(each.pieces) for each in translations)
-    scores = corpus_scores([each.text for each in translations], translator.tokenizers.target.plain(references))
+    texts = [each.text for each in translations]
+    score = corpus_score(bleu(), texts, translator.tokenizers.target.plain(references))
     return {
         "sentences_per_second": len(sources) / median,
         "sentences_per_second_of_repeats": rates,
         "spread": spread(rates),
         "output_tokens_per_second": (pieces + len(sources)) / median,  # one end mark a sentence
-        "bleu": scores.bleu,
-        "bleu_signature": scores.signatures["bleu"],
+        "bleu": score.value,
+        "bleu_signature": score.signature,
         "mean_output_length": pieces / len(sources),
         "seconds": median,
         "sentences": len(sources),

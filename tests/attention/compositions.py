@@ -14,7 +14,19 @@ from nmt.attention.windows import WINDOWS, Global, LocalMonotonic, LocalPredicti
 
 SIZE = 6
 # Small, as a window wider than the sentence would hide mistakes; few bases, so that positions have to share.
-OPTIONS = {"query_size": SIZE, "state_size": SIZE, "size": 4, "radius": 1, "num_basis": 5, "temperature": 0.7}
+OPTIONS = {
+    "query_size": SIZE,
+    "state_size": SIZE,
+    "size": 4,
+    "basis": "canonical",
+    "num_basis": 5,
+    "temperature": 0.7,
+    "soft_share": 0.0,
+    "radius": 1,
+    "num_heads": 1,
+    "coverage": "none",
+    "projection": "identity",
+}
 COMPOSITIONS = list(itertools.product([*SCORES, "location:radial"], NORMALIZERS, WINDOWS))
 
 

@@ -77,7 +77,7 @@ def test_step_by_step_equals_all_at_once(composition):
     attention = build(composition)
     memory, query = random_memory(attention, LENGTHS), random_query(LENGTHS, 9)
     together = attention(query, memory, torch.arange(9))
-    apart = [attention(query[:, t : t + 1], memory, step=t) for t in range(9)]
+    apart = [attention(query[:, t : t + 1], memory, position=t) for t in range(9)]
     torch.testing.assert_close(together.context, torch.cat([part.context for part in apart], dim=1))
     torch.testing.assert_close(together.weights, torch.cat([part.weights for part in apart], dim=1))
 

@@ -5,16 +5,18 @@ import pytest
 import torch
 
 from nmt.attention.build import build_attention
-from nmt.attention.coverage import MOST_WORDS, Covering
-from nmt.attention.settings import Settings
+from nmt.attention.coverage import MAX_FERTILITY, Covering
 from nmt.errors import UserError
+from tests.attention.compositions import small
 
 SIZES = {"query_size": 4, "state_size": 6, "size": 5}
 
 
 def covering(kind: str, **changes) -> Covering:
     torch.manual_seed(0)
-    attention = build_attention("additive", "softmax", "global", Settings(**SIZES, coverage=kind, **changes))
+    attention = build_attention(
+        "additive", "softmax", "global", small(**SIZES, coverage=kind, temperature=1.0, **changes)
+    )
     for parameter in attention.parameters():
         torch.nn.init.normal_(parameter, std=0.7)
     return attention.double()
@@ -55,7 +57,7 @@ def test_equals_a_loop_over_words(kind: str):
             for word in range(length):
                 fertility = 1.0
                 if kind == "fertility":
-                    fertility = MOST_WORDS / (1 + np.exp(-arrays["fertility.weight"][0] @ states[row, word].numpy()))
+                    fertility = MAX_FERTILITY / (1 + np.exp(-arrays["fertility.weight"][0] @ states[row, word].numpy()))
                 covered[row, word] += weights[word] / fertility
     assert score is attention.score
 
@@ -82,6 +84,6 @@ def test_hypotheses_have_coverages_of_their_own():
     ],
 )
 def test_what_it_does_not_go_with(score: str, changes: dict, message: str):
-    settings = Settings(**{**SIZES, "coverage": "accumulated", **changes})
+    settings = small(**{**SIZES, "coverage": "accumulated", **changes})
     with pytest.raises(UserError, match=message):
         build_attention(score, "softmax", "global", settings)

@@ -66,7 +66,7 @@ def test_step_by_step_and_row_by_row_equal_all_at_once(composition, projection):
     attention = build(composition, projection=projection, num_heads=2)
     memory, query = random_memory(attention, LENGTHS), random_query(LENGTHS, 4)
     together = attention(query, memory, torch.arange(4)).context
-    apart = [attention(query[:, t : t + 1], memory, step=t).context for t in range(4)]
+    apart = [attention(query[:, t : t + 1], memory, position=t).context for t in range(4)]
     torch.testing.assert_close(together, torch.cat(apart, dim=1))
     rows = torch.tensor([2, 0])
     torch.testing.assert_close(attention(query[rows], memory.keep(rows), torch.arange(4)).context, together[rows])

@@ -1,6 +1,4 @@
-"""Each score against a loop in NumPy that is too simple to be wrong; and a new score, added and trained."""
-
-from typing import final
+"""Each score against its formula, in a loop in NumPy that is too simple to be wrong."""
 
 import numpy as np
 import pytest
@@ -19,11 +17,8 @@ from nmt.attention.scores import (
     ScaledDot,
     Score,
 )
-from nmt.attention.settings import Settings
-from nmt.config.schema import AttentionConfig
 from nmt.errors import UserError
 from tests.attention.compositions import SIZE, mask_of, random_query, random_states, small
-from tests.models.small import random_batch, small_model
 
 LENGTHS = [4, 8]  # more than there are basis functions
 NAMES = [*sorted(SCORES), "location:radial"]
@@ -129,9 +124,8 @@ def test_cosine_sees_directions_only():
     query, states = random_query([4], 3), random_states([4])
     scores = score(query, score.project(states, mask_of([4])))
     torch.testing.assert_close(score(7 * query, score.project(0.01 * states, mask_of([4]))), scores)
-    assert float(score(query[:, :1], score.project(query[:, :1], mask_of([1])))) == pytest.approx(
-        np.sqrt(SIZE) * float(score.log_sharpness.exp())
-    )
+    greatest = score(query[:, :1], score.project(query[:, :1], mask_of([1])))
+    assert greatest.item() == pytest.approx(np.sqrt(SIZE) * score.log_sharpness.exp().item())
 
 
 def test_gaussian_is_greatest_and_0_where_query_and_state_meet():
@@ -141,6 +135,22 @@ def test_gaussian_is_greatest_and_0_where_query_and_state_meet():
     scores = score(query, score.project(query, mask_of([5])))
     assert (scores <= 0).all()
     assert float(scores[0].diagonal().detach().min()) > -5
+
+
+def test_gaussian_is_scaled_dot_less_a_price_for_length():
+    """At first, where sigma = d^(1/4)."""
+    gaussian, dot = SCORES["gaussian"](small()).double(), make("scaled_dot")
+    query, states, mask = random_query(LENGTHS, 3), random_states(LENGTHS), mask_of(LENGTHS)
+    price = (query.square().sum(-1)[:, :, None] + states.square().sum(-1)[:, None]) / (2 * np.sqrt(SIZE))
+    expected = dot(query, dot.project(states, mask)) - price
+    torch.testing.assert_close(gaussian(query, gaussian.project(states, mask)), expected)
+
+
+def test_cosine_of_random_directions_has_variance_1():
+    score, generator = Cosine(small()).double(), torch.Generator().manual_seed(0)
+    query, states = torch.randn(2, 1, 400, SIZE, dtype=torch.float64, generator=generator)
+    scores = score(query, score.project(states, mask_of([400])))
+    assert float(scores.detach().var()) == pytest.approx(1.0, abs=0.05)
 
 
 def test_gaussian_is_as_exact_under_autocast():
@@ -177,35 +187,3 @@ def test_the_query_cancels_in_the_linear_score():
     score = make("linear")
     scores = score(random_query([4], 3), score.project(random_states([4]), mask_of([4])))
     torch.testing.assert_close(scores.softmax(-1), scores[:, :1].softmax(-1).expand(-1, 3, -1))
-
-
-@final
-class Distance(Score):
-    """-w |q - k|_1, a score that the project does not have: this class, and one line in `SCORES`."""
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self.weight = nn.Parameter(torch.ones(()))
-
-    def project(self, states, source_mask):
-        return states
-
-    def forward(self, query, keys):
-        return -self.weight * torch.cdist(query, keys, p=1.0)
-
-
-def test_a_new_score_is_a_class_and_a_line(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(SCORES, "distance", Distance)
-    model = small_model(attention=AttentionConfig(score="distance"))
-    batch = random_batch([(5, 4), (3, 6), (7, 5)])
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    losses = []
-    for _ in range(25):
-        logits = model.project(model(batch).features)[batch.target_mask]
-        loss = nn.functional.cross_entropy(logits, batch.target_out[batch.target_mask])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.5 * losses[0]
-    assert float(model.decoder.attention.score.weight.grad.abs()) > 0

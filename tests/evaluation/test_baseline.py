@@ -9,9 +9,10 @@ import datasets
 import numpy as np
 import torch
 
+from nmt.alignment.weights import Alignment
 from nmt.config.schema import SearchConfig
 from nmt.evaluation.baseline import baseline_of
-from nmt.translator import Alignment, Translation
+from nmt.translator import Translation
 
 SOURCES, TARGETS = ["a b", "", "c"], ["A B", "", "C"]
 

@@ -5,10 +5,10 @@ import torch
 
 from nmt.attention.attention import Memory
 from nmt.attention.build import build_attention
-from nmt.attention.settings import Settings
 from nmt.fast import parallel
 from nmt.fast.parallel import attend_at_all_steps, needs_much_memory, sequence, torch_layer
 from nmt.models.cells import CELLS
+from tests.attention.compositions import small
 
 
 @pytest.mark.parametrize("kind", CELLS)
@@ -32,7 +32,7 @@ def test_torchs_own_layer_is_the_same_recurrence(kind: str):
 @pytest.mark.parametrize("window", ["global", "local_m"])
 def test_some_steps_at_a_time_equal_all_at_once(score: str, window: str, monkeypatch: pytest.MonkeyPatch):
     torch.manual_seed(0)
-    settings = Settings(query_size=4, state_size=4, size=3, radius=1)
+    settings = small(query_size=4, state_size=4, size=3, radius=1)
     attention = build_attention(score, "softmax", window, settings).double()
     mask = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
     states = torch.randn(2, 6, 4, dtype=torch.float64, requires_grad=True)

@@ -25,7 +25,7 @@ def test_equals_the_readable_path(model: Seq2Seq):
     assert_same(model, random_batch(LENGTHS))
 
 
-@pytest.mark.parametrize("normalizer", [name for name, kind in NORMALIZERS.items() if not kind.draws])
+@pytest.mark.parametrize("normalizer", [name for name, kind in NORMALIZERS.items() if not kind.is_sampled])
 @pytest.mark.parametrize("score", ["additive", "general"])
 @pytest.mark.parametrize("window", ["global", "local_m", "local_p"])
 def test_equals_it_with_other_normalizers_and_windows(score: str, normalizer: str, window: str):

@@ -8,17 +8,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.search import loop
-from nmt.search.beam import beam_search
+from nmt.search.beam import CHECK_EVERY, beam_search
 from nmt.search.hypothesis import BOS, EOS, PAD, UNK
+from tests.search.toy import ToyModel, make_inputs
 
 ALPHAS = (0.0, 0.5, 1.0, 2.0)
-rows_of_sources = st.lists(st.lists(st.integers(4, 9), min_size=1, max_size=4), min_size=1, max_size=5)
+SOURCES = st.lists(st.lists(st.integers(4, 9), min_size=1, max_size=4), min_size=1, max_size=5)
 
 
-def check(model, source, found, alpha, max_length):
+def check(model, source, found, alpha, max_length, beta=0.0):
     """A hypothesis has the log-probability, score and attention of its own path, and no more than its length."""
-    log_prob, score, weights = model.score(tuple(source), found.tokens, alpha, len(found.weights) > len(found.tokens))
+    is_ended = len(found.weights) > len(found.tokens)
+    log_prob, score, weights = model.score(tuple(source), found.tokens, alpha, is_ended, beta)
     assert found.log_prob == pytest.approx(log_prob, rel=1e-6)
     assert found.score == pytest.approx(score, rel=1e-6)
     np.testing.assert_allclose(found.weights, weights, rtol=1e-6)
@@ -29,84 +30,112 @@ def check(model, source, found, alpha, max_length):
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("max_length", [1, 2, 3, 4])
 @pytest.mark.parametrize("sharpness", [0.3, 3.0])
-def test_a_beam_that_holds_everything_finds_the_best_of_everything(toy, inputs, alpha, max_length, sharpness):
+def test_a_beam_that_holds_everything_finds_the_best_of_everything(alpha, max_length, sharpness):
     rows, n_best = [[4, 3], [5, 6, 3]], 5
     for seed in range(5):
-        model = toy(seed, vocab=7, sharpness=sharpness)
-        arguments, max_lengths = inputs(rows, [max_length] * 2)
+        model = ToyModel(seed, vocab=7, sharpness=sharpness)
+        arguments, max_lengths = make_inputs(rows, [max_length] * 2)
         settings = {"beam_size": 130, "length_penalty": alpha, "n_best": n_best, "max_lengths": max_lengths}
         for row, found in zip(rows, beam_search(model, *arguments, **settings), strict=True):
             best = model.every_hypothesis(tuple(row), max_length, alpha)[:n_best]
-            assert [each.tokens for each in found] == [tokens for _, tokens in best]
-            assert [each.score for each in found] == pytest.approx([score for score, _ in best], rel=1e-6)
-            for each in found:
-                check(model, row, each, alpha, max_length)
+            assert [hypothesis.tokens for hypothesis in found] == [tokens for _, tokens in best]
+            assert [hypothesis.score for hypothesis in found] == pytest.approx([score for score, _ in best], rel=1e-6)
+            for hypothesis in found:
+                check(model, row, hypothesis, alpha, max_length)
 
 
-def test_the_unknown_token_may_be_allowed(toy, inputs):
+def test_the_unknown_token_may_be_allowed():
     rows, produced = [[4, 3], [5, 6, 3]], set()
-    arguments, max_lengths = inputs(rows, [3, 3])
+    arguments, max_lengths = make_inputs(rows, [3, 3])
     for seed in range(5):
-        model = toy(seed, vocab=7)
+        model = ToyModel(seed, vocab=7)
         settings = {"beam_size": 130, "length_penalty": 1.0, "n_best": 3, "max_lengths": max_lengths}
         for row, found in zip(rows, beam_search(model, *arguments, unk=None, **settings), strict=True):
             best = model.every_hypothesis(tuple(row), 3, 1.0, forbidden=(PAD, BOS))[:3]
-            assert [each.tokens for each in found] == [tokens for _, tokens in best]
+            assert [hypothesis.tokens for hypothesis in found] == [tokens for _, tokens in best]
             produced |= set(found[0].tokens)
     assert UNK in produced
 
 
 @pytest.mark.parametrize("beta", [0.2, 3.0])
 @pytest.mark.parametrize("max_length", [1, 2, 3, 4])
-def test_coverage_is_a_part_of_the_score(toy, inputs, beta, max_length):
+def test_coverage_is_a_part_of_the_score(beta, max_length):
     """Sentences of two lengths: what padding was not given must not count."""
     rows = [[4, 3], [5, 6, 4, 3]]
     for seed in range(5):
-        model = toy(seed, vocab=7)
-        arguments, max_lengths = inputs(rows, [max_length] * 2)
+        model = ToyModel(seed, vocab=7)
+        arguments, max_lengths = make_inputs(rows, [max_length] * 2)
         settings = {"length_penalty": 1.0, "coverage_penalty": beta, "n_best": 3, "max_lengths": max_lengths}
         for row, found in zip(rows, beam_search(model, *arguments, beam_size=130, **settings), strict=True):
             best = model.every_hypothesis(tuple(row), max_length, 1.0, beta)[:3]
-            assert [each.tokens for each in found] == [tokens for _, tokens in best]
-            assert [each.score for each in found] == pytest.approx([score for score, _ in best], rel=1e-6)
+            assert [hypothesis.tokens for hypothesis in found] == [tokens for _, tokens in best]
+            assert [hypothesis.score for hypothesis in found] == pytest.approx([score for score, _ in best], rel=1e-6)
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("beta", [0.0, 0.2, 3.0])
+def test_the_score_is_the_formula_of_its_docstring(alpha, beta):
+    """From a hypothesis' own attributes, in narrow beams too, and against the model's probabilities and attention."""
+    rows = [[4, 3], [5, 6, 4, 3]]
+    arguments, max_lengths = make_inputs(rows, [5, 7])
+    for seed in range(5):
+        model = ToyModel(seed, vocab=7)
+        options = {"length_penalty": alpha, "coverage_penalty": beta, "max_lengths": max_lengths}
+        for row, found in zip(rows, beam_search(model, *arguments, beam_size=4, n_best=3, **options), strict=True):
+            for hypothesis in found:
+                length, received = len(hypothesis.weights), hypothesis.weights.astype(float).sum(axis=0)
+                score = hypothesis.log_prob / length**alpha + beta * np.log(np.minimum(1.0, received)).sum()
+                assert hypothesis.score == pytest.approx(score, rel=1e-6)
+                check(model, row, hypothesis, alpha, max_lengths.max(), beta)
+
+
+def test_a_source_token_without_attention_costs_23_beta():
+    model, (arguments, max_lengths) = ToyModel(), make_inputs([[4, 5]], [1])
+    model.look_up((4, 5), (BOS,))[1][:] = [0.0, 1.0]
+    options = {"beam_size": 2, "max_lengths": max_lengths, "length_penalty": 1.0}
+    ((plain,),) = beam_search(model, *arguments, **options)
+    ((covered,),) = beam_search(model, *arguments, coverage_penalty=0.5, **options)
+    assert covered.score - plain.score == pytest.approx(0.5 * np.log(1e-10))
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    rows=rows_of_sources,
+    rows=SOURCES,
     seed=st.integers(0, 1000),
     alpha=st.sampled_from(ALPHAS),
     beam_size=st.integers(2, 6),
     data=st.data(),
 )
-def test_a_result_does_not_depend_on_the_batch(toy, inputs, rows, seed, alpha, beam_size, data):
+def test_a_result_does_not_depend_on_the_batch(rows, seed, alpha, beam_size, data):
     limits = data.draw(st.lists(st.integers(1, 12), min_size=len(rows), max_size=len(rows)))
-    model = toy(seed, vocab=8)
-    arguments, max_lengths = inputs(rows, limits)
+    model = ToyModel(seed, vocab=8)
+    arguments, max_lengths = make_inputs(rows, limits)
     options = {"beam_size": beam_size, "length_penalty": alpha, "n_best": 2}
     together = beam_search(model, *arguments, max_lengths=max_lengths, **options)
     for row, limit, found in zip(rows, limits, together, strict=True):
-        arguments, max_lengths = inputs([row], [limit])
+        arguments, max_lengths = make_inputs([row], [limit])
         (alone,) = beam_search(model, *arguments, max_lengths=max_lengths, **options)
-        assert [each.tokens for each in found] == [each.tokens for each in alone]
-        assert [each.score for each in found] == pytest.approx([each.score for each in alone], rel=1e-9)
-        for each in found:
-            check(model, row, each, alpha, limit)
+        assert [hypothesis.tokens for hypothesis in found] == [hypothesis.tokens for hypothesis in alone]
+        assert [hypothesis.score for hypothesis in found] == pytest.approx(
+            [hypothesis.score for hypothesis in alone], rel=1e-9
+        )
+        for hypothesis in found:
+            check(model, row, hypothesis, alpha, limit)
 
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 1000), alpha=st.sampled_from(ALPHAS), beam_size=st.integers(1, 7), limit=st.integers(2, 9))
-def test_the_n_best_are_distinct_and_sorted(toy, inputs, seed, alpha, beam_size, limit):
-    arguments, max_lengths = inputs([[4, 5, 3]], [limit])
-    model = toy(seed, vocab=9)
+def test_the_n_best_are_distinct_and_sorted(seed, alpha, beam_size, limit):
+    arguments, max_lengths = make_inputs([[4, 5, 3]], [limit])
+    model = ToyModel(seed, vocab=9)
     options = {"beam_size": beam_size, "length_penalty": alpha, "max_lengths": max_lengths}
     (found,) = beam_search(model, *arguments, n_best=beam_size, **options)
-    scores = [each.score for each in found]
+    scores = [hypothesis.score for hypothesis in found]
     assert len(found) == beam_size
     assert scores == sorted(scores, reverse=True)
-    assert len({(*each.tokens, len(each.weights)) for each in found}) == beam_size
-    for each in found:
-        check(model, [4, 5, 3], each, alpha, limit)
+    assert len({(*hypothesis.tokens, len(hypothesis.weights)) for hypothesis in found}) == beam_size
+    for hypothesis in found:
+        check(model, [4, 5, 3], hypothesis, alpha, limit)
 
 
 def textbook(model, source, beam_size, alpha, max_length):
@@ -135,10 +164,10 @@ def textbook(model, source, beam_size, alpha, max_length):
     limit=st.integers(1, 12),
     sharpness=st.sampled_from([0.3, 2.0]),
 )
-def test_a_narrow_beam_does_what_the_textbook_says(toy, inputs, seed, alpha, beam_size, limit, sharpness):
+def test_a_narrow_beam_does_what_the_textbook_says(seed, alpha, beam_size, limit, sharpness):
     source = (4, 5, 3)
-    model = toy(seed, vocab=9, sharpness=sharpness)
-    arguments, max_lengths = inputs([list(source)] * 2, [limit, 12])
+    model = ToyModel(seed, vocab=9, sharpness=sharpness)
+    arguments, max_lengths = make_inputs([list(source)] * 2, [limit, 12])
     options = {"beam_size": beam_size, "length_penalty": alpha, "max_lengths": max_lengths}
     (found,), _ = beam_search(model, *arguments, **options)
     score, tokens = textbook(model, source, beam_size, alpha, limit)
@@ -146,30 +175,35 @@ def test_a_narrow_beam_does_what_the_textbook_says(toy, inputs, seed, alpha, bea
     assert found.score == pytest.approx(score, rel=1e-6)
 
 
-def test_finished_sentences_leave_the_batch_and_change_nothing(toy, inputs, monkeypatch):
+def test_finished_sentences_leave_the_batch_and_change_nothing(monkeypatch):
     rows, limits = [[4], [5, 3], [6, 7, 3], [8], [9, 3]], [2, 20, 5, 1, 3]
     results = []
     for interval in (1, 3, 1_000):
-        monkeypatch.setitem(loop.CHECK_EVERY, "cpu", interval)
-        model = toy(seed=3, vocab=12)
-        arguments, max_lengths = inputs(rows, limits)
+        monkeypatch.setitem(CHECK_EVERY, "cpu", interval)
+        model = ToyModel(seed=3, vocab=12)
+        arguments, max_lengths = make_inputs(rows, limits)
         found = beam_search(model, *arguments, beam_size=3, n_best=3, length_penalty=1.0, max_lengths=max_lengths)
-        results.append([[(each.tokens, each.score, each.weights.tolist()) for each in row] for row in found])
+        results.append(
+            [
+                [(hypothesis.tokens, hypothesis.score, hypothesis.weights.tolist()) for hypothesis in row]
+                for row in found
+            ]
+        )
         assert (min(model.batch_sizes) < len(rows)) == (interval < 1_000)
     assert results[0] == results[1] == results[2]
 
 
-def test_a_search_stops_when_nothing_can_get_better(toy, inputs):
-    model = toy(seed=0)
+def test_a_search_stops_when_nothing_can_get_better():
+    model = ToyModel(seed=0)
     model.look_up((4,), (2,))[0][:] = np.log([0.01, 0.01, 0.01, 0.94, 0.01, 0.01, 0.01])
-    arguments, max_lengths = inputs([[4]], [1_000])
+    arguments, max_lengths = make_inputs([[4]], [1_000])
     (found,), steps = beam_search(model, *arguments, beam_size=5, max_lengths=max_lengths), model.batch_sizes
     assert found[0].tokens == []
-    assert len(steps) == loop.CHECK_EVERY["cpu"]
+    assert len(steps) == CHECK_EVERY["cpu"]
 
 
-def test_forbidden_tokens_never_appear_however_probable(toy, inputs):
-    model = toy(seed=1)
+def test_forbidden_tokens_never_appear_however_probable():
+    model = ToyModel(seed=1)
     plain = model.look_up
 
     def tempting(source, prefix):
@@ -177,48 +211,48 @@ def test_forbidden_tokens_never_appear_however_probable(toy, inputs):
         return np.where(np.arange(model.vocab) < EOS, 0.0, log_probs), weights
 
     model.look_up = tempting
-    arguments, max_lengths = inputs([[4, 5], [6]], [6, 4])
+    arguments, max_lengths = make_inputs([[4, 5], [6]], [6, 4])
     for found in beam_search(model, *arguments, beam_size=4, n_best=4, max_lengths=max_lengths):
         assert len(found) == 4
-        assert all(token > EOS for each in found for token in each.tokens)
+        assert all(token > EOS for hypothesis in found for token in hypothesis.tokens)
 
 
-def test_ties_fall_the_same_way_in_every_batch_and_run(toy, inputs):
-    model = toy(uniform=True)
-    alone, max_length = inputs([[4, 5]], [4])
-    batch, max_lengths = inputs([[4, 5], [6, 7, 8], [9]], [4, 6, 2])
+def test_ties_fall_the_same_way_in_every_batch_and_run():
+    model = ToyModel(uniform=True)
+    alone, max_length = make_inputs([[4, 5]], [4])
+    batch, max_lengths = make_inputs([[4, 5], [6, 7, 8], [9]], [4, 6, 2])
     options = {"beam_size": 4, "n_best": 4, "length_penalty": 1.0}
-    first = [each.tokens for each in beam_search(model, *alone, max_lengths=max_length, **options)[0]]
+    first = [hypothesis.tokens for hypothesis in beam_search(model, *alone, max_lengths=max_length, **options)[0]]
     for _ in range(3):
         again = beam_search(model, *batch, max_lengths=max_lengths, **options)[0]
-        assert [each.tokens for each in again] == first
+        assert [hypothesis.tokens for hypothesis in again] == first
 
 
-def test_fewer_come_back_where_fewer_exist(toy, inputs):
-    arguments, max_lengths = inputs([[4]], [1])
-    (found,) = beam_search(toy(vocab=6), *arguments, beam_size=5, n_best=5, max_lengths=max_lengths)
-    assert sorted(each.tokens for each in found) == [[], [4], [5]]
+def test_fewer_come_back_where_fewer_exist():
+    arguments, max_lengths = make_inputs([[4]], [1])
+    (found,) = beam_search(ToyModel(vocab=6), *arguments, beam_size=5, n_best=5, max_lengths=max_lengths)
+    assert sorted(hypothesis.tokens for hypothesis in found) == [[], [4], [5]]
 
 
-def test_settings_that_make_no_sense_are_refused(toy, inputs):
-    arguments, max_lengths = inputs([[4]], [1])
+def test_settings_that_make_no_sense_are_refused():
+    arguments, max_lengths = make_inputs([[4]], [1])
     with pytest.raises(AssertionError):
-        beam_search(toy(), *arguments, beam_size=2, n_best=3, max_lengths=max_lengths)
+        beam_search(ToyModel(), *arguments, beam_size=2, n_best=3, max_lengths=max_lengths)
     with pytest.raises(AssertionError, match="bound"):
-        beam_search(toy(), *arguments, beam_size=2, length_penalty=-1.0, max_lengths=max_lengths)
-    model = toy()
+        beam_search(ToyModel(), *arguments, beam_size=2, length_penalty=-1.0, max_lengths=max_lengths)
+    model = ToyModel()
     model.look_up((4,), (2,))[0][:] = np.nan
     with pytest.raises(AssertionError, match="numbers"):
         beam_search(model, *arguments, beam_size=2, max_lengths=max_lengths)
 
 
-def test_half_precision_probabilities_are_summed_in_single(toy, inputs):
-    class Half(toy):
+def test_half_precision_probabilities_are_summed_in_single():
+    class Half(ToyModel):
         def step(self, tokens, state):
             step = super().step(tokens, state)
             return replace(step, log_probs=step.log_probs.bfloat16(), weights=step.weights.bfloat16())
 
-    arguments, max_lengths = inputs([[4, 5]], [9])
+    arguments, max_lengths = make_inputs([[4, 5]], [9])
     model = Half(seed=4, sharpness=0.1)
     (found,) = beam_search(model, *arguments, beam_size=3, max_lengths=max_lengths)
     produced = (*found[0].tokens, EOS)[: len(found[0].weights)]

@@ -6,10 +6,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.search import hypothesis, loop
-from nmt.search.beam import beam_search
+from nmt.search import hypothesis
+from nmt.search.beam import CHECK_EVERY, beam_search
 from nmt.search.hypothesis import BOS, EOS, PAD, UNK
 from nmt.text import tokenizer
+from tests.search.toy import ToyModel, make_inputs
 
 sources = st.lists(st.lists(st.integers(4, 9), min_size=1, max_size=4), min_size=1, max_size=6)
 
@@ -30,24 +31,24 @@ def one_by_one(model, source, max_length):
 
 @settings(max_examples=50, deadline=None)
 @given(rows=sources, seed=st.integers(0, 1000), alpha=st.sampled_from((0.0, 0.7, 2.0)), data=st.data())
-def test_greedy_search_takes_the_best_token_at_every_step(toy, inputs, rows, seed, alpha, data):
+def test_greedy_search_takes_the_best_token_at_every_step(rows, seed, alpha, data):
     limits = data.draw(st.lists(st.integers(1, 12), min_size=len(rows), max_size=len(rows)))
-    model = toy(seed, vocab=8)
-    arguments, max_lengths = inputs(rows, limits)
+    model = ToyModel(seed, vocab=8)
+    arguments, max_lengths = make_inputs(rows, limits)
     found = greedy_search(model, *arguments, max_lengths=max_lengths, length_penalty=alpha)
-    for row, limit, each in zip(rows, limits, found, strict=True):
+    for row, limit, result in zip(rows, limits, found, strict=True):
         produced = one_by_one(model, row, limit)
         ended = produced[-1] == EOS
-        assert each.tokens == (produced[:-1] if ended else produced)
-        log_prob, score, weights = model.score(tuple(row), each.tokens, alpha, ended)
-        assert each.log_prob == pytest.approx(log_prob, rel=1e-6)
-        assert each.score == pytest.approx(score, rel=1e-6)
-        np.testing.assert_allclose(each.weights, weights, rtol=1e-6)
+        assert result.tokens == (produced[:-1] if ended else produced)
+        log_prob, score, weights = model.score(tuple(row), result.tokens, alpha, ended)
+        assert result.log_prob == pytest.approx(log_prob, rel=1e-6)
+        assert result.score == pytest.approx(score, rel=1e-6)
+        np.testing.assert_allclose(result.weights, weights, rtol=1e-6)
 
 
-def test_a_hypothesis_cut_off_has_as_many_weights_as_tokens(toy, inputs):
-    arguments, max_lengths = inputs([[5, 6, 3]] * 2, [3, 1])
-    model = toy(seed=1)
+def test_a_hypothesis_cut_off_has_as_many_weights_as_tokens():
+    arguments, max_lengths = make_inputs([[5, 6, 3]] * 2, [3, 1])
+    model = ToyModel(seed=1)
     model.look_up((5, 6, 3), (BOS,))[0][EOS] = -np.inf
     model.look_up((5, 6, 3), (BOS, *one_by_one(model, [5, 6, 3], 1)))[0][EOS] = 0.0
     ended, cut = greedy_search(model, *arguments, max_lengths=max_lengths)
@@ -55,24 +56,24 @@ def test_a_hypothesis_cut_off_has_as_many_weights_as_tokens(toy, inputs):
     assert (len(cut.tokens), cut.weights.shape) == (1, (1, 3))
 
 
-def test_finished_sentences_leave_the_batch_and_change_nothing(toy, inputs, monkeypatch):
+def test_finished_sentences_leave_the_batch_and_change_nothing(monkeypatch):
     rows, limits = [[4], [5, 3], [6, 7, 3], [8]], [2, 20, 5, 1]
     results = []
     for interval in (1, 3, 1_000):
-        monkeypatch.setitem(loop.CHECK_EVERY, "cpu", interval)
-        model = toy(seed=3, vocab=30)
-        arguments, max_lengths = inputs(rows, limits)
-        results.append([each.tokens for each in greedy_search(model, *arguments, max_lengths=max_lengths)])
+        monkeypatch.setitem(CHECK_EVERY, "cpu", interval)
+        model = ToyModel(seed=3, vocab=30)
+        arguments, max_lengths = make_inputs(rows, limits)
+        results.append([result.tokens for result in greedy_search(model, *arguments, max_lengths=max_lengths)])
         assert (min(model.batch_sizes) < len(rows)) == (interval < 1_000)
         if interval == 1:
             assert sum(model.batch_sizes) == sum(min(len(t) + 1, m) for t, m in zip(results[0], limits, strict=True))
     assert results[0] == results[1] == results[2]
 
 
-def test_no_gradients_are_kept(toy, inputs):
-    arguments, max_lengths = inputs([[4]], [2])
+def test_no_gradients_are_kept():
+    arguments, max_lengths = make_inputs([[4]], [2])
     with torch.enable_grad():
-        assert greedy_search(toy(), *arguments, max_lengths=max_lengths)[0].weights.dtype == np.float32
+        assert greedy_search(ToyModel(), *arguments, max_lengths=max_lengths)[0].weights.dtype == np.float32
 
 
 def test_the_default_ids_are_those_of_the_tokenizer():
@@ -80,7 +81,7 @@ def test_the_default_ids_are_those_of_the_tokenizer():
     assert [getattr(hypothesis, name) for name in names] == [getattr(tokenizer, name) for name in names]
 
 
-def test_other_ids_can_be_given(toy, inputs):
-    arguments, max_lengths = inputs([[4, 5]], [6])
-    found = greedy_search(toy(seed=2), *arguments, max_lengths=max_lengths, bos=6, eos=5, pad=3, unk=4)
+def test_other_ids_can_be_given():
+    arguments, max_lengths = make_inputs([[4, 5]], [6])
+    found = greedy_search(ToyModel(seed=2), *arguments, max_lengths=max_lengths, bos=6, eos=5, pad=3, unk=4)
     assert set(found[0].tokens) <= {0, 1, 2}

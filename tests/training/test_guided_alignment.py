@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+from nmt.alignment.targets import taught_attention
 from nmt.config.schema import (
     AttentionConfig,
     DataConfig,
@@ -23,7 +24,6 @@ from nmt.config.schema import (
     TrainerConfig,
 )
 from nmt.data.batch import Batch, collate
-from nmt.data.links import taught_attention
 from nmt.errors import UserError
 from nmt.models.build import build_model
 from nmt.training.check_run import check_guided_alignment, check_run

@@ -4,10 +4,9 @@ import itertools
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 import torch
 
-from nmt.search.hypothesis import BOS, EOS, PAD, UNK, Step
+from nmt.search.hypothesis import BOS, EOS, PAD, UNK, StepOutput
 
 
 @dataclass
@@ -51,7 +50,7 @@ class ToyModel:
         weights = np.zeros((*log_probs.shape[:2], self.width))
         for (b, row), k in itertools.product(enumerate(looked_up), range(log_probs.shape[1])):
             weights[b, k, : len(row[k][1])] = row[k][1]
-        return Step(log_probs, torch.tensor(weights), ToyState(state.sources, prefixes))
+        return StepOutput(log_probs, torch.tensor(weights), ToyState(state.sources, prefixes))
 
     def look_up(self, source, prefix):
         """Log-probabilities and attention after a prefix that begins with bos."""
@@ -88,13 +87,3 @@ def make_inputs(sources, max_lengths):
     source = torch.tensor([row + [PAD] * (width - len(row)) for row in sources])
     inputs = (source, source != PAD, torch.tensor(list(map(len, sources))))
     return inputs, torch.tensor(max_lengths)
-
-
-@pytest.fixture(scope="session")
-def toy():
-    return ToyModel
-
-
-@pytest.fixture(scope="session")
-def inputs():
-    return make_inputs

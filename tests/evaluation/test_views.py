@@ -1,6 +1,6 @@
 """Links of several views of the same pairs against gold."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,27 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.alignment.links import LinkRule
+from nmt.alignment.aer import read_gold
+from nmt.alignment.links import LinkRule, intersections, word_links
 from nmt.alignment.pharaoh import Links, parse_pharaoh
+from nmt.alignment.targets import AlignmentTargets
+from nmt.alignment.weights import Alignment
 from nmt.config.schema import ModelConfig, SearchConfig, TokenizerConfig
 from nmt.data.encoded import EncodedCorpus, Ragged
-from nmt.data.links import Guide
-from nmt.errors import UserError
-from nmt.evaluation.agreement import (
-    Views,
-    alignment_metrics,
-    check_countable,
-    gold_scores,
-    intersections,
-    read_gold,
-    settings_of,
-    word_links,
-)
 from nmt.evaluation.saliency import Explainer
+from nmt.evaluation.views import Views, alignment_metrics, gold_scores, settings_of
 from nmt.models.build import build_model
-from nmt.text.tokenizer import Tokenizers, build_tokenizers
-from nmt.text.vocabulary import Vocabulary
-from nmt.translator import Alignment, Translation, Translator
+from nmt.text.tokenizer import build_tokenizers
+from nmt.translator import Translation, Translator
 
 SOURCES, TARGETS = ["a b"], ["A B C"]
 GOLD = [parse_pharaoh("0-0 1-1 1?2")]
@@ -139,7 +130,8 @@ def test_in_segmented_text_gold_counts_the_pieces(marks: tuple[str, str]) -> Non
     translator = segmented_translator(source, target)
     corpus = datasets.Dataset.from_dict({"source": [source], "target": [target], "alignment": ["0-0 1-0 2-1 2-2"]})
     encoded = EncodedCorpus(corpus, *(Ragged.of(translator.tokenizers.source.encode([line])) for line in marks))
-    (taught,) = Guide(encoded, translator.tokenizers)(np.arange(1), [encoded.source[0]], [encoded.target[0]])
+    targets = AlignmentTargets(encoded, translator.tokenizers)
+    (taught,) = targets(np.arange(1), [encoded.source[0]], [encoded.target[0]])
     (aligned,) = translator.align([source], [target])
     assert aligned.weights.shape == taught.shape == (3, 3)
     (explained,) = Explainer(translator).pairs([source], [target])
@@ -151,29 +143,6 @@ def test_in_segmented_text_gold_counts_the_pieces(marks: tuple[str, str]) -> Non
     assert gold_scores(links, gold)["aer"] == 0
     found = alignment_metrics(translator, [source], [target], gold, Views())
     assert (found["aer_sentences"], found["gold_sentences"], found["aer"] is None) == (1, 1, False)
-
-
-def test_an_error_rate_that_no_pair_can_have_is_told() -> None:
-    tokenizers = segmented_translator("a b", "A").tokenizers
-    check_countable(tokenizers, ["a b"], ["A"])
-
-    class Crossing(Vocabulary):
-        def parts(self, ids: Iterable[int], line: str) -> tuple[list[str], list[int]]:
-            return [line] if line == "a b" else line.split(), [0]
-
-    crossing = Tokenizers(Crossing(b"a\nb\n"), tokenizers.target)
-    check_countable(crossing, ["a b", "a"], ["A", "A"])
-    with pytest.raises(UserError, match=r"trainer\.metric=aer cannot be measured in any of 2 validation pairs"):
-        check_countable(crossing, ["a b", "a b"], ["A", "A"])
-
-
-def test_gold_is_read_and_checked() -> None:
-    corpus = datasets.Dataset.from_dict({"source": ["a b", ""], "target": ["A", ""], "alignment": ["1-0", None]})
-    assert read_gold(corpus, "test") == [parse_pharaoh("1-0"), parse_pharaoh("")]
-    assert read_gold(corpus.remove_columns("alignment"), "test") is None
-    wrong = datasets.Dataset.from_dict({"source": ["a b"], "target": ["A"], "alignment": ["0-1"]})
-    with pytest.raises(UserError, match="gold alignment of test line 1: link 0-1 points outside the pair"):
-        read_gold(wrong, "test")
 
 
 def test_settings_travel_with_the_scores() -> None:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmt.alignment.targets import AlignmentTargets, WordIndex, same_word_count, taught_attention
 from nmt.config.schema import TokenizerConfig
 from nmt.data.encoded import EncodedCorpus, Ragged
-from nmt.data.links import Guide, Words, agrees, taught_attention
 from nmt.errors import UserError
 from nmt.text.tokenizer import EOS, Tokenizers, build_tokenizers
 
@@ -78,7 +78,7 @@ def test_words_are_those_of_the_tokenizer(tokenizers: Tokenizers, data: st.DataO
     ids = data.draw(st.lists(st.integers(EOS + 1, len(tokenizer) - 1), max_size=12))
     bare = tokenizer.encode(["-"])[0][0]  # the mark alone, before a character that has no piece of its own
     ids = data.draw(st.permutations([*ids, bare, bare])) if ids else ids
-    assert Words(tokenizer)(np.array(ids, np.int32)).tolist() == tokenizer.words(ids)[1]
+    assert WordIndex(tokenizer)(np.array(ids, np.int32)).tolist() == tokenizer.words(ids)[1]
 
 
 def test_the_mark_stands_alone_in_that_test(tokenizers: Tokenizers) -> None:
@@ -88,7 +88,7 @@ def test_the_mark_stands_alone_in_that_test(tokenizers: Tokenizers) -> None:
 @pytest.mark.parametrize("alpha", [0.0, 0.3])
 def test_guidance_is_of_the_segmentation_in_use(tokenizers: Tokenizers, alpha: float) -> None:
     """In whatever way it is segmented, the attention between words, summed over pieces, is the same."""
-    guide = Guide(encoded(tokenizers, SOURCES, TARGETS, LINKS), tokenizers)
+    guide = AlignmentTargets(encoded(tokenizers, SOURCES, TARGETS, LINKS), tokenizers)
     rows = np.array([3, 0, 2, 1])
     seen = set()
     for seed in range(5):
@@ -115,9 +115,9 @@ def test_a_line_of_other_words_than_its_pieces_make_is_not_taught(
     """NFKC takes the diaeresis apart, into a space and a mark: three words, of which links know two."""
     odd = ["a win\u00a8dow", *SOURCES]
     corpus = encoded(tokenizers, odd, ["une fenêtre", *TARGETS], ["0-0 1-1", *LINKS])
-    assert not agrees(odd[0], Words(tokenizers.source)(corpus.source[0]))
-    with caplog.at_level(logging.WARNING, logger="nmt.data.links"):
-        guide = Guide(corpus, tokenizers)
+    assert not same_word_count(odd[0], WordIndex(tokenizers.source)(corpus.source[0]))
+    with caplog.at_level(logging.WARNING, logger="nmt.alignment.targets"):
+        guide = AlignmentTargets(corpus, tokenizers)
     assert [record.message for record in caplog.records] == [
         "attention is not guided in about 25% of the linked pairs: the subword models part their lines into other "
         "words than spaces do"
@@ -128,7 +128,7 @@ def test_a_line_of_other_words_than_its_pieces_make_is_not_taught(
 
 def test_nothing_to_teach_is_the_users_error(tokenizers: Tokenizers) -> None:
     with pytest.raises(UserError, match=r"has nothing to teach: .* no links; look at data\.train\.alignment, or set"):
-        Guide(encoded(tokenizers, SOURCES, TARGETS, ["", " ", "", ""]), tokenizers)
+        AlignmentTargets(encoded(tokenizers, SOURCES, TARGETS, ["", " ", "", ""]), tokenizers)
 
 
 def test_a_vocabulary_whose_pieces_cross_words_is_the_users_error(
@@ -138,14 +138,16 @@ def test_a_vocabulary_whose_pieces_cross_words_is_the_users_error(
     corpus = encoded(tokenizers, SOURCES[:1], SOURCES[:1], ["0-0"])
     assert len(corpus.source[0]) < 4
     with pytest.raises(UserError, match="cannot teach any of 1 training pairs: the subword models part their lines"):
-        Guide(corpus, tokenizers)
+        AlignmentTargets(corpus, tokenizers)
 
 
 def test_in_segmented_text_links_count_the_pieces() -> None:
     sources, targets = ["ol@@ d river", "\u2581 \u2581a"], ["vieille riv@@ ière", "une"]
     segmented = build_tokenizers(sources, targets, TokenizerConfig(kind="whitespace"))
     corpus = encoded(segmented, sources, targets, ["2-1 2-2 0-0", "1-0"])
-    found = Guide(corpus, segmented)(np.arange(2), *([side[0], side[1]] for side in (corpus.source, corpus.target)))
+    found = AlignmentTargets(corpus, segmented)(
+        np.arange(2), *([side[0], side[1]] for side in (corpus.source, corpus.target))
+    )
     assert [matrix.tolist() for matrix in found] == [[[1, 0, 0], [0, 0, 1], [0, 0, 1]], [[0, 1]]]
 
 
@@ -154,9 +156,9 @@ def test_the_error_rate_counts_the_same_parts(config: TokenizerConfig) -> None:
     lines = ["ol@@ d river", *SOURCES]
     tokenizer = build_tokenizers(lines, lines, config).source
     for line, ids in zip(lines, tokenizer.encode(lines), strict=True):
-        assert Words(tokenizer)(np.array(ids, np.int32)).tolist() == tokenizer.parts(ids, line)[1]
+        assert WordIndex(tokenizer)(np.array(ids, np.int32)).tolist() == tokenizer.parts(ids, line)[1]
 
 
 @pytest.mark.parametrize(("line", "words", "same"), [("a b", [0, 0, 1], True), ("a b", [0, 0], False), ("", [], True)])
 def test_agreement_is_about_the_number_of_words(line: str, words: list[int], same: bool) -> None:
-    assert agrees(line, np.array(words, np.int64)) is same
+    assert same_word_count(line, np.array(words, np.int64)) is same

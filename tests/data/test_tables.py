@@ -4,7 +4,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from nmt.data.arrow import mapped_table, stored_table
+from nmt.data.tables import mapped_table, stored_table
 from nmt.errors import UserError
 
 TABLE = pa.table({"n": [1, 2, 3]})
