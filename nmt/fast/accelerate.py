@@ -7,7 +7,7 @@ as they are, and so does every module of an unknown class: it runs as it is writ
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import MethodType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -23,10 +23,11 @@ from nmt.models.decoder import Decoder, DecoderState, Emission, Gnmt, Luong
 from nmt.models.encoder import Recurrent
 from nmt.models.seq2seq import Seq2Seq
 
+Model = TypeVar("Model", bound=nn.Module)
 Twins = dict[str, Callable[..., Any]]  # by the name of the method
 
 
-def accelerate(model: nn.Module) -> nn.Module:
+def accelerate(model: Model) -> Model:
     """Replace, in place, what is computed by a faster twin; return the model."""
     for module in model.modules():
         for name, twin in twins(module).items():
@@ -34,7 +35,7 @@ def accelerate(model: nn.Module) -> nn.Module:
     return model
 
 
-def restore(model: nn.Module) -> nn.Module:
+def restore(model: Model) -> Model:
     """Undo `accelerate`; return the model."""
     for module in model.modules():
         for name in twins(module):
