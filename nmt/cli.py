@@ -1,7 +1,7 @@
-"""What the entry points share: composing the configuration, telling the user's errors from ours, exit statuses.
+"""Shared by the entry points: composing the configuration, and exit statuses.
 
-0 done; 1 a defect of ours, with its traceback; 2 the user's input or options are wrong, one line on standard
-error; 130 interrupted; 141 the reader of our output went away.
+0 done; 1 a defect, with its traceback; 2 the user's input or options are wrong, one line on standard error; 130
+interrupted; 141 the reader of standard output has closed it.
 """
 
 import contextlib
@@ -16,20 +16,20 @@ from typing import Any, TypeVar
 from nmt.config.check import check, explain
 from nmt.config.schema import EvaluateConfig, TrainConfig
 from nmt.errors import UserError, unknown
-from nmt.training.torchrun_env import Launch
+from nmt.training.torchrun_env import RankEnvironment
 
 Config = TypeVar("Config", TrainConfig, EvaluateConfig)
 
-PATIENCE = 3.0  # seconds
+EXIT_DELAY = 3.0  # seconds
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 @contextlib.contextmanager
-def user_errors(*, told: bool = True) -> Iterator[None]:
-    """Turn the ways in which a command ends early into exit statuses.
+def user_errors(*, show: bool = True) -> Iterator[None]:
+    """Turn UserError, KeyboardInterrupt and BrokenPipeError into exit statuses.
 
     Args:
-        told: whether to print anything; of several processes that end alike, one does.
+        show: whether to print them; of several processes with the same error, one does.
 
     Raises:
         SystemExit: 2 after printing a `UserError` as one line, 130 on interruption, 141 on a broken pipe.
@@ -37,15 +37,15 @@ def user_errors(*, told: bool = True) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        if told:
+        if show:
             print(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        if told:
+        if show:
             print("interrupted", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:
-        # The interpreter flushes standard output once more at exit: give it a place to go.
+        # The interpreter flushes standard output once more at exit, which must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
 
@@ -58,7 +58,7 @@ def config_folder() -> Path:
 
 
 def register_schemas() -> None:
-    """Tell Hydra the types of all keys, under the names that the `defaults` of the root files use."""
+    """Register the types of all keys with Hydra, under the names that the `defaults` of the root files use."""
     from hydra.core.config_store import ConfigStore
 
     ConfigStore.instance().store(name="train_schema", node=TrainConfig)
@@ -66,27 +66,28 @@ def register_schemas() -> None:
 
 
 def hydra_main(
-    config_name: str, schema: type[Config], *, together: bool = False
+    config_name: str, schema: type[Config], *, distributed: bool = False
 ) -> Callable[[Callable[[Config], None]], Callable[[], None]]:
-    """Make a function of a configuration dataclass into a command line that Hydra composes.
+    """Return a decorator that makes a function of a configuration the main function of a Hydra command line.
 
-    The function gets a `schema` whose names, types, choices and bounds have been checked, with `run_dir`, if it
-    has one, set to the folder that Hydra chose for the job (in a sweep, one folder a job). `--help`, `--cfg job`,
-    `-m` and Hydra's other options work as usual.
+    The function is called with a `schema` whose names, types, choices and bounds have been checked, and whose
+    `run_dir`, if it has one, is the folder that Hydra chose for the job (in a sweep, one folder per job). `--help`,
+    `--cfg job`, `-m` and Hydra's other options work as usual.
 
     Args:
         config_name: root file in `configs/`, without `.yaml`.
         schema: dataclass of the configuration.
-        together: a launcher may start several processes that do one job; the first makes folders and tells errors.
+        distributed: torchrun may start several processes for one job; rank 0 makes folders and prints errors.
     """
 
     def decorate(function: Callable[[Config], None]) -> Callable[[], None]:
         def main() -> None:
             with user_errors():
-                launch = Launch.of(os.environ) if together else Launch()
-            with first_speaks(launch), user_errors(told=launch.is_first):
-                take_place(launch)
-                compose_and_run(config_name, schema, function, told=launch.is_first)
+                environment = RankEnvironment.of(os.environ) if distributed else RankEnvironment()
+            is_rank_zero = environment.is_rank_zero
+            with rank_zero_exits_first(environment), user_errors(show=is_rank_zero):
+                prepare_rank(environment)
+                compose_and_run(config_name, schema, function, show_errors=is_rank_zero)
 
         main.__doc__ = function.__doc__
         return main
@@ -95,40 +96,45 @@ def hydra_main(
 
 
 @contextlib.contextmanager
-def first_speaks(launch: Launch) -> Iterator[None]:
-    """Let the first process speak before another ends early: a launcher ends all when one has failed."""
+def rank_zero_exits_first(environment: RankEnvironment) -> Iterator[None]:
+    """Delay an early exit of the other ranks: torchrun kills all when one has failed, and rank 0 prints the error."""
     try:
         yield
     except SystemExit:
-        if not launch.is_first:
-            time.sleep(PATIENCE)
+        if not environment.is_rank_zero:
+            time.sleep(EXIT_DELAY)
         raise
 
 
-def take_place(launch: Launch) -> None:
-    """Keep Hydra from making folders in all but the first of several processes, whose `run_dir` says nothing.
+def prepare_rank(environment: RankEnvironment) -> None:
+    """Keep Hydra from making folders on ranks other than 0, and torch from a warning on all of several ranks.
 
     Raises:
-        UserError: several processes are to do a sweep.
+        UserError: several processes are asked for a sweep.
     """
-    if launch.size > 1 and any(map(asks_for_sweep, sys.argv[1:])):
+    if environment.world_size > 1 and any(map(asks_for_sweep, sys.argv[1:])):
         raise UserError("a sweep (-m) trains in one process a job: start it without torchrun, or train one setting")
-    if not launch.is_first:
-        # Beside another override, if there is one: those on both sides of an option are refused.
-        overrides = (place for place, each in enumerate(sys.argv) if place and "=" in each and each[0] != "-")
+    if environment.world_size > 1:
+        # DistributedDataParallel warns that looking for unused parameters costs time. Read when torch is imported.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    if not environment.is_rank_zero:
+        # Hydra refuses overrides on both sides of an option, so this one goes beside another.
+        overrides = (
+            index for index, argument in enumerate(sys.argv) if index and "=" in argument and argument[0] != "-"
+        )
         sys.argv.insert(next(overrides, 1), "hydra.run.dir=.")
 
 
 def asks_for_sweep(argument: str) -> bool:
-    """Tell whether an argument makes Hydra sweep: -m, --multirun or its beginning, or hydra.mode=MULTIRUN."""
+    """Return whether an argument makes Hydra sweep: -m, --multirun or its beginning, or hydra.mode=MULTIRUN."""
     is_beginning = len(argument) > len("--") and "--multirun".startswith(argument)
     return is_beginning or argument in ("-m", "hydra.mode=MULTIRUN")
 
 
 def compose_and_run(
-    config_name: str, schema: type[Config], function: Callable[[Config], None], *, told: bool = True
+    config_name: str, schema: type[Config], function: Callable[[Config], None], *, show_errors: bool = True
 ) -> None:
-    """Compose the configuration from `sys.argv` and call `function` once, or once for each job of a sweep."""
+    """Compose the configuration from `sys.argv` and call `function` once, or once per job of a sweep."""
     import hydra
     import yaml
     from hydra.errors import HydraException
@@ -139,8 +145,8 @@ def compose_and_run(
     def job(composed: Any) -> None:
         nonlocal started
         started = True
-        # Ended here, or Hydra would print lines of its own first.
-        with user_errors(told=told), no_empty_folder():
+        # Errors exit here: Hydra would print lines of its own first.
+        with user_errors(show=show_errors), no_empty_folder():
             function(resolve(composed, schema))
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise errors instead of printing them
@@ -155,7 +161,7 @@ def compose_and_run(
 
 @contextlib.contextmanager
 def no_empty_folder() -> Iterator[None]:
-    """Remove the folder that Hydra made for the job if a `UserError` ends it before anything was written."""
+    """Remove the folder that Hydra made for the job where a UserError ends it before anything is written."""
     try:
         yield
     except UserError:
@@ -163,13 +169,13 @@ def no_empty_folder() -> Iterator[None]:
         if folder != Path.cwd():
             with contextlib.suppress(OSError):
                 folder.rmdir()
-                if DATE.fullmatch(folder.parent.name):  # Hydra made it too, by `run_dir`'s default
+                if DATE.fullmatch(folder.parent.name):  # made by Hydra too, for the default `run_dir`
                     folder.parent.rmdir()
         raise
 
 
 def resolve(composed: Any, schema: type[Config]) -> Config:
-    """Turn Hydra's composed configuration into a checked dataclass; below this point there is no OmegaConf."""
+    """Return Hydra's composed configuration as a checked dataclass; nothing below uses OmegaConf."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -193,18 +199,18 @@ def output_folder() -> Path:
 
 
 def swept_overrides() -> list[str]:
-    """Return the overrides by which the running job of a sweep differs from the others; none where it is alone."""
+    """Return the overrides in which the running job of a sweep differs from the others; without a sweep, none."""
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
     if HydraConfig.get().mode != RunMode.MULTIRUN:
         return []
-    # What the command line says as it stands is the same for all jobs.
-    return [each for each in HydraConfig.get().overrides.task if each not in sys.argv]
+    # An override that stands on the command line as it is, is the same for all jobs.
+    return [override for override in HydraConfig.get().overrides.task if override not in sys.argv]
 
 
 def composition_error(error: Exception, config: Any) -> UserError:
-    """Return an error met before the job began as one clear line."""
+    """Return an error of composition as a UserError of one line."""
     from hydra.errors import MissingConfigException, OverrideParseException
 
     if isinstance(error, MissingConfigException) and error.options and error.missing_cfg_file:

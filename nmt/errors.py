@@ -1,14 +1,14 @@
-"""The one kind of error that is the user's to mend."""
+"""UserError, for wrong input and options, and messages that suggest the nearest name."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """A wrong input or option: its message says what is wrong, where, and what to do.
+    """A wrong input or option: the message says what is wrong, where, and what to do.
 
-    The entry points print the message on standard error as one line and exit with status 2; everything
-    else that is raised is a defect of ours and keeps its traceback.
+    The entry points print the message on standard error as one line and exit with status 2; any other exception is a
+    bug and keeps its traceback.
     """
 
 

@@ -12,23 +12,24 @@ from nmt.errors import UserError
 if TYPE_CHECKING:
     import datasets
 
-    from nmt.evaluation.agreement import Views
     from nmt.evaluation.baseline import Baseline
+    from nmt.evaluation.views import Views
     from nmt.translator import Translator
 
 
 @hydra_main("evaluate", EvaluateConfig)
 def main(config: EvaluateConfig) -> None:
     """Translate and score a split, print a table and write `evaluation/<split>/` in the run."""
-    # torch and the rest load only once the options are known to be right
+    # Imported here, after the options are checked, because torch takes seconds.
     import torch
     from rich.console import Console
 
     from nmt.config.file import load_config
     from nmt.data.corpus import load_split
     from nmt.evaluation.baseline import lasting
-    from nmt.evaluation.evaluator import evaluate_split, print_table
+    from nmt.evaluation.evaluator import evaluate_split
     from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
+    from nmt.evaluation.table import print_table
     from nmt.models.checkpoint import CONFIG, find_checkpoint
     from nmt.translator import Translator
 
@@ -64,7 +65,7 @@ def main(config: EvaluateConfig) -> None:
 
 
 def choose_baseline(config: EvaluateConfig, translator: "Translator", corpus: "datasets.Dataset") -> "Baseline | None":
-    """Return what to compare with, searched as the translator searches."""
+    """Return the translations to compare with, found with the translator's search settings."""
     from nmt.evaluation.baseline import baseline_of
     from nmt.translator import Translator
 
@@ -76,10 +77,10 @@ def choose_baseline(config: EvaluateConfig, translator: "Translator", corpus: "d
 
 
 def check_reverse(config: EvaluateConfig, run: DataConfig, reverse: DataConfig) -> None:
-    """Refuse a reverse run that does not translate the run's languages back.
+    """Check that the reverse run translates from the run's target language to its source language.
 
     Raises:
-        UserError: naming the languages of both.
+        UserError: it does not; the message names the languages of both.
     """
     if (reverse.source_language, reverse.target_language) != (run.target_language, run.source_language):
         raise UserError(
@@ -90,10 +91,10 @@ def check_reverse(config: EvaluateConfig, run: DataConfig, reverse: DataConfig) 
 
 
 def check_baseline(config: EvaluateConfig, run: DataConfig, baseline: DataConfig) -> None:
-    """Refuse a baseline of other languages.
+    """Check that the baseline has the run's languages.
 
     Raises:
-        UserError: naming the languages of both.
+        UserError: it has not; the message names the languages of both.
     """
     if baseline.direction != run.direction:
         raise UserError(
@@ -103,14 +104,14 @@ def check_baseline(config: EvaluateConfig, run: DataConfig, baseline: DataConfig
 
 
 def choose_views(config: EvaluateConfig, translator: "Translator") -> "Views":
-    """Return how sentence pairs are to be looked at, beside the attention.
+    """Return how sentence pairs are aligned, beside the attention.
 
     Raises:
-        UserError: integers are to be differentiated.
+        UserError: saliency is asked for with int8 weights, which have no gradient, or with an ensemble.
     """
     from nmt.alignment.links import LinkRule
-    from nmt.evaluation.agreement import Views
     from nmt.evaluation.saliency import Explainer
+    from nmt.evaluation.views import Views
     from nmt.translator import Translator
 
     if config.saliency and config.precision == "int8":
@@ -130,7 +131,7 @@ def choose_views(config: EvaluateConfig, translator: "Translator") -> "Views":
 
 
 def output_folder(config: EvaluateConfig, swept: Sequence[str]) -> Path:
-    """Return where to write: what was given, else the checkpoint's own folder; in a sweep each job has one.
+    """Return the folder to write to: `output`, else a folder of the run; in a sweep each job has its own.
 
     Args:
         config: names the checkpoint, the split and perhaps an output.
@@ -146,9 +147,10 @@ def output_folder(config: EvaluateConfig, swept: Sequence[str]) -> Path:
 
 
 def evaluation_folder(checkpoint: Path, split: str) -> Path:
-    """Return the folder of evaluations of a run, or of a checkpoint.
+    """Return the folder of an evaluation of a run or a checkpoint.
 
-    A checkpoint in a run is evaluated into the run, for training replaces its folder: the best as the run itself.
+    Evaluations of a run's checkpoint stand in the run, because training replaces the folders of checkpoints; that of
+    the best checkpoint is that of the run.
     """
     place = checkpoint.resolve()
     if place.parent.name != "checkpoints":
@@ -157,9 +159,9 @@ def evaluation_folder(checkpoint: Path, split: str) -> Path:
 
 
 def choose_data(config: EvaluateConfig, trained_on: DataConfig) -> DataConfig:
-    """Return where the split comes from: the run's own data, or what `data.<split>.*` gives instead.
+    """Return the configuration of the split: the run's own data, or that given by `data.<split>.*`.
 
-    Files given by `source` and `target` stand for themselves. `alignment` alone adds gold links to the run's own
+    Files given by `source` and `target` replace all of it. `alignment` alone adds gold links to the run's own
     text files; `name` alone chooses another split of the run's hub corpus.
 
     Raises:
@@ -178,8 +180,10 @@ def choose_data(config: EvaluateConfig, trained_on: DataConfig) -> DataConfig:
             raise UserError(f"data.{config.split}.{missing} is missing: give files for both source and target")
         changed: dict[str, Any] = {"kind": "text", config.split: given}
         return dataclasses.replace(trained_on, **changed)
-    kept = {"alignment": given.alignment} if trained_on.kind == "text" else {"name": given.name}
-    if trained_on.kind != "grammar" and all(kept.values()):
+    from nmt.data.corpus import open_corpus
+
+    kept = {key: getattr(given, key) for key in open_corpus(trained_on).split_keys if key not in ("source", "target")}
+    if kept and all(kept.values()):
         changed = {config.split: dataclasses.replace(getattr(trained_on, config.split), **kept)}
         return dataclasses.replace(trained_on, **changed)
     raise UserError(

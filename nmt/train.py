@@ -4,10 +4,10 @@ from nmt.cli import hydra_main
 from nmt.config.schema import TrainConfig
 
 
-@hydra_main("train", TrainConfig, together=True)
+@hydra_main("train", TrainConfig, distributed=True)
 def main(config: TrainConfig) -> None:
     """Train as configured, then evaluate the best checkpoint on the test split."""
-    from nmt.training.run import train  # torch and the rest load only once the options are known to be right
+    from nmt.training.run import train  # imports torch, which takes seconds, only after the options are checked
 
     train(config, latest=True)
 

@@ -20,7 +20,7 @@ from nmt.errors import UserError
 if TYPE_CHECKING:
     from nmt.translator import Translation, Translator
 
-CHUNK = 1_024  # lines translated together: enough to batch sentences of like length
+CHUNK = 1_024  # lines translated together: enough to batch sentences of similar length
 
 
 class Parser(argparse.ArgumentParser):
@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line's parser; it imports nothing heavy, so that --help is instant."""
+    """Return the parser of the command line; it does not import torch, so that --help is instant."""
     found = Parser(prog="python -m nmt.translate", description=__doc__.split("\n\n")[0])
     add = found.add_argument
     add("text", nargs="*", metavar="TEXT", help="sentences to translate (default: lines of --input)")
@@ -121,12 +121,12 @@ def run(options: argparse.Namespace) -> None:
 
 
 def is_same_file(first: Path, second: Path) -> bool:
-    """Tell whether two paths are one regular file, which writing would empty before it is read."""
+    """Tell whether two paths are the same regular file, which writing would empty before it is read."""
     return first.is_file() and second.is_file() and first.samefile(second)
 
 
 def load(options: argparse.Namespace) -> "Translator":
-    """Load the translator; torch is imported only here, when the options are known to be right."""
+    """Load the translator; torch is imported only here, after the options are checked."""
     from nmt.translator import Translator
 
     return Translator.load(
@@ -156,7 +156,7 @@ def open_input(path: str | None, stack: contextlib.ExitStack) -> tuple[BinaryIO,
 
 
 def open_output(path: str | None, stack: contextlib.ExitStack) -> TextIO:
-    """Return where translations go: UTF-8, whatever the locale."""
+    """Return the output, in UTF-8 regardless of the locale."""
     if path is None:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")
@@ -171,13 +171,13 @@ def open_output(path: str | None, stack: contextlib.ExitStack) -> TextIO:
 
 
 def is_special(path: Path) -> bool:
-    """Tell whether a path is something else than a file that can be replaced."""
+    """Tell whether a path exists and is not a regular file: a pipe or a device."""
     return path.exists() and not path.is_file()
 
 
 @contextlib.contextmanager
 def complete(path: Path) -> Iterator[TextIO]:
-    """Open a file that appears under its name only when all of it is written, so that an error loses nothing."""
+    """Open a file for writing that replaces `path` when it is complete; an error leaves `path` as it was."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     with unfinished.open("w", encoding="utf-8", newline="\n") as file:
         try:
@@ -219,12 +219,12 @@ def render(found: "list[Translation]", options: argparse.Namespace) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the text without the characters that would break the one-line-a-sentence format."""
+    """Return the text without line breaks and tabs."""
     return text.replace("\n", " ").replace("\r", " ").replace("\t", " ")
 
 
 def as_json(translation: "Translation") -> dict[str, Any]:
-    """Return everything that is known of a translation, in JSON's types."""
+    """Return all fields of a translation, in JSON's types; weights have four digits."""
     return {
         "source": translation.source,
         "text": translation.text,
@@ -258,15 +258,17 @@ FORMATS: dict[str | None, Callable[["Translation"], str]] = {
 
 
 def draw(translation: "Translation", number: int, options: argparse.Namespace) -> None:
-    """Show the attention of a translation where the options ask for it."""
+    """Show the attention of a translation as the options ask."""
     if not translation.target_words or not (options.show_alignment or options.heatmap):
         return
-    from nmt.evaluation.heatmap import draw_heatmap, render_text, save_png
-
     words = (translation.source_words, translation.target_words)
     if options.show_alignment:
+        from nmt.evaluation.text_heatmap import render_text
+
         print(render_text(translation.weights, *words), file=sys.stderr)
     if options.heatmap:
+        from nmt.evaluation.heatmap import draw_heatmap, save_png
+
         folder = Path(options.heatmap)
         try:
             folder.mkdir(parents=True, exist_ok=True)

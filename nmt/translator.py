@@ -12,10 +12,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nmt.alignment.weights import Alignment, merge_words
 from nmt.config.check import check
 from nmt.config.schema import PRECISIONS, SearchConfig
 from nmt.data.batch import Batch, collate, cut_batches, pad_source
 from nmt.errors import UserError, unknown
+from nmt.fast.accelerate import accelerate
 from nmt.fast.packing import pack
 from nmt.models.checkpoint import Checkpoint, load_checkpoint, resolve_device
 from nmt.models.ensemble import Ensemble
@@ -31,21 +33,8 @@ Words = tuple[list[str], list[int]]  # words, and for each piece the index of it
 
 
 @dataclass(frozen=True)
-class Alignment:
-    """How much each target word attended to each source word.
-
-    Rows sum to 1, or are 0 where attention says nothing of words: all of it is on the end mark, or it is the same
-    everywhere.
-    """
-
-    source_words: list[str]
-    target_words: list[str]
-    weights: Float[Array, "target source"]
-
-
-@dataclass(frozen=True)
 class Translation(Alignment):
-    """A translation of a sentence, with the attention that made it."""
+    """A translation of a sentence, with the attention of the search that found it."""
 
     source: str
     text: str
@@ -53,26 +42,10 @@ class Translation(Alignment):
     log_prob: float
     pieces: list[str]
 
-
-def merge_words(
-    weights: Float[Array, "rows columns"], target_word: Sequence[int], source_word: Sequence[int]
-) -> Float[Array, "target source"]:
-    """Attention between words from attention between subwords.
-
-    A source word gets the sum of its pieces' columns, a target word the mean of its pieces' rows. Rows and
-    columns beyond the words (end marks) are left out, and rows are normalized again. A row that has nothing left, or
-    that gives all pieces of several words the same, as `fixed_context` does, names no word: it is 0.
-    """
-    columns = np.zeros((len(source_word), max(source_word, default=-1) + 1), dtype=np.float64)
-    columns[np.arange(len(source_word)), source_word] = 1.0
-    rows = np.zeros((max(target_word, default=-1) + 1, len(target_word)), dtype=np.float64)
-    rows[target_word, np.arange(len(target_word))] = 1.0
-    pieces = weights[: len(target_word), : len(source_word)].astype(np.float64)
-    if columns.shape[1] > 1:
-        pieces[np.ptp(pieces, axis=1) == 0] = 0.0
-    merged = rows @ pieces @ columns
-    total = merged.sum(axis=1, keepdims=True)
-    return np.divide(merged, total, out=np.zeros_like(merged), where=total > 0)
+    @property
+    def line(self) -> str:
+        """The text without line breaks."""
+        return self.text.replace("\r", " ").replace("\n", " ")
 
 
 class Translator:
@@ -146,13 +119,11 @@ class Translator:
         translator = cls(model, checkpoint.tokenizers, settings, where, precision)
         translator.checkpoint, translator.step = checkpoint.folder, checkpoint.step
         translator.ensemble = [other.folder for other in others]
-        return translator.freeze()
-
-    def freeze(self) -> "Translator":
-        """Lay the weights out for translating quickly: the model must not be trained any more."""
-        if self.precision == "fp32":
-            pack(self.model)
-        return self
+        if checkpoint.config.model.fast == "auto":
+            accelerate(model)
+            if precision == "fp32":
+                pack(model)  # from here on the model only translates
+        return translator
 
     def translate(self, sentences: Sequence[str]) -> list[Translation]:
         """Return the best translation of each sentence, in order; an empty sentence gives an empty one."""
@@ -171,7 +142,7 @@ class Translator:
         return results
 
     def plain(self, lines: Sequence[str]) -> list[str]:
-        """Return target text as translations are written: where it is segmented already, its pieces are joined."""
+        """Return target text in the form of translations: the pieces of text that is segmented already are joined."""
         return self.tokenizers.target.plain(lines)
 
     def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
@@ -189,9 +160,9 @@ class Translator:
         return results
 
     def perplexity(self, sources: Sequence[str], targets: Sequence[str]) -> float:
-        """Return exp(-mean log p(y_i | y_<i, x)) over the subwords of given targets, end marks in.
+        """Return exp(-mean log p(y_i | y_<i, x)) over the subwords of given targets, including end marks.
 
-        It is that of these subwords: a model with other ones cannot be compared. Empty sources are left out.
+        Models with different subwords cannot be compared by it. Pairs with an empty source are left out.
         """
         log_prob, num_tokens = 0.0, 0
         ids = self.tokenizers.source.encode(list(sources)), self.tokenizers.target.encode(list(targets))
@@ -203,7 +174,7 @@ class Translator:
     def _read(
         self, sources: list[list[int]], targets: list[list[int]], read: Callable[[Batch], Tensor]
     ) -> Iterator[tuple[Batch, Tensor]]:
-        """Yield pairs, batch by batch, and what the model makes of them; the batch's `rows` tells which they are."""
+        """Yield the pairs in batches, each with the output of `read`; `Batch.rows` are the indices of the pairs."""
         self.model.eval()
         for rows in self._groups(sources):
             arrays = [[np.asarray(side[row], dtype=np.int32) for row in rows] for side in (sources, targets)]
@@ -213,7 +184,7 @@ class Translator:
             yield batch, found
 
     def _groups(self, sentences: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Return the rows of each batch: sentences of like length together, empty ones left out."""
+        """Return the rows of each batch: sentences of similar length together, empty ones left out."""
         lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
         order = lengths.argsort(kind="stable")
         batches = cut_batches(
@@ -260,7 +231,11 @@ class Translator:
 
 
 def check_together(first: Checkpoint, other: Checkpoint) -> None:
-    """Raise UserError if the probabilities of two checkpoints are of different things."""
+    """Check that two checkpoints predict the same subwords of the same language.
+
+    Raises:
+        UserError: they do not.
+    """
     ours, theirs = first.config.data.direction, other.config.data.direction
     if ours != theirs:
         raise UserError(
@@ -274,12 +249,12 @@ def check_together(first: Checkpoint, other: Checkpoint) -> None:
 
 
 def alignment(source: Words, target: Words, weights: Float[Array, "rows columns"]) -> Alignment:
-    """Return the attention between words from attention between their pieces."""
+    """Return the alignment of words from attention between their pieces."""
     return Alignment(source[0], target[0], merge_words(weights, target[1], source[1]))
 
 
 def with_copies(found: Alignment, unknown: Iterable[int]) -> Alignment:
-    """Replace unknown target words by the source words that they attended to most, if any (Luong et al., 2015)."""
+    """Replace unknown target words by the source words that they attend to most, if any (Luong et al., 2015)."""
     words = list(found.target_words)
     for index in unknown:
         if found.weights[index].any():
@@ -288,5 +263,5 @@ def with_copies(found: Alignment, unknown: Iterable[int]) -> Alignment:
 
 
 def empty(sentence: str) -> Translation:
-    """The translation of a sentence without words."""
+    """Return the translation of a sentence without words."""
     return Translation([], [], np.zeros((0, 0)), source=sentence, text="", score=0.0, log_prob=0.0, pieces=[])

@@ -1,11 +1,11 @@
-"""Measure the speed of training and of translation, as users run them.
+"""The speed and memory of training and translation, through the trainer and translator that users run.
 
     python scripts/benchmark.py train [key=value ...]          updates of a training run
     python scripts/benchmark.py translate [key=value ...]      translation of the test split
     python scripts/benchmark.py scaling [key=value ...]        training speed by sentence length and batch size
 
-Overrides are those of `python -m nmt.train`. The work that other toolkits were measured with, on parallel text that is
-segmented already: experiment=benchmark data.train.source=F data.train.target=F.
+Overrides are those of `python -m nmt.train`. On parallel text that is segmented already, with the model and batches
+that other toolkits were measured with: experiment=benchmark data.train.source=F data.train.target=F.
 """
 
 import argparse
@@ -16,15 +16,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from studies.options import configured, positive
-
 from nmt.cli import user_errors
 from nmt.config.schema import PRECISIONS, TrainConfig
 from nmt.errors import UserError
+from studies.options import configured, positive
 
 
 def main() -> None:
-    """Measure what the command line asks for."""
+    """Measure in the mode that the command line names."""
     options = build_parser().parse_intermixed_args()
     with user_errors():
         overrides = [*options.overrides, *implied(options)]
@@ -52,7 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=positive, help="CPU threads: threads=N")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), help="trainer.device=D")
     parser.add_argument("--reference", action="store_true", help="the readable reference path: model.fast=off")
-    parser.add_argument("--profile", action="store_true", help="also tell where the time goes")
+    parser.add_argument("--profile", action="store_true", help="also print the time by phase and operator")
     parser.add_argument("--json", type=Path, metavar="F", help="write the figures to a file")
     group = parser.add_argument_group("translate")
     group.add_argument(
@@ -69,7 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def implied(options: argparse.Namespace) -> list[str]:
-    """Return the overrides that options stand for."""
+    """Return the overrides that the options stand for."""
     overrides = [] if options.threads is None else [f"threads={options.threads}"]
     overrides += [] if options.device is None else [f"trainer.device={options.device}"]
     return overrides + (["model.fast=off"] if options.reference else [])
@@ -97,7 +96,6 @@ def translate(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any
     from benchmarking.profiling import operators, phase_table, translation_phases
     from benchmarking.translation import measure_translation
     from benchmarking.workload import start_translating
-
     from nmt.data.corpus import load_split
 
     corpus = load_split(config.data, "test")
@@ -117,9 +115,9 @@ def translate(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any
 def scaling(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any]:
     """Measure training by length and batch size; write a table and a plot."""
     from benchmarking.machine import describe
-    from benchmarking.scaling import draw, measure_scaling, write_rows
-
+    from benchmarking.scaling import draw, measure_scaling
     from nmt.models.checkpoint import resolve_device
+    from studies.tables import write_rows
 
     sizes = {"lengths": sorted(options.lengths), "batches": sorted(options.batches)}
     measured = measure_scaling(config, **sizes, updates=options.updates or 1, repeats=options.repeats)

@@ -1,11 +1,12 @@
-"""Draw the attention of every member to one sentence into the documentation, from the runs of a study.
+"""The gallery of docs/attention.md: the attention of every score, normalizer and window to one sentence.
 
     python scripts/draw_attention_gallery.py [--runs outputs/study_attention_standard/runs] [--run NAME=RUN ...]
 
-Each score is shown with softmax and the global window, and each normalizer and window with the additive score. --run
-adds any other run of the same languages, such as one with guided alignment. The sentence is of the validation split and
-its translation is given, so that all pictures have the same words. Writes small pictures to docs/attention/ and the
-section between the marks of docs/attention.md; members without a run are left out and named on standard error.
+The runs are those of scripts/study_attention.py. Each score is shown with softmax and the global window, and each
+normalizer and window with the additive score. --run adds any other run of the same languages, such as one with guided
+alignment. The sentence is of the validation split and its translation is given, so that all pictures have the same
+words. Writes small pictures to docs/attention/ and the section between the marks of docs/attention.md; members without
+a run are left out and named on standard error.
 """
 
 import argparse
@@ -14,10 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from study_alignment import Crossing, crossing
-
 from nmt.cli import user_errors
 from nmt.errors import UserError
+from study_alignment import Crossing, find_crossing
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "attention.md"
 BEGIN, END = "<!-- gallery: drawn by scripts/draw_attention_gallery.py -->", "<!-- end of gallery -->"
@@ -27,7 +27,7 @@ COLORS = 24
 
 
 class Member(NamedTuple):
-    """What a picture shows."""
+    """The name and the run of a picture."""
 
     name: str
     run: Path
@@ -37,7 +37,7 @@ def main() -> None:
     """Draw all members that have a run."""
     options = build_parser().parse_args()
     with user_errors():
-        members = [*studied(options.runs), *map(named, options.run)]
+        members = [*study_members(options.runs), *map(parse_member, options.run)]
         found = [member for member in members if (member.run / "checkpoints").is_dir()]
         for member in members:
             if member not in found:
@@ -58,8 +58,8 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def studied(runs: Path) -> Iterator[Member]:
-    """Yield the members that the study of attention trains, each once."""
+def study_members(runs: Path) -> Iterator[Member]:
+    """Yield the members of the gallery among the runs of the study, each once."""
     from nmt.attention.normalizers import NORMALIZERS
     from nmt.attention.scores import SCORES
     from nmt.attention.windows import WINDOWS
@@ -70,7 +70,7 @@ def studied(runs: Path) -> Iterator[Member]:
     yield from (Member(name, runs / name) for name in dict.fromkeys(names))
 
 
-def named(text: str) -> Member:
+def parse_member(text: str) -> Member:
     """Read NAME=RUN.
 
     Raises:
@@ -93,7 +93,7 @@ def write_gallery(members: list[Member], page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     if text.count(BEGIN) != 1 or text.count(END) != 1:
         raise UserError(f"{page} has no place for the gallery: a line {BEGIN!r} and, after it, a line {END!r}")
-    pair = crossing(load_checkpoint(members[0].run).config.data)
+    pair = find_crossing(load_checkpoint(members[0].run).config.data)
     folder = page.with_suffix("")
     folder.mkdir(exist_ok=True)
     for member in members:
@@ -105,7 +105,7 @@ def write_gallery(members: list[Member], page: Path) -> None:
 
 
 def gallery(members: list[Member], pair: Crossing, folder: str) -> str:
-    """Return the section: what is shown, and a table of pictures."""
+    """Return the text of the section: the sentence, and a table of pictures."""
     lines = [f"*{pair.source}* is translated as *{pair.target}*; gold links are outlined in orange.", ""]
     lines += ["| " * COLUMNS + "|", "|---" * COLUMNS + "|"]
     cells = [f"`{member.name}`<br>![{member.name}]({folder}/{member.name}.png)" for member in members]
@@ -115,7 +115,7 @@ def gallery(members: list[Member], pair: Crossing, folder: str) -> str:
 
 
 def draw(member: Member, pair: Crossing, path: Path) -> None:
-    """Draw a picture of a few kilobytes: few pixels, few colors."""
+    """Draw a picture of a few kilobytes: PIXELS wide, in COLORS colors."""
     from PIL import Image
 
     from nmt.evaluation.heatmap import draw_heatmap, to_array

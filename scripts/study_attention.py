@@ -1,18 +1,21 @@
-"""Which attention? Every score x normalizer x window, trained alike on the built-in corpus.
+"""Comparison of attention mechanisms: every score x normalizer x window, trained alike on the built-in corpus.
 
-Luong et al. (2015, Table 4) compared scores and windows by BLEU and by alignment error rate; this is their table with
-more scores, and with the normalizers beside them. Columns: BLEU (greedy) and alignment error rate on the test split,
-entropy of attention in nats a word, share of weights on real tokens that are exactly 0, target tokens/s of training,
+    python scripts/study_attention.py [key=value ...] [--quick] [--scores NAME ...] [--normalizers NAME ...]
+                                      [--windows NAME ...] [--standard] [--minutes M]
+
+Luong et al. (2015, Table 4) compared scores and windows by BLEU and alignment error rate; this is their table with
+more scores, and with normalizers. Columns: BLEU (greedy) and alignment error rate on the test split, entropy of
+attention in nats per word, fraction of weights on real tokens that are exactly 0, target tokens/s of training,
 parameters, updates and minutes of training.
 
 So that all of them fit into 20 minutes, sentences have up to 7 words, local windows reach 2 tokens to either side, and
-the model is small: on a core it learns in some 20 s enough to tell them apart. `--standard` trains the model of
-README's command on sentences of up to 60 words, with windows that reach 5 tokens; give it 5 minutes a run and core.
+the model is small: about 20 s of training on one core tell the mechanisms apart. `--standard` trains the model of
+README's command on sentences of up to 60 words, with windows that reach 5 tokens; it needs 5 minutes a run and core.
 `concat` is `additive` under another name, so it is left out unless named.
 
-A run that is finished is not trained again, and one that was interrupted goes on. So the table can be made in pieces,
-each with its share of time; it holds all finished runs of the output folder, and other settings than theirs are
-refused: give another --output. For 5 minutes a run on two cores:
+Finished runs are not trained again, and interrupted ones continue. So the table can be made in several sessions, with
+different shares of time; it holds all finished runs of the output folder, and other settings than theirs are refused:
+give another --output. For 5 minutes a run on two cores:
 
     python scripts/study_attention.py --standard --normalizers softmax --windows global --minutes 20
     python scripts/study_attention.py --standard --minutes 240
@@ -20,47 +23,34 @@ refused: give another --output. For 5 minutes a run on two cores:
 
 import argparse
 import itertools
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-
-from studies.side_by_side import side_by_side
-from studies.study import (
-    OVERHEAD,
-    PICTURE,
-    SMALL,
-    TABLE,
-    Study,
-    add_workers,
-    build_parser,
-    check_settings,
-    effort_of,
-    print_table,
-    remembered,
-    scores_of,
-    tell,
-    train_and_evaluate,
-    write_table,
-)
 
 from nmt.cli import user_errors
 from nmt.config.schema import TrainConfig
 from nmt.errors import UserError, unknown
+from studies.jobs import run_jobs
+from studies.runs import cached, read_metrics, train_and_evaluate, training_cost
+from studies.study import OVERHEAD, SMALL, Study, add_workers, build_parser, check_settings, log
+from studies.tables import report
 
-FIGURES = "figures.json"  # in the folder of a run that is finished
+RESULT = "figures.json"  # in the folder of a finished run
 
 
 class Setting(NamedTuple):
-    """What is trained, and the minutes that a run takes beside training and needs of it at least to learn."""
+    """The overrides of all runs, and their time."""
 
     overrides: Sequence[str]
-    overhead: float
-    least: float
+    overhead: float  # minutes of a run besides training
+    min_minutes: float  # of training, to learn anything
 
 
-STANDARD = Setting(("model.attention.radius=5",), OVERHEAD, least=1.0)
+STANDARD = Setting(("model.attention.radius=5",), OVERHEAD, min_minutes=1.0)
 SHORT = Setting(
     (
         *SMALL,
@@ -68,14 +58,14 @@ SHORT = Setting(
         *("model.attention.radius=2", "trainer.max_epochs=null"),
     ),
     overhead=0.05,
-    least=0.25,
+    min_minutes=0.25,
 )
 
-Part = TypeVar("Part")
+Member = TypeVar("Member")
 
 
 class Composition(NamedTuple):
-    """The three choices that make an attention."""
+    """The names of the three parts of an attention."""
 
     score: str
     normalizer: str
@@ -89,13 +79,13 @@ class Job(NamedTuple):
     config: TrainConfig
 
     @property
-    def file(self) -> Path:
-        """Where its figures are once it is finished."""
-        return Path(self.config.run_dir) / FIGURES
+    def result(self) -> Path:
+        """The file that holds its row of the table once it is finished."""
+        return Path(self.config.run_dir) / RESULT
 
 
 def main() -> None:
-    """Train what the command line asks for, and write the table of all that is finished."""
+    """Train the selected compositions, and write the table of all finished ones."""
     parser = build_parser(__doc__ or "", minutes=20.0)
     add_workers(parser)
     parser.add_argument("--standard", action="store_true", help="README's model and sentences; 5 minutes a run")
@@ -103,39 +93,39 @@ def main() -> None:
         parser.add_argument(f"--{part}", nargs="+", metavar="NAME", help="only these (give key=value before)")
     options = parser.parse_intermixed_args()
     with user_errors():
-        study = Study.of(options, "attention_standard" if options.standard else "attention")
+        study = Study.from_options(options, "attention_standard" if options.standard else "attention")
         setting = STANDARD if options.standard else SHORT
-        compositions = trainable(study.configure(*setting.overrides), chosen(options))
+        compositions = valid_compositions(study.configure(*setting.overrides), selected_compositions(options))
         limits = study.limits(len(compositions), overhead=setting.overhead)
         base = study.configure(*setting.overrides, *limits)
-        warn(base, len(compositions), setting.least)
-        check_settings((job_of(study, base, each).config for each in everything()), shares_may_differ=True)
-        jobs = [job_of(study, base, each) for each in compositions]
-        left = [job for job in jobs if not job.file.is_file()]
-        tell(f"{len(jobs) - len(left)} of {len(jobs)} runs are finished, {len(left)} to do")
-        try:
-            for number, (job, row) in enumerate(side_by_side(figures, left, study.workers), start=1):
-                tell(f"{number} of {len(left)}: {' x '.join(job.composition)}, BLEU {row['bleu']:.1f}")
-        finally:
-            report(study)
+        warn(base, len(compositions), setting.min_minutes)
+        check_settings((job_of(study, base, each).config for each in all_compositions()), limits_may_differ=True)
+        run_all(study, [job_of(study, base, each) for each in compositions])
 
 
-def chosen(options: argparse.Namespace) -> list[Composition]:
-    """Return the compositions that the command line asks for.
+def run_all(study: Study, jobs: Sequence[Job]) -> None:
+    """Run the jobs that are not finished, in parallel; write the table, also after an error or interrupt."""
+    left = [job for job in jobs if not job.result.is_file()]
+    log(f"{len(jobs) - len(left)} of {len(jobs)} runs are finished, {len(left)} to do")
+    try:
+        for number, (job, row) in enumerate(run_jobs(run_job, left, study.workers), start=1):
+            log(f"{number} of {len(left)}: {' x '.join(job.composition)}, BLEU {row['bleu']:.1f}")
+    finally:
+        if rows := list(finished_rows(study)):
+            report(rows, partial(draw, rows), study.output, title="attention: score x normalizer x window")
+
+
+def selected_compositions(options: argparse.Namespace) -> list[Composition]:
+    """Return the compositions that the command line names.
 
     Raises:
-        UserError: there is no such part.
+        UserError: a name is not in its registry.
     """
-    from nmt.attention.normalizers import NORMALIZERS
-    from nmt.attention.scores import SCORES
-    from nmt.attention.windows import WINDOWS
-
-    named = (options.scores, options.normalizers, options.windows)
-    if options.quick and not any(named):
-        return quick()
+    given = (options.scores, options.normalizers, options.windows)
+    if options.quick and not any(given):
+        return quick_compositions()
     parts: list[list[str]] = []
-    registries: tuple[Mapping[str, Any], ...] = (SCORES, NORMALIZERS, WINDOWS)
-    for part, names, registry in zip(Composition._fields, named, registries, strict=True):
+    for part, names, registry in zip(Composition._fields, given, registries(), strict=True):
         for name in names or ():
             if name not in registry:
                 raise unknown(part, name, registry)
@@ -143,102 +133,105 @@ def chosen(options: argparse.Namespace) -> list[Composition]:
     return [Composition(*names) for names in itertools.product(*parts)]
 
 
-def quick() -> list[Composition]:
-    """Return every score with the commonest normalizer and window, and every other of these with additive."""
-    from nmt.attention.normalizers import NORMALIZERS
-    from nmt.attention.scores import SCORES
-    from nmt.attention.windows import WINDOWS
-
-    usual = Composition("additive", "softmax", "global")
-    return [
-        *(usual._replace(score=name) for name in without_aliases(SCORES)),
-        *(usual._replace(normalizer=name) for name in NORMALIZERS if name != usual.normalizer),
-        *(usual._replace(window=name) for name in WINDOWS if name != usual.window),
-    ]
+def quick_compositions() -> list[Composition]:
+    """Return every score with softmax and the global window, and every normalizer and window with additive."""
+    scores, normalizers, windows = map(without_aliases, registries())
+    default = Composition("additive", "softmax", "global")
+    compositions = [default._replace(score=name) for name in scores]
+    compositions += [default._replace(normalizer=name) for name in normalizers]
+    compositions += [default._replace(window=name) for name in windows]
+    return list(dict.fromkeys(compositions))
 
 
-def everything() -> Iterator[Composition]:
+def all_compositions() -> Iterator[Composition]:
     """Yield all compositions, in the order of the registries."""
+    return itertools.starmap(Composition, itertools.product(*registries()))
+
+
+def registries() -> tuple[Mapping[str, Any], ...]:
+    """Return the registries of the three parts; importing them takes seconds."""
     from nmt.attention.normalizers import NORMALIZERS
     from nmt.attention.scores import SCORES
     from nmt.attention.windows import WINDOWS
 
-    return itertools.starmap(Composition, itertools.product(SCORES, NORMALIZERS, WINDOWS))
+    return SCORES, NORMALIZERS, WINDOWS
 
 
-def without_aliases(registry: Mapping[str, Part]) -> list[str]:
-    """Return the names of a registry, of several for one thing the first."""
-    first: dict[Part, str] = {}
+def without_aliases(registry: Mapping[str, Member]) -> list[str]:
+    """Return the names of a registry; of several names for one member, the first."""
+    first: dict[Member, str] = {}
     for name, member in registry.items():
         first.setdefault(member, name)
     return list(first.values())
 
 
-def trainable(base: TrainConfig, compositions: Sequence[Composition]) -> list[Composition]:
-    """Leave out the compositions that the other settings do not allow.
+def valid_compositions(base: TrainConfig, compositions: Sequence[Composition]) -> list[Composition]:
+    """Return the compositions that are valid with the other settings, and log the others.
 
     Raises:
-        UserError: they allow none.
+        UserError: none is valid.
     """
     from nmt.models.build import check_model
 
-    found = []
+    valid = []
     for composition in compositions:
         try:
-            check_model(composed(base, composition).model, joint=base.tokenizer.joint)
-            found.append(composition)
+            check_model(with_attention(base, composition).model, joint=base.tokenizer.joint)
+            valid.append(composition)
         except UserError as error:
-            tell(f"left out {' x '.join(composition)}: {error}")
-    if not found:
+            log(f"left out {' x '.join(composition)}: {error}")
+    if not valid:
         raise UserError("no composition is left: change the overrides, or choose other scores, normalizers or windows")
-    return found
+    return valid
 
 
 def job_of(study: Study, base: TrainConfig, composition: Composition) -> Job:
     """Return the run of a composition."""
-    return Job(composition, replace(composed(base, composition), run_dir=str(study.run_dir("-".join(composition)))))
+    run_dir = str(study.run_dir("-".join(composition)))
+    return Job(composition, replace(with_attention(base, composition), run_dir=run_dir))
 
 
-def composed(base: TrainConfig, composition: Composition) -> TrainConfig:
+def with_attention(base: TrainConfig, composition: Composition) -> TrainConfig:
     """Return the configuration with another attention."""
     attention = replace(base.model.attention, **composition._asdict())
     return replace(base, model=replace(base.model, attention=attention))
 
 
-def warn(config: TrainConfig, runs: int, least: float) -> None:
-    """Say so where the time is too short for the table to mean anything."""
+def warn(config: TrainConfig, runs: int, min_minutes: float) -> None:
+    """Log a warning where each of `runs` runs has less than `min_minutes` of training."""
     minutes = config.trainer.max_minutes
-    if minutes is not None and minutes < least:
-        tell(
+    if minutes is not None and minutes < min_minutes:
+        log(
             f"warning: {runs} runs have {minutes:.2f} minutes of training each, too few to learn: choose fewer with "
             "--scores, --normalizers, --windows, or give more --minutes"
         )
 
 
-def figures(job: Job) -> dict[str, Any]:
-    """Return the table's row of a composition, after training it."""
-
-    def measure() -> dict[str, Any]:
-        run = train_and_evaluate(job.config)
-        scores = scores_of(run)
-        return {
-            **job.composition._asdict(),
-            **{name: scores[name] for name in ("bleu", "aer", "attention_entropy")},
-            "exact_zeros": share_of_zeros(run),
-            **effort_of(run),
-        }
-
-    row: dict[str, Any] = remembered(job.file, measure)
+def run_job(job: Job) -> dict[str, Any]:
+    """Return the row of a composition in the table, trained unless it is finished."""
+    row: dict[str, Any] = cached(job.result, partial(measure, job))
     return row
 
 
-def share_of_zeros(run: Path) -> float:
-    """Return the share of the weights between real tokens that are exactly 0, on the validation split."""
+def measure(job: Job) -> dict[str, Any]:
+    """Train and evaluate a composition; return its row."""
+    run = train_and_evaluate(job.config)
+    metrics = read_metrics(run)
+    return {
+        **job.composition._asdict(),
+        **{name: metrics[name] for name in ("bleu", "aer", "attention_entropy")},
+        "exact_zeros": fraction_of_zeros(run),
+        **training_cost(run),
+    }
+
+
+def fraction_of_zeros(run: Path) -> float:
+    """Return the fraction of the weights between real tokens that are exactly 0, on the validation split."""
     import torch
 
+    from nmt.data.batch import fixed_batches
     from nmt.data.corpus import load_split
-    from nmt.data.encoded import encode
-    from nmt.data.loader import fixed_batches
+    from nmt.data.tables import encode
     from nmt.models.checkpoint import load_checkpoint
 
     loaded = load_checkpoint(run)
@@ -254,27 +247,16 @@ def share_of_zeros(run: Path) -> float:
     return zeros / weights
 
 
-def report(study: Study) -> None:
-    """Write and print the table of the finished runs, and draw it."""
-    rows = list(finished(study))
-    if not rows:
-        return
-    write_table(rows, study.output / TABLE)
-    draw(rows, study.output / PICTURE)
-    print_table(rows, "attention: score x normalizer x window")
-    print(f"table: {study.output / TABLE}   picture: {study.output / PICTURE}")
-
-
-def finished(study: Study) -> Iterator[dict[str, Any]]:
+def finished_rows(study: Study) -> Iterator[dict[str, Any]]:
     """Yield the rows of all finished runs of the output folder, in the order of the registries."""
-    for composition in everything():
-        file = study.run_dir("-".join(composition)) / FIGURES
+    for composition in all_compositions():
+        file = study.run_dir("-".join(composition)) / RESULT
         if file.is_file():
-            yield remembered(file, dict)
+            yield json.loads(file.read_text(encoding="utf-8"))
 
 
 def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draw BLEU above and alignment error rate below: a panel a window, a row a score, a column a normalizer."""
+    """Draw BLEU above and alignment error rate below: a panel for each window, a row a score, a column a normalizer."""
     from matplotlib.figure import Figure
 
     scores, normalizers, windows = (list(dict.fromkeys(row[part] for row in rows)) for part in Composition._fields)
@@ -285,20 +267,20 @@ def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     for line, (metric, label, colors, form) in enumerate(
         (("bleu", "BLEU", "Blues", ".1f"), ("aer", "AER", "Blues_r", ".2f"))
     ):
-        known = [value for row in rows if not math.isnan(value := number(row, metric))]
+        known = [value for row in rows if not math.isnan(value := value_of(row, metric))]
         lowest, highest = min(known, default=0.0), max(known, default=1.0)
         for axes, window in zip(panels[line], windows, strict=True):
             axes.set_title(f"{label}, {window}", fontsize=9)
             axes.set_xticks(range(len(normalizers)), normalizers, fontsize=8)
             axes.set_yticks(range(len(scores)), scores, fontsize=8)
-            cells = [[number(values.get((s, n, window)), metric) for n in normalizers] for s in scores]
+            cells = [[value_of(values.get((s, n, window)), metric) for n in normalizers] for s in scores]
             axes.imshow(cells, cmap=colors, vmin=lowest, vmax=highest, aspect="auto")
             annotate(axes, cells, form, middle=(lowest + highest) / 2, dark_above=metric == "bleu")
     figure.savefig(path, dpi=120)
 
 
-def number(row: Mapping[str, Any] | None, metric: str) -> float:
-    """Return a figure of a row, NaN where there is none."""
+def value_of(row: Mapping[str, Any] | None, metric: str) -> float:
+    """Return a metric of a row, NaN where there is none."""
     return math.nan if row is None or row[metric] is None else float(row[metric])
 
 

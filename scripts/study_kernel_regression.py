@@ -1,28 +1,29 @@
-"""Attention as kernel regression: Nadaraya and Watson's estimate of a curve, through our own `Attention`.
+"""Attention as kernel regression: the Nadaraya-Watson estimate of a curve, computed by `Attention`.
+
+    python scripts/study_kernel_regression.py [--quick] [--points N] [--bandwidths SIGMA ...]
 
 Nadaraya (1964) and Watson (1964) estimate y at x by the mean of the known y_i, weighted by a kernel of x - x_i. That is
-attention with queries x, keys x_i, values y_i and the gaussian score -(x - x_i)^2 / 2 sigma^2. Softmax makes the
-Gaussian kernel of bandwidth sigma; sparsemax makes a parabola and entmax15 a squared parabola (the kernels of
-Epanechnikov and of Tukey's biweight), whose width adapts to how densely the points lie.
+attention with queries x, keys x_i, values y_i and the gaussian score -(x - x_i)^2 / 2 sigma^2. Softmax yields the
+Gaussian kernel of bandwidth sigma; sparsemax yields a parabola and entmax15 a squared parabola (the kernels of
+Epanechnikov and of Tukey's biweight), whose width adapts to the density of the points.
 
-The points are noisy values of sin(2x) + x/2. With a small sigma attention follows the noise, with a large one it sees
-no curve. The learned sigma minimizes the squared error of each point as predicted from the others, by gradient descent.
+The points are noisy values of sin(2x) + x/2. A small sigma overfits the noise, a large one smooths the curve away. The
+learned sigma minimizes the leave-one-out squared error, by gradient descent.
 
 Columns: that held-out error, the error against the true curve, the entropy of attention in nats, and the mean number of
-points with a weight above 0. The picture shows the estimates, and under each the attention matrix. Takes seconds;
---quick learns for fewer steps.
+points with a weight above 0. The figure shows the estimates, and under each the attention matrix. Takes seconds;
+--quick takes fewer gradient steps.
 """
 
 import argparse
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
-from studies.options import positive, positive_number, seed
-from studies.study import PICTURE, TABLE, add_output, output_folder, print_table, write_table
 from torch import Tensor
 
 from nmt.attention.attention import Attention
@@ -33,8 +34,11 @@ from nmt.attention.windows import Global
 from nmt.cli import user_errors
 from nmt.config.schema import AttentionConfig
 from nmt.errors import UserError
+from studies.options import positive, positive_number, seed
+from studies.study import add_output, output_folder
+from studies.tables import report
 
-LONGEST = 6.0  # points lie between 0 and this
+MAX_X = 6.0  # points lie between 0 and this
 QUERIES = 240
 LEARNED = ("softmax", "entmax15", "sparsemax")  # normalizers whose bandwidth is learned
 STEPS, QUICK_STEPS, LEARNING_RATE = 300, 60, 0.05
@@ -48,7 +52,7 @@ class Points(NamedTuple):
 
 
 def main() -> None:
-    """Estimate the curve with each bandwidth, and write the table and the picture."""
+    """Estimate the curve with each bandwidth, and write the table and the figure."""
     options = build_parser().parse_args()
     with user_errors():
         if options.points < 3:
@@ -60,9 +64,11 @@ def main() -> None:
         learned = [attention_of(name, 1.0) for name in LEARNED]
         for attention in learned:
             learn(attention, points, QUICK_STEPS if options.quick else STEPS)
-        rows = [row(attention, points, learned=False) for attention in attentions]
-        rows += [row(attention, points, learned=True) for attention in learned]
-        report(output_folder(options, "kernel_regression"), rows, [*attentions, *learned], points)
+        rows = [measure(attention, points, learned=False) for attention in attentions]
+        rows += [measure(attention, points, learned=True) for attention in learned]
+        folder = output_folder(options, "kernel_regression")
+        draw_all = partial(draw, rows, [*attentions, *learned], points)
+        report(rows, draw_all, folder, title="kernel regression by attention")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -92,9 +98,9 @@ def curve(x: Float[Tensor, " points"]) -> Float[Tensor, " points"]:
 
 
 def draw_points(count: int, noise: float, seed: int) -> Points:
-    """Return noisy values of the curve, each at random in a stretch of its own of the same length."""
+    """Return noisy values of the curve, one at a random place in each of `count` equal intervals."""
     generator = torch.Generator().manual_seed(seed)
-    x = LONGEST * (torch.arange(count) + torch.rand(count, generator=generator)) / count
+    x = MAX_X * (torch.arange(count) + torch.rand(count, generator=generator)) / count
     return Points(x, curve(x) + noise * torch.randn(count, generator=generator))
 
 
@@ -119,14 +125,14 @@ def estimate(
     keys: Float[Tensor, "batch source"],
     values: Float[Tensor, "batch source"],
 ) -> tuple[Float[Tensor, "batch target"], Float[Tensor, "batch target source"]]:
-    """Return the values expected at the queries, and the weights of the known ones."""
+    """Return the expected value at each query, and the weights of the known values."""
     memory = attention.project_memory(keys[:, :, None], torch.ones_like(keys, dtype=torch.bool))
     attended = attention(queries[:, :, None], memory._replace(values=values[:, :, None]))
     return attended.context[:, :, 0], attended.weights
 
 
 def held_out_error(attention: Attention, points: Points) -> Float[Tensor, ""]:
-    """Return the mean squared error of each point, as predicted from the others: a batch of n memories of n - 1."""
+    """Return the leave-one-out mean squared error: a batch of n memories of n - 1 points."""
     count = len(points.x)
     others = (torch.arange(count)[:, None] + torch.arange(1, count)) % count
     expected, _ = estimate(attention, points.x[:, None], points.x[others], points.y[others])
@@ -134,7 +140,7 @@ def held_out_error(attention: Attention, points: Points) -> Float[Tensor, ""]:
 
 
 def learn(attention: Attention, points: Points, steps: int) -> None:
-    """Find the bandwidth with the least held-out error."""
+    """Minimize the held-out error over the bandwidth with Adam."""
     optimizer = torch.optim.Adam(attention.parameters(), lr=LEARNING_RATE)
     for _ in range(steps):
         optimizer.zero_grad()
@@ -143,9 +149,9 @@ def learn(attention: Attention, points: Points, steps: int) -> None:
 
 
 @torch.no_grad()
-def row(attention: Attention, points: Points, *, learned: bool) -> dict[str, Any]:
-    """Return the table's row of an attention."""
-    queries = torch.linspace(0.0, LONGEST, QUERIES)
+def measure(attention: Attention, points: Points, *, learned: bool) -> dict[str, Any]:
+    """Return the row of an attention in the table."""
+    queries = torch.linspace(0.0, MAX_X, QUERIES)
     expected, weights = estimate(attention, queries[None], points.x[None], points.y[None])
     return {
         "normalizer": type(attention.normalizer).__name__.lower(),
@@ -158,29 +164,21 @@ def row(attention: Attention, points: Points, *, learned: bool) -> dict[str, Any
     }
 
 
-def report(folder: Path, rows: Sequence[dict[str, Any]], attentions: Sequence[Attention], points: Points) -> None:
-    """Write the table and the picture, and print the table."""
-    write_table(rows, folder / TABLE)
-    draw(rows, attentions, points, folder / PICTURE)
-    print_table(rows, "kernel regression by attention")
-    print(f"table: {folder / TABLE}   picture: {folder / PICTURE}")
-
-
 @torch.no_grad()
 def draw(rows: Sequence[dict[str, Any]], attentions: Sequence[Attention], points: Points, path: Path) -> None:
-    """Draw a column an attention: the estimate above, and the weights of the points below, queries downwards."""
+    """Draw a column for each attention: the estimate above, the attention matrix between the points below."""
     from matplotlib.figure import Figure
 
-    queries = torch.linspace(0.0, LONGEST, QUERIES)
+    queries = torch.linspace(0.0, MAX_X, QUERIES)
     figure = Figure(figsize=(2.3 * len(rows), 4.6), layout="constrained")
     panels = figure.subplots(2, len(rows), squeeze=False, sharey="row")
-    for above, below, each, attention in zip(*panels, rows, attentions, strict=True):
+    for above, below, row, attention in zip(*panels, rows, attentions, strict=True):
         expected, _ = estimate(attention, queries[None], points.x[None], points.y[None])
-        above.set_title(f"{each['normalizer']}, σ = {each['bandwidth']:.2g}", fontsize=9)
+        above.set_title(f"{row['normalizer']}, σ = {row['bandwidth']:.2g}", fontsize=9)
         above.scatter(points.x, points.y, s=8, color="0.6", label="known")
         above.plot(queries, curve(queries), color="0.4", linestyle="--", linewidth=1, label="true")
         above.plot(queries, expected[0], color="tab:blue", label="estimate")
-        above.set_xlabel("learned σ" if each["learned"] == "yes" else "fixed σ", fontsize=8)
+        above.set_xlabel("learned σ" if row["learned"] == "yes" else "fixed σ", fontsize=8)
         _, weights = estimate(attention, points.x[None], points.x[None], points.y[None])
         below.imshow(weights[0], cmap="Blues", aspect="equal", interpolation="nearest")
         below.set_xlabel("key", fontsize=8)

@@ -1,39 +1,30 @@
-"""Does quality last with the length of the sentence? A fixed vector against attention.
+"""Quality by sentence length: a fixed context vector against attention.
 
-The bottleneck curve of Bahdanau et al. (2015, Figure 2): BLEU by the number of source words, for a decoder that is told
-of the source by one vector alone (`fixed_context`), for additive attention over all of it, and for additive attention
-within the window of local-p (Luong et al., 2015). Each is trained for an equal share of the time on the built-in
-corpus, 3 to 60 words, and scored (greedy) on its test split and on the split of 40 to 60 words, both together.
+    python scripts/study_length.py [key=value ...] [--quick] [--models NAME ...] [--minutes M]
+
+The bottleneck curve of Bahdanau et al. (2015, Figure 2): BLEU by the number of source words, for a decoder that sees
+the source as one fixed vector (`fixed_context`), for additive attention over the whole source, and for additive
+attention within the window of local-p (Luong et al., 2015). Each is trained for an equal share of the time on the
+built-in corpus, 3 to 60 words, and evaluated (greedy) on its test split and on the split of 40 to 60 words together.
 
 `kept` is the BLEU of sentences of 40 words or more over that of sentences of up to 20. With `--quick` a small model
-learns sentences of up to 24 words, and those of 20 or more are compared with those of up to 10.
+is trained on sentences of up to 24 words, and those of 20 or more are compared with those of up to 10.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from studies.study import (
-    PICTURE,
-    SMALL,
-    TABLE,
-    Study,
-    build_parser,
-    check_settings,
-    effort_of,
-    print_table,
-    remembered,
-    tell,
-    train_and_evaluate,
-    write_table,
-)
 
 from nmt.cli import user_errors
 from nmt.config.schema import TrainConfig
 from nmt.errors import unknown
+from studies.runs import cached, train_and_evaluate, training_cost
+from studies.study import SMALL, Study, build_parser, check_settings, log
+from studies.tables import report
 
-FIGURES = "figures.json"  # in the folder of a run that is finished
+RESULT = "figures.json"  # in the folder of a finished run
 SPLITS = ("test", "test_long")
 MODELS = {
     "fixed_context": ("model=fixed_context",),
@@ -43,16 +34,16 @@ MODELS = {
 
 
 class Setting(NamedTuple):
-    """What is trained, the minutes that a run takes beside training, and how many words are few and many."""
+    """The overrides of all runs, and the lengths that are compared."""
 
     overrides: Sequence[str]
-    overhead: float
-    few: int
-    many: int
+    overhead: float  # minutes of a run besides training
+    short: int  # words of a short sentence, at most
+    long: int  # words of a long sentence, at least
 
 
-# All of the time is used, however many epochs that makes.
-FULL = Setting(("trainer.max_epochs=null",), overhead=0.5, few=20, many=40)
+# Time is the only limit.
+FULL = Setting(("trainer.max_epochs=null",), overhead=0.5, short=20, long=40)
 QUICK = Setting(
     (
         *SMALL,
@@ -60,18 +51,18 @@ QUICK = Setting(
         *("data.grammar.test_size=500", "data.grammar.long_size=200", "trainer.max_epochs=null"),
     ),
     overhead=0.2,
-    few=10,
-    many=20,
+    short=10,
+    long=20,
 )
 
 
 def main() -> None:
-    """Train the models that the command line asks for, and draw BLEU against length."""
+    """Train the selected models, and draw BLEU against length."""
     parser = build_parser(__doc__ or "", minutes=20.0)
     parser.add_argument("--models", nargs="+", default=list(MODELS), metavar="NAME", help=f"of {', '.join(MODELS)}")
     options = parser.parse_intermixed_args()
     with user_errors():
-        study = Study.of(options, "length")
+        study = Study.from_options(options, "length")
         for name in options.models:
             if name not in MODELS:
                 raise unknown("model", name, MODELS)
@@ -81,30 +72,27 @@ def main() -> None:
             name: replace(study.configure(*MODELS[name], *setting.overrides, *limits), run_dir=str(study.run_dir(name)))
             for name in options.models
         }
-        check_settings(configs.values(), shares_may_differ=True)
-        found = {}
+        check_settings(configs.values(), limits_may_differ=True)
+        results = {}
         for number, (name, config) in enumerate(configs.items(), start=1):
-            tell(f"{number} of {len(configs)}: {name}")
-            found[name] = figures(config, setting)
-        report(study, found, setting)
+            log(f"{number} of {len(configs)}: {name}")
+            results[name] = cached(Path(config.run_dir) / RESULT, partial(measure, config, setting))
+        summary = [summarize(name, result, setting) for name, result in results.items()]
+        title = "BLEU by words of the source sentence"
+        report(rows_of(results), partial(draw, results), study.output, title=title, summary=summary)
 
 
-def figures(config: TrainConfig, setting: Setting) -> dict[str, Any]:
-    """Return what a model reached at each length, trained unless it is already."""
-    run = Path(config.run_dir)
-
-    def measure() -> dict[str, Any]:
-        train_and_evaluate(config, splits=SPLITS)
-        return {**by_length(run, config, setting), **effort_of(run)}
-
-    found: dict[str, Any] = remembered(run / FIGURES, measure)
-    return found
+def measure(config: TrainConfig, setting: Setting) -> dict[str, Any]:
+    """Train a model; return its BLEU by length and the cost of training."""
+    run = train_and_evaluate(config, splits=SPLITS)
+    return {**evaluate_by_length(run, config, setting), **training_cost(run)}
 
 
-def by_length(run: Path, config: TrainConfig, setting: Setting) -> dict[str, Any]:
-    """Return the BLEU of each length, and of short and long sentences, over both splits."""
+def evaluate_by_length(run: Path, config: TrainConfig, setting: Setting) -> dict[str, Any]:
+    """Return the BLEU of each bucket of lengths, and of short and of long sentences, over both splits."""
     from nmt.data.corpus import load_split
-    from nmt.evaluation.metrics import bleu_by_length, quick_scores
+    from nmt.evaluation.metrics import bleu as bleu_metric
+    from nmt.evaluation.metrics import bleu_by_length, corpus_score
 
     triples: list[tuple[str, str, str]] = []
     for split in SPLITS:
@@ -114,38 +102,34 @@ def by_length(run: Path, config: TrainConfig, setting: Setting) -> dict[str, Any
 
     def bleu(shortest: int, longest: float) -> float | None:
         pairs = [each[1:] for each in triples if shortest <= len(each[0].split()) <= longest]
-        return quick_scores(*zip(*pairs, strict=True))["bleu"] if pairs else None
+        return corpus_score(bleu_metric(), *zip(*pairs, strict=True)).value if pairs else None
 
     sources, translations, references = zip(*triples, strict=True)
     buckets = bleu_by_length(sources, translations, references)
-    short, long = bleu(1, setting.few), bleu(setting.many, float("inf"))
+    short, long = bleu(1, setting.short), bleu(setting.long, float("inf"))
     return {"buckets": buckets, "short_bleu": short, "long_bleu": long}
 
 
-def report(study: Study, found: Mapping[str, Mapping[str, Any]], setting: Setting) -> None:
-    """Write a row a model and length, draw them, and print a line a model."""
-    effort = ("parameters", "updates", "minutes")
-    rows = [
-        {"model": name, **bucket, **{key: each[key] for key in effort}}
-        for name, each in found.items()
-        for bucket in each["buckets"]
+def rows_of(results: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row for each model and bucket of lengths."""
+    cost = ("parameters", "updates", "minutes")
+    return [
+        {"model": name, **bucket, **{key: result[key] for key in cost}}
+        for name, result in results.items()
+        for bucket in result["buckets"]
     ]
-    write_table(rows, study.output / TABLE)
-    draw(found, study.output / PICTURE)
-    print_table([summary(name, each, setting) for name, each in found.items()], "BLEU by words of the source sentence")
-    print(f"table: {study.output / TABLE}   picture: {study.output / PICTURE}")
 
 
-def summary(name: str, found: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
-    """Return the printed line of a model."""
-    short, long = found["short_bleu"], found["long_bleu"]
+def summarize(name: str, result: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
+    """Return the printed row of a model."""
+    short, long = result["short_bleu"], result["long_bleu"]
     return {
         "model": name,
-        **{span(bucket): bucket["bleu"] for bucket in found["buckets"]},
-        f"to {setting.few}": short,
-        f"from {setting.many}": long,
+        **{span(bucket): bucket["bleu"] for bucket in result["buckets"]},
+        f"to {setting.short}": short,
+        f"from {setting.long}": long,
         "kept": long / short if short and long is not None else None,
-        "minutes": found["minutes"],
+        "minutes": result["minutes"],
     }
 
 
@@ -154,14 +138,14 @@ def span(bucket: Mapping[str, Any]) -> str:
     return f"{bucket['min_words']}-{bucket['max_words']}"
 
 
-def draw(found: Mapping[str, Mapping[str, Any]], path: Path) -> None:
-    """Draw BLEU against length, a line a model."""
+def draw(results: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+    """Draw BLEU against length, a line for each model."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.5, 4.2), layout="constrained")
     axes = figure.subplots()
-    for name, each in found.items():
-        buckets: Sequence[Mapping[str, Any]] = each["buckets"]
+    for name, result in results.items():
+        buckets: Sequence[Mapping[str, Any]] = result["buckets"]
         axes.plot([span(bucket) for bucket in buckets], [bucket["bleu"] for bucket in buckets], marker="o", label=name)
     axes.set(xlabel="words of the source sentence", ylabel="BLEU", ylim=(0, 101))
     axes.grid(axis="y", color="0.9")

@@ -104,7 +104,7 @@ def together() -> Callable[..., list[Completed]]:
         common = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         common |= {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         line = [sys.executable, "-m", module, *arguments]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         places = [{**common, "RANK": rank, "LOCAL_RANK": rank} for rank in ("0", "1")]
         processes = [subprocess.Popen(line, cwd=cwd, env=place, **pipes) for place in places]
         try:
@@ -151,7 +151,7 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_options(shared_folder: Path) -> list[str]:
-    """What makes `nmt.train` a matter of seconds."""
+    """Overrides with which `nmt.train` takes seconds."""
     return [*TINY, f"data.cache_dir={shared_folder / 'tiny-cache'}"]
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nmt.cli import take_place
-from nmt.training.torchrun_env import Launch
+from nmt.cli import prepare_rank
+from nmt.training.torchrun_env import RankEnvironment
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = """
@@ -108,8 +108,9 @@ def test_an_interruption(script: Path, tmp_path: Path) -> None:
 def test_a_reader_that_goes_away(script: Path, tmp_path: Path) -> None:
     command = [sys.executable, str(script), "seed=104"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes) as process:
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline() == "text\n"
@@ -148,7 +149,9 @@ def test_the_command_line_starts_without_torch() -> None:
 
 
 def test_only_the_first_of_several_processes_makes_folders(monkeypatch: pytest.MonkeyPatch) -> None:
-    for launch, more in ((Launch(), []), (Launch(0, 0, 2), []), (Launch(1, 1, 2), ["hydra.run.dir=."])):
+    monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", "ERROR")  # what it sets, unset again after the test
+    ranks = (RankEnvironment(), RankEnvironment(0, 0, 2), RankEnvironment(1, 1, 2))
+    for environment, more in zip(ranks, ([], [], ["hydra.run.dir=."]), strict=True):
         for before, after in (
             ([], []),
             ([], ["seed=2", "--cfg", "job"]),
@@ -156,5 +159,5 @@ def test_only_the_first_of_several_processes_makes_folders(monkeypatch: pytest.M
             ([], ["--cfg", "job"]),
         ):
             monkeypatch.setattr(sys, "argv", ["nmt.train", *before, *after])
-            take_place(launch)
+            prepare_rank(environment)
             assert sys.argv == ["nmt.train", *before, *more, *after]

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from nmt.config.schema import EvaluateConfig, TrainConfig, keys
+from nmt.data.corpus import CORPORA
 from nmt.models.build import check_used
+from nmt.models.decoder import DECODERS
 from tests.composing import FOLDER, compose
 
 ROOT = Path(__file__).parents[1]
@@ -89,6 +91,6 @@ def test_every_option_that_a_text_names_exists() -> None:
 def test_every_kind_of_data_and_model_has_an_option() -> None:
     """Messages name them: `data={config.kind}`."""
     choices = {name: member.metadata["choices"] for name, member, _ in keys(TrainConfig())}
-    kinds = {("data", kind) for kind in choices["data.kind"]} | {("model", kind) for kind in choices["model.decoder"]}
+    kinds = {("data", kind) for kind in CORPORA} | {("model", kind) for kind in DECODERS}
     kinds |= {("schedule", kind) for kind in choices["schedule.kind"]}
     assert {f"{group}={kind}" for group, kind in kinds} <= set(OPTIONS)

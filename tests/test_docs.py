@@ -2,17 +2,19 @@
 
 import doctest
 import re
+import runpy
 from pathlib import Path
 
 import pytest
 
+import nmt
 from nmt.attention.coverage import COVERAGES
 from nmt.attention.normalizers import NORMALIZERS
 from nmt.attention.scores import SCORES
 from nmt.attention.windows import WINDOWS
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 ATTENTION = ROOT / "docs" / "attention.md"
 
 
@@ -38,3 +40,32 @@ def test_examples_of_attention_run() -> None:
 @pytest.mark.parametrize("name", [*SCORES, *NORMALIZERS, *WINDOWS, *COVERAGES[1:]])
 def test_every_member_of_attention_is_described(name: str) -> None:
     assert f"`{name}`" in ATTENTION.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("page", "longest"), [("README.md", 110), ("docs/architecture.md", 150), ("docs/results.md", 150)]
+)
+def test_a_page_stays_short(page: str, longest: int) -> None:
+    lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= longest
+    assert not [line for line in lines if len(line) > 120 and not line.startswith("|")]
+
+
+def test_source_files_that_a_page_names_exist() -> None:
+    named = re.findall(r"`((?:nmt|tests|scripts|configs)/[\w/]+\.\w+)`", "\n".join(map(read, PAGES)))
+    assert "nmt/attention/scores.py" in named
+    assert not [name for name in named if "NAME" not in name and not (ROOT / name).is_file()]
+
+
+def test_the_api_is_current() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "write_api_docs.py"))
+    assert read(ROOT / "docs" / "api.md") == script["render"](), "run: python scripts/write_api_docs.py"
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    assert f"\n## {nmt.__version__}\n" in read(ROOT / "CHANGELOG.md")
+    assert f"\nversion: {nmt.__version__}\n" in read(ROOT / "CITATION.cff")
+
+
+def read(page: Path) -> str:
+    return page.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What a user may get wrong: exit status 2, one line on standard error, nothing written."""
+"""Mistakes of a user: exit status 2, one line on standard error, nothing written."""
 
 from collections.abc import Callable
 from pathlib import Path

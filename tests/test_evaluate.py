@@ -64,7 +64,12 @@ def test_the_validation_split_against_a_baseline(evaluate: Callable[..., dict[st
 
 
 def test_all_of_the_search_can_be_set_and_is_recorded(evaluate: Callable[..., dict[str, Any]]) -> None:
-    search = {"coverage_penalty": 0.2, "max_length_ratio": 1.5, "max_length_offset": 3, "replace_unknown": True}
+    search: dict[str, Any] = {
+        "coverage_penalty": 0.2,
+        "max_length_ratio": 1.5,
+        "max_length_offset": 3,
+        "replace_unknown": True,
+    }
     search |= {"batch_unit": "tokens", "batch_size": 70}
     metrics = evaluate(*(f"search.{name}={value}" for name, value in search.items()), "num_heatmaps=0")
     assert search.items() <= metrics.items()

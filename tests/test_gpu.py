@@ -12,11 +12,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from nmt.config.schema import AttentionConfig
-from nmt.fast.recording import OF_DECODERS
-from nmt.training.distributed import WAITING, Group
+from nmt.fast.accelerate import accelerate, restore
+from nmt.training.distributed import COLLECTIVE_TIMEOUT, MultiProcess
 from nmt.training.objective import token_loss
-from nmt.training.torchrun_env import Launch
+from nmt.training.torchrun_env import RankEnvironment
 from tests.models.small import random_batch, small_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
@@ -30,34 +29,12 @@ def test_the_fast_path_equals_the_readable_one(decoder: str, cell: str):
     model = small_model(decoder=decoder, cell=cell, num_layers=2).to("cuda")
     found = []
     for fast in (False, True):
-        model.encoder.fast = model.decoder.fast = fast
+        (accelerate if fast else restore)(model)
         model.zero_grad()
         token_loss(model, model(batch), batch, label_smoothing=0.1).objective.backward()
         found.append({name: parameter.grad.clone() for name, parameter in model.named_parameters()})
     for name, gradient in found[0].items():
         torch.testing.assert_close(found[1][name], gradient, rtol=1e-7, atol=1e-9)
-
-
-@pytest.mark.parametrize("attention", [{}, {"score": "general"}, {"normalizer": "entmax15"}])
-@pytest.mark.parametrize("decoder", ["bahdanau", "luong", "conditional"])
-def test_recorded_chains_equal_the_readable_path(decoder: str, attention: dict):
-    """As tests/fast/test_recording.py, with CUDA graphs in the place of its tape."""
-    model = small_model(decoder=decoder, num_layers=2, attention=AttentionConfig(**attention)).to("cuda")
-    for lengths in ([(5, 4), (1, 7), (9, 1)],) * 3 + ([(8, 6), (2, 3), (7, 5), (1, 1)],) * 2:
-        batch = random_batch(lengths, seed=len(lengths)).to("cuda")
-        found = []
-        for fast in (False, True):
-            model.decoder.fast = fast
-            model.zero_grad()
-            token_loss(model, model(batch), batch, label_smoothing=0.1).objective.backward()
-            found.append({name: parameter.grad.clone() for name, parameter in model.named_parameters()})
-        for name, gradient in found[0].items():
-            torch.testing.assert_close(found[1][name], gradient, rtol=1e-7, atol=1e-9)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(torch.randn_like(parameter), alpha=0.1)
-    (of_device,) = OF_DECODERS[model.decoder].values()
-    assert len([each for each in of_device.recordings.values() if each is not None]) == 1
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -78,18 +55,19 @@ def test_training_on_a_gpu_learns(tmp_path: Path, decoder: str, precision: str):
     assert [each.text for each in on_gpu.translate(lines)] == [each.text for each in on_cpu.translate(lines)]
 
 
-def test_what_processes_say_of_tensors_on_a_gpu_is_said_by_nccl(tmp_path: Path):
-    """By a group of one: several need a GPU each."""
+def test_collective_calls_and_gradients_of_tensors_on_a_gpu_use_nccl(tmp_path: Path):
+    """In a group of one: several need a GPU each."""
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("cpu:gloo,cuda:nccl", store=store, rank=0, world_size=1)
     try:
-        group = Group(Launch(), dist.new_group(timeout=WAITING))
+        group = MultiProcess(RankEnvironment(), dist.new_group(timeout=COLLECTIVE_TIMEOUT))
         device = group.device("cuda")
         tensors = [torch.ones(3, device=device), torch.arange(4, device=device)]
-        group.add_up(tensors)
-        group.copy_from_first(tensors)
-        assert [tensor.tolist() for tensor in tensors] == [[1.0] * 3, [0, 1, 2, 3]]
-        assert group.total(2) == [2.0]
-        assert torch.equal(*group.gather(torch.cuda.get_rng_state(device)), torch.cuda.get_rng_state(device))
+        assert [group.all_reduce_(tensor).tolist() for tensor in tensors] == [[1.0] * 3, [0, 1, 2, 3]]
+        module = torch.nn.Linear(3, 2, device=device)
+        group.data_parallel(module)(tensors[0]).sum().backward()
+        assert module.weight.grad.tolist() == [[1.0] * 3] * 2
+        assert group.sum_over_ranks(2) == [2.0]
+        assert torch.equal(*group.all_gather(torch.cuda.get_rng_state(device)), torch.cuda.get_rng_state(device))
     finally:
         dist.destroy_process_group()

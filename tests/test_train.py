@@ -1,4 +1,4 @@
-"""`python -m nmt.train`: what a run leaves behind, and how it goes on after it was stopped."""
+"""`python -m nmt.train`: the files of a run, and resuming one that was stopped."""
 
 import json
 import os
@@ -18,7 +18,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from nmt.config.file import load_config
 from nmt.config.schema import DataConfig, ModelConfig, SplitConfig, TrainConfig, TrainerConfig
 from nmt.errors import UserError
-from nmt.training.run import check_run, evaluate_best, point_to
+from nmt.training.check_run import check_run
+from nmt.training.run import evaluate_best, point_to
 from nmt.training.run import train as train_here
 
 ROOT = Path(__file__).parents[1]

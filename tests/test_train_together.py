@@ -87,7 +87,7 @@ def test_a_sweep_of_several_processes_is_refused(
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
     for name, value in place.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("nmt.cli.PATIENCE", 0)
+    monkeypatch.setattr("nmt.cli.EXIT_DELAY", 0)
     done = call("train", sweep, "seed=1,2")
     assert done.returncode == 2
     told = "error: a sweep (-m) trains in one process a job: start it without torchrun, or train one setting\n"
@@ -109,6 +109,7 @@ def test_processes_that_cannot_meet_say_so(
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         place = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+        place["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # which the command sets, to be unset after the test
         for name, value in {**place, "MASTER_PORT": port.format(taken=taken.getsockname()[1])}.items():
             monkeypatch.setenv(name, value)
         done = call("train", "trainer.max_steps=1")

@@ -204,7 +204,7 @@ def test_the_output_may_not_overwrite_the_input(translate: Callable[..., Any], t
 
 
 def test_a_reader_that_goes_away_is_no_error(tiny_run: Path) -> None:
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [sys.executable, "-m", "nmt.translate", "--checkpoint", str(tiny_run)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, env=environment, **pipes) as process:

@@ -10,18 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from nmt.alignment.links import argmax_links, attention_entropy
+from nmt.alignment.links import argmax_links
+from nmt.alignment.weights import attention_entropy
 from nmt.config.schema import ModelConfig, SearchConfig, TokenizerConfig
 from nmt.data.batch import collate
 from nmt.errors import UserError
 from nmt.models.build import build_model
 from nmt.search.beam import beam_search
 from nmt.text.tokenizer import UNK, Tokenizers, build_tokenizers
-from nmt.translator import Translator, merge_words
+from nmt.translator import Translator
 
 SENTENCES = [
     "She helps her brother.",
@@ -141,29 +140,6 @@ def test_alignment_of_given_translations(translator: Translator) -> None:
     assert second.weights.size == third.weights.size == 0
 
 
-def test_merged_words_against_a_worked_example() -> None:
-    weights = np.array(
-        [
-            [0.1, 0.2, 0.3, 0.4],  # "un-"
-            [0.3, 0.3, 0.2, 0.2],  # "-der"
-            [0.0, 0.0, 0.0, 1.0],  # "." says nothing: all of it is on eos
-            [0.2, 0.2, 0.2, 0.4],  # eos
-        ],
-        dtype=np.float32,
-    )
-    merged = merge_words(weights, target_word=[0, 0, 1], source_word=[0, 1, 1])
-    np.testing.assert_allclose(merged, [[0.4 / 1.4, 1.0 / 1.4], [0.0, 0.0]], atol=1e-7)
-
-
-def test_a_row_that_is_the_same_everywhere_names_no_word() -> None:
-    weights = np.array([[0.25, 0.25, 0.25, 0.25], [0.2, 0.3, 0.2, 0.3], [0.25, 0.25, 0.25, 0.25]], dtype=np.float32)
-    # The word of two pieces would have the most of an even row.
-    np.testing.assert_allclose(merge_words(weights, [0, 1, 2], [0, 0, 1])[[0, 2]], 0.0)
-    np.testing.assert_allclose(merge_words(weights, [0, 1, 1], [0, 0, 1]), [[0, 0], [5 / 7, 2 / 7]], atol=1e-6)
-    # Where there is one word, it is that one.
-    np.testing.assert_allclose(merge_words(weights, [0, 1, 2], [0, 0, 0]), 1.0)
-
-
 def test_no_attention_means_no_links() -> None:
     """A model without attention gives no weights to words, and links none."""
     tokenizers = build_tokenizers(SENTENCES, SENTENCES, TokenizerConfig(vocab_size=330))
@@ -214,12 +190,11 @@ def test_unknown_words_are_those_attended_to(decoder: str) -> None:
     lines = ["ol@@ d river", "old Nile", "a river Nile", "Thames Rhine Nile"]
     tokenizers = build_tokenizers(lines[:1], lines[:1], TokenizerConfig(kind="whitespace"))
     torch.manual_seed(3)
-    model = build_model(
-        ModelConfig(decoder=decoder, embedding_size=8, hidden_size=16), *[len(tokenizers.source)] * 2, joint=True
-    )
+    config, size = ModelConfig(decoder=decoder, embedding_size=8, hidden_size=16), len(tokenizers.source)
+    model = build_model(config, size, size, joint=True)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter *= 4.0  # so that attention moves from word to word
+            parameter.mul_(4.0)  # so that attention moves from word to word
         model.output.bias[UNK] += 6.0
     search = SearchConfig(beam_size=3, max_length_ratio=1, max_length_offset=4)
     plain, copying = (
@@ -238,42 +213,6 @@ def test_unknown_words_are_those_attended_to(decoder: str) -> None:
     assert len(places) > 1 if decoder == "luong" else not places
 
 
-def test_merging_single_pieces_drops_the_end_marks_only() -> None:
-    weights = np.array([[0.5, 0.25, 0.25], [0.0, 0.5, 0.5], [0.1, 0.1, 0.8]])
-    np.testing.assert_allclose(merge_words(weights, [0, 1], [0, 1]), [[2 / 3, 1 / 3], [0.0, 1.0]])
-
-
-def test_merging_nothing() -> None:
-    assert merge_words(np.ones((1, 3)), [], [0, 1]).shape == (0, 2)
-
-
-def word_numbers(draw_sizes: list[int]) -> list[int]:
-    return [word for word, size in enumerate(draw_sizes) for _ in range(size)]
-
-
-@given(
-    sizes=st.tuples(*[st.lists(st.integers(1, 3), min_size=1, max_size=4)] * 2),
-    seed=st.integers(0, 1000),
-    ended=st.booleans(),
-)
-def test_merged_words_against_sums_in_python(sizes: tuple[list[int], list[int]], seed: int, ended: bool) -> None:
-    target_word, source_word = map(word_numbers, sizes)
-    weights = np.random.default_rng(seed).random((len(target_word) + ended, len(source_word) + 1))
-    merged = merge_words(weights, target_word, source_word)
-    for target in range(len(sizes[0])):
-        sums = [
-            sum(
-                weights[i, j]
-                for i, t in enumerate(target_word)
-                if t == target
-                for j, s in enumerate(source_word)
-                if s == source
-            )
-            for source in range(len(sizes[1]))
-        ]
-        np.testing.assert_allclose(merged[target], np.array(sums) / sum(sums))
-
-
 @pytest.mark.parametrize(
     ("search", "message"),
     [
@@ -281,7 +220,7 @@ def test_merged_words_against_sums_in_python(sizes: tuple[list[int], list[int]],
         ({"length_penalty": -1.0}, "length_penalty=-1.0 is out of range"),
     ],
 )
-def test_search_settings_are_checked(tiny_run: Path, search: dict[str, float], message: str) -> None:
+def test_search_settings_are_checked(tiny_run: Path, search: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         Translator.load(tiny_run, device="cpu", **search)
 
@@ -301,8 +240,8 @@ def test_other_precisions_find_nearly_the_same(translator: Translator, tiny_run:
         if one.text == two.text:
             np.testing.assert_allclose(one.weights, two.weights, atol=0.1)
     targets = ["Il dort."] * len(SENTENCES)
-    for one, two in zip(translator.align(SENTENCES, targets), other.align(SENTENCES, targets), strict=True):
-        np.testing.assert_allclose(one.weights, two.weights, atol=0.1)
+    for left, right in zip(translator.align(SENTENCES, targets), other.align(SENTENCES, targets), strict=True):
+        np.testing.assert_allclose(left.weights, right.weights, atol=0.1)
 
 
 def test_a_precision_that_does_not_exist(tiny_run: Path) -> None:

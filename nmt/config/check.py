@@ -1,4 +1,4 @@
-"""Whether a configuration can be: choices, bounds and names, and what to say of one that cannot."""
+"""Checks of a configuration, and error messages about it that name the key and what is allowed."""
 
 import dataclasses
 import operator
@@ -9,7 +9,7 @@ from nmt.errors import UserError, nearest, unknown
 
 
 def check(config: Any) -> None:
-    """Check every choice and bound of a configuration, and that it holds no other keys than its own.
+    """Check the choices and bounds of a configuration, and that it has no unknown keys.
 
     Raises:
         UserError: naming the key, the value given and what is allowed.
@@ -35,7 +35,7 @@ def check_bounds(name: str, value: Any, bounds: dict[str, float]) -> None:
 
 
 def check_names(config: Any, prefix: str = "", root: Any = None) -> None:
-    """Raise `UserError` for a key that the dataclasses do not have; Hydra lets `+key=value` add such."""
+    """Raise `UserError` for a key that the dataclasses do not declare, which `+key=value` can add."""
     root = config if root is None else root
     declared = {member.name for member in dataclasses.fields(config)}
     for name, value in vars(config).items():

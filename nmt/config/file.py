@@ -1,4 +1,4 @@
-"""A configuration as a file: what a run and a checkpoint keep of how they were made."""
+"""A configuration as a YAML file: the config.yaml of a run or a checkpoint."""
 
 import dataclasses
 from pathlib import Path
@@ -10,7 +10,7 @@ from nmt.errors import UserError
 
 
 def save_config(config: Any, path: Path) -> None:
-    """Write a configuration as plain YAML of every key, defaults in."""
+    """Write all keys of a configuration, including defaults, as plain YAML."""
     import yaml
 
     path.write_text(yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, allow_unicode=True), encoding="utf-8")
@@ -19,8 +19,8 @@ def save_config(config: Any, path: Path) -> None:
 def load_config(path: Path) -> TrainConfig:
     """Read what `save_config` wrote; a key that is missing gets its default.
 
-    Only the dataclasses of `nmt.config.schema` are made, whatever the file says: YAML tags are refused, and
-    interpolations (`${...}`) are taken as plain text.
+    The file can only make the dataclasses of `nmt.config.schema`: YAML tags are refused, and interpolations (`${...}`)
+    are plain text.
 
     Raises:
         UserError: naming the file, if it cannot be read, is not YAML, or has wrong keys, types or values.

@@ -1,7 +1,7 @@
 """Every key of the configuration: its type, default, bounds and meaning, in one place.
 
 YAML files under `configs/` hold only what differs from these defaults. Hydra merges them into the dataclasses
-below, so an unknown key or a wrong type fails at composition; `nmt.config.check` then looks at choices and bounds.
+below, so an unknown key or a wrong type fails at composition; `nmt.config.check` then checks choices and bounds.
 Below the entry points only these dataclasses (or plain arguments) are passed on, never an OmegaConf object.
 """
 
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-UNITS = ("tokens", "sentences")  # of the size of a batch
+UNITS = ("tokens", "sentences")  # of a batch size
 PRECISIONS = ("fp32", "bf16", "int8")  # of translation
-LARGEST_SEED = 2**63 - 1  # that every generator of random numbers takes
+LARGEST_SEED = 2**63 - 1  # that all random generators accept
 BLEU_TOKENIZERS = ("13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab", "flores200")
 
 
@@ -27,7 +27,7 @@ def key(
     at_most: float | None = None,
     length: int | None = None,
 ) -> Any:
-    """A dataclass field with its documentation, allowed choices and bounds in the metadata; a list's are its elements'."""
+    """A dataclass field with its documentation, choices and bounds as metadata; the bounds of a list are those of its elements."""
     bounds = {"at least": at_least, "above": above, "below": below, "at most": at_most}
     metadata = {"help": help, "choices": choices, "bounds": {k: v for k, v in bounds.items() if v is not None}, "length": length}
     if isinstance(default, list):
@@ -36,7 +36,7 @@ def key(
 
 
 def override(config: type, name: str) -> Any:
-    """A field that replaces a key of another dataclass, within the same bounds; null keeps what that one says."""
+    """A field that overrides a key of another dataclass, within the same bounds; null keeps the value of that one."""
     (member,) = (each for each in dataclasses.fields(config) if each.name == name)
     return field(default=None, metadata=member.metadata)
 
@@ -50,7 +50,7 @@ class SplitConfig:
 
     source: Any = key(None, "file, or list of files, of source sentences, one a line (.gz is read too)")
     target: Any = key(None, "file, or list of files, of target sentences, in step with `source`")
-    alignment: Any = key(None, "file, or list of files, of gold word alignments: Pharaoh, `0-0 1-2`; `1?2` is possible only; they count the parts between spaces of the files as they are, in segmented text its pieces")
+    alignment: Any = key(None, "file, or list of files, of gold word alignments: Pharaoh, `0-0 1-2`; `1?2` is possible only; they count the parts between spaces, in segmented text its pieces")
     name: str | None = key(None, "name of the split in a hub corpus, e.g. `train` or `train[:1000]`")
 
 
@@ -65,7 +65,7 @@ class GrammarConfig:
     min_length: int = key(3, "shortest source sentence, in words", at_least=3)
     max_length: int = key(60, "longest source sentence, in words", at_most=60)
     long_length: int = key(40, "shortest source sentence of the long split, in words", at_least=3)
-    seed: int = key(1, "seed of the generator; apart from `seed`, so that every run sees the same corpus", at_least=0, at_most=LARGEST_SEED)
+    seed: int = key(1, "seed of the generator, apart from `seed`: all runs have the same corpus", at_least=0, at_most=LARGEST_SEED)
 
 
 @dataclass(kw_only=True)
@@ -83,17 +83,17 @@ class HubConfig:
 
 @dataclass(kw_only=True)
 class CleaningConfig:
-    """Which training and validation pairs are left out; test splits are never cleaned. Counted in words."""
+    """Which training and validation pairs are dropped, by length in words; test splits are never cleaned."""
 
     max_length: int = key(200, "drop a pair with a side longer than this many words", at_least=1)
-    max_ratio: float = key(9.0, "drop a pair whose longer side has more than this many times the other's words (5 words' grace)", at_least=1)
+    max_ratio: float = key(9.0, "drop a pair whose longer side has more than this many times the other's words, plus 5", at_least=1)
 
 
 @dataclass(kw_only=True)
 class DataConfig:
     """Parallel text."""
 
-    kind: str = key("grammar", "where sentences come from", choices=("grammar", "text", "hub"))
+    kind: str = key("grammar", "where sentences come from: grammar, text, hub")
     source_language: str = key("en", "code of the source language")
     target_language: str = key("fr", "code of the target language")
     train: SplitConfig = field(default_factory=SplitConfig)
@@ -107,16 +107,16 @@ class DataConfig:
 
     @property
     def direction(self) -> str:
-        """What is translated to what."""
+        """The languages, as a person would write them."""
         return f"{self.source_language} to {self.target_language}"
 
 
 @dataclass(kw_only=True)
 class TokenizerConfig:
-    """Subwords by sentencepiece, learned from the training text inside the run; or the text's own pieces."""
+    """Subwords by sentencepiece, learned from the training text in the run; or the pieces of segmented text."""
 
     kind: str = key("unigram", "segmentation model; `whitespace`: the text is segmented already, with or without `@@` or U+2581 marks", choices=("unigram", "bpe", "whitespace"))
-    vocab_size: int = key(8_000, "pieces, specials in; lowered with a notice where the text has too few", at_least=300)
+    vocab_size: int = key(8_000, "pieces, including special tokens; lowered with a warning where the text has too few", at_least=300)
     joint: bool = key(True, "one vocabulary for both sides")
     character_coverage: float = key(1.0, "share of characters that get a piece of their own; the rest become bytes", above=0, at_most=1)
     normalization: str = key("nmt_nfkc", "text normalization of sentencepiece", choices=("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"))
@@ -129,9 +129,9 @@ class TokenizerConfig:
 class BatchConfig:
     """How sentences are grouped."""
 
-    unit: str = key("tokens", "what `size` counts: target tokens, padding in, or sentences", choices=UNITS)
-    size: int = key(4_096, "size of a training batch; of several processes (`torchrun`), each has its own batch", at_least=1)
-    max_length: int = key(250, "leave training pairs out that have a side of more subwords than this", at_least=1)
+    unit: str = key("tokens", "what `size` counts: target tokens, including padding, or sentences", choices=UNITS)
+    size: int = key(4_096, "size of a training batch; with several processes (`torchrun`), that of each", at_least=1)
+    max_length: int = key(250, "leave out training pairs with a side of more subwords than this", at_least=1)
 
 
 # --- model --------------------------------------------------------------------------------------------------
@@ -151,15 +151,16 @@ class AttentionConfig:
     soft_share: float = key(0.5, "`hard`, while training: share of target words whose context is the expectation under softmax instead of a draw", at_least=0, below=1)
     radius: int = key(10, "`local_m`, `local_p`: tokens seen on either side of the center", at_least=1)
     num_heads: int = key(1, "attentions side by side, each on its share of the sizes", at_least=1)
-    coverage: str = key("none", "additive and concat: what a score is told of the attention each word has had: nothing, its sum, or its sum as a share of the word's learned fertility", choices=("none", "accumulated", "fertility"))
-    projection: str = key("identity", "of queries, keys and values, before the heads share them out", choices=("identity", "learned"))
+    coverage: str = key("none", "additive and concat: what the score knows of the attention that each word has received so far: nothing, its sum, or its sum as a share of the word's learned fertility", choices=("none", "accumulated", "fertility"))
+    projection: str = key("identity", "of queries, keys and values, before they are split into heads", choices=("identity", "learned"))
 
 
 @dataclass(kw_only=True)
 class ModelConfig:
     """The translation model."""
 
-    decoder: str = key("bahdanau", "order of attention and update; `gnmt`: the first layer queries, the others read; `fixed_context` has no attention", choices=("bahdanau", "luong", "conditional", "gnmt", "fixed_context"))
+    encoder: str = key("recurrent", "reader of the source; `recurrent`: layers of `cell` in both directions")
+    decoder: str = key("bahdanau", "order of attention and update: `bahdanau`, `luong`, `conditional`; `gnmt`: the first layer queries, the others read; `fixed_context` has no attention")
     cell: str = key("gru", "recurrent cell", choices=("gru", "lstm"))
     embedding_size: int = key(256, "size of word embeddings", at_least=1)
     hidden_size: int = key(512, "size of the decoder's state; each direction of the encoder has half of it", at_least=2)
@@ -203,7 +204,7 @@ class ScheduleConfig:
 
 @dataclass(kw_only=True)
 class SearchConfig:
-    """How translations are searched for."""
+    """Decoding: greedy or beam search."""
 
     beam_size: int = key(5, "hypotheses kept; 1 is greedy", at_least=1)
     length_penalty: float = key(1.0, "alpha of score = log p / length^alpha + coverage", at_least=0)
@@ -211,46 +212,46 @@ class SearchConfig:
     max_length_ratio: float = key(2.0, "longest translation = ratio x source subwords + offset", above=0)
     max_length_offset: int = key(20, "see `max_length_ratio`", at_least=1)
     replace_unknown: bool = key(False, "`tokenizer.kind=whitespace`: let the model say that a word is unknown to it, and write there the source word that it attends to most (Luong et al., 2015); subwords spell every word")
-    batch_unit: str = key("sentences", "what `batch_size` counts: sentences, or source subwords, end marks and padding in", choices=UNITS)
-    batch_size: int = key(64, "size of what is translated together: sentences of like length", at_least=1)
+    batch_unit: str = key("sentences", "what `batch_size` counts: sentences, or source subwords, including eos and padding", choices=UNITS)
+    batch_size: int = key(64, "size of a batch of sentences of similar length", at_least=1)
 
 
 @dataclass(kw_only=True)
 class GuidedAlignmentConfig:
-    """Attention taught from the gold alignments of the training text (`data.train.alignment`, or the grammar's own)."""
+    """Training attention toward the gold alignments of the training text (`data.train.alignment`, or the grammar's)."""
 
-    weight: float = key(0.0, "of the term in what training minimizes; 0 is off", at_least=0)
+    weight: float = key(0.0, "of its term in the loss; 0 is off", at_least=0)
     decay: float = key(1.0, "the weight after e epochs is `weight` x `decay`^e", above=0, at_most=1)
-    kind: str = key("cross_entropy", "how far attention is from the links; `squared` suits sparsemax better, whose zeros make the other steep", choices=("cross_entropy", "squared"))
+    kind: str = key("cross_entropy", "distance between attention and links; `squared` suits sparsemax better: cross-entropy is steep at its zeros", choices=("cross_entropy", "squared"))
 
 
 @dataclass(kw_only=True)
 class ReinforceConfig:
-    """How attention learns where `model.attention.normalizer=hard` draws at random."""
+    """REINFORCE, by which `model.attention.normalizer=hard` learns, since it samples."""
 
-    discount: float = key(0.5, "of the log-probabilities of later words in a draw's reward: 1 is unbiased, less varies less", at_least=0, at_most=1)
+    discount: float = key(0.5, "of the log-probabilities of later words in the reward of a sample: 1 is unbiased, less has less variance", at_least=0, at_most=1)
     baseline_decay: float = key(0.9, "of the moving average of the reward that is subtracted from it", at_least=0, below=1)
-    entropy: float = key(0.01, "weight of the entropy of attention, which keeps it from settling too early", at_least=0)
+    entropy: float = key(0.01, "weight of the entropy of attention, which keeps it from collapsing early", at_least=0)
 
 
 @dataclass(kw_only=True)
 class TrainerConfig:
     """The training loop."""
 
-    device: str = key("auto", "where to train; with `torchrun` every process takes a GPU of its own", choices=("auto", "cpu", "cuda"))
-    precision: str = key("fp32", "arithmetic of the products of a training step; `auto`: bf16 where the device has instructions for it", choices=("fp32", "bf16", "auto"))
+    device: str = key("auto", "where to train; with `torchrun` every process has a GPU of its own", choices=("auto", "cpu", "cuda"))
+    precision: str = key("fp32", "arithmetic of matrix products in training; `auto`: bf16 where the device has instructions for it", choices=("fp32", "bf16", "auto"))
     initialize_from: str | None = key(None, "run or checkpoint folder whose weights and subwords a new run begins with, for fine-tuning; its model and tokenizer keys must be set alike")
     max_steps: int | None = key(None, "stop after this many updates", at_least=1)
     max_epochs: int | None = key(None, "stop after this many passes over the corpus", at_least=1)
-    max_minutes: float | None = key(None, "stop after this much training time, validations in; also the horizon of the schedule", above=0)
+    max_minutes: float | None = key(None, "stop after this much training time, including validations; also the horizon of the schedule", above=0)
     label_smoothing: float = key(0.1, "share of the probability spread over the vocabulary", at_least=0, below=1)
     guided_alignment: GuidedAlignmentConfig = field(default_factory=GuidedAlignmentConfig)
     reinforce: ReinforceConfig = field(default_factory=ReinforceConfig)
-    accumulate: int = key(1, "batches an update", at_least=1)
+    accumulate: int = key(1, "batches per update", at_least=1)
     validate_every_steps: int | None = key(None, "validate after this many updates", at_least=1)
     validate_every_epochs: int | None = key(None, "validate after this many epochs (default: 1 when neither is given)", at_least=1)
-    save_every_minutes: float | None = key(15.0, "save `last` after this much time without a validation, at which it is always saved", above=0)
-    metric: str = key("bleu", "what `best` and early stopping watch", choices=("loss", "perplexity", "bleu", "chrf", "aer"))
+    save_every_minutes: float | None = key(15.0, "save `last` after this much time without a validation; every validation saves it too", above=0)
+    metric: str = key("bleu", "what `best` and early stopping watch: `loss`, `perplexity`, `bleu`, `chrf`, `aer`, or another of METRICS (`nmt/evaluation/registry.py`) that is measured at validations and of which more, or less, is better")
     patience: int | None = key(None, "stop after this many validations without improvement", at_least=1)
     validation_beam_size: int = key(1, "beam of the translations made at validation", at_least=1)
     ema_decay: float | None = key(None, "decay of an exponential moving average of the weights, used to validate and kept in `best`", above=0, below=1)
@@ -266,8 +267,8 @@ class TrainConfig:
     run_dir: str = key("outputs/latest-run", "folder of the run; `configs/train.yaml` makes it `outputs/<date>/<time>`")
     seed: int = key(1, "seed of initialization, dropout and data order", at_least=0, at_most=LARGEST_SEED)
     resume: str = key("auto", "`auto`: go on from a checkpoint in `run_dir`; `never`: refuse a run_dir that holds one", choices=("auto", "never"))
-    threads: int | None = key(None, "CPU threads of torch, a process (default: its own choice)", at_least=1)
-    bleu_tokenize: str | None = key(None, "sacrebleu tokenizer of every BLEU; `none` for text that is tokenized already; null: sacrebleu's own for `data.target_language` (`zh`, `ja-mecab`, `ko-mecab`, else `13a`), and `13a` with `tokenizer.kind=whitespace`, whose text brings its words", choices=BLEU_TOKENIZERS)
+    threads: int | None = key(None, "CPU threads of torch, per process (default: its own choice)", at_least=1)
+    bleu_tokenize: str | None = key(None, "sacrebleu tokenizer of every BLEU; `none` for tokenized text; null: sacrebleu's own for `data.target_language` (`zh`, `ja-mecab`, `ko-mecab`, else `13a`), and `13a` with `tokenizer.kind=whitespace`, whose text is tokenized", choices=BLEU_TOKENIZERS)
     lowercase: bool = key(False, "ignore case in BLEU, chrF and TER")
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
@@ -284,7 +285,7 @@ class TrainConfig:
 
 @dataclass(kw_only=True)
 class EvaluationDataConfig:
-    """What to score instead of the run's own split."""
+    """Text to score instead of the run's own split."""
 
     test: SplitConfig = field(default_factory=SplitConfig)
     validation: SplitConfig = field(default_factory=SplitConfig)
@@ -292,7 +293,7 @@ class EvaluationDataConfig:
 
 @dataclass(kw_only=True)
 class EvaluateSearchConfig:
-    """Search settings that replace those of the run; null keeps the run's."""
+    """Search settings that override those of the run; null keeps the run's."""
 
     beam_size: int | None = override(SearchConfig, "beam_size")
     length_penalty: float | None = override(SearchConfig, "length_penalty")
@@ -317,7 +318,7 @@ class EvaluateConfig:
     """Everything an evaluation needs (`configs/evaluate.yaml`)."""
 
     checkpoint: str = key("outputs/latest", "run folder or checkpoint folder")
-    ensemble: list[str] = key([], "further runs, to translate together with `checkpoint` by the mean of their probabilities; the same subwords")
+    ensemble: list[str] = key([], "further runs for an ensemble with `checkpoint`: the mean of their probabilities; their subwords must be the same")
     output: str | None = key(None, "folder to write to; null: `evaluation/<split>` of the run, for another of its checkpoints than the best `evaluation/<split>-<checkpoint>`. A job of a sweep adds what sets it apart to the name, or makes a folder of that name in the one given")
     split: str = key("test", "split to score; `test_long` is the grammar's split of long sentences", choices=("test", "validation", "test_long"))
     data: EvaluationDataConfig = field(default_factory=EvaluationDataConfig)
@@ -326,15 +327,15 @@ class EvaluateConfig:
     alignment: LinksConfig = field(default_factory=LinksConfig)
     reverse: str | None = key(None, "a run trained from target to source: its links are intersected with this run's, scored, and written to `alignments.intersection.pharaoh`")
     saliency: bool = key(False, "explain translations by gradient times input too: heatmaps, alignment error rate, rank correlation with attention; takes longer than translating")
-    bleu_tokenize: str | None = key(None, "sacrebleu tokenizer; `none` for text that is tokenized already; null: that of the run", choices=BLEU_TOKENIZERS)
+    bleu_tokenize: str | None = key(None, "sacrebleu tokenizer; `none` for tokenized text; null: that of the run", choices=BLEU_TOKENIZERS)
     lowercase: bool | None = key(None, "ignore case in BLEU, chrF and TER; null: as the run does")
     num_heatmaps: int = key(12, "sentences whose heatmap is drawn", at_least=0)
     device: str = key("auto", "where to translate", choices=("auto", "cpu", "cuda"))
-    precision: str = key("fp32", "arithmetic of the products; `int8` is for a CPU", choices=PRECISIONS)
+    precision: str = key("fp32", "arithmetic of matrix products; `int8` is for a CPU", choices=PRECISIONS)
     threads: int | None = key(None, "CPU threads of torch (default: its own choice)", at_least=1)
 
 
-# --- looking through -----------------------------------------------------------------------------------------
+# --- inspection -----------------------------------------------------------------------------------------
 
 
 def keys(config: Any, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any], Any]]:

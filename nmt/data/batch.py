@@ -1,7 +1,8 @@
-"""Batches: the one place that knows the shift, the masks and the token counts, and how sentences are grouped."""
+"""Batches: what one holds, how sentences are grouped into batches, and in which order they are trained on."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -9,23 +10,30 @@ import numpy.typing as npt
 import torch
 from jaxtyping import Bool, Float32, Int64
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
-from nmt.config.schema import UNITS
-from nmt.text.tokenizer import BOS, EOS, PAD
+from nmt.alignment.targets import AlignmentTargets
+from nmt.config.schema import UNITS, BatchConfig
+from nmt.data.tables import EncodedCorpus, Ragged
+from nmt.errors import UserError
+from nmt.text.tokenizer import BOS, EOS, PAD, Tokenizers
 
 IntArray = npt.NDArray[np.integer]
-Attention = Float32[np.ndarray, "_ _"]  # of a pair: target pieces by source pieces
+Attention = Float32[np.ndarray, "_ _"]  # of one pair: target pieces by source pieces
+Pairs = tuple[list[IntArray], list[IntArray]]  # ids of sources and of targets
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
     """Sentence pairs side by side, padded on the right with PAD; masks are True on real tokens.
 
-    For target pieces `y1 ... yn` the row of `target_in` is `bos y1 ... yn`, what the decoder reads, and the
-    row of `target_out` is `y1 ... yn eos`, what it must say. Sources end with eos. `source_lengths` counts eos
-    and stays on the CPU, where packing wants it; the token counts (eos in) are plain integers, so that the
-    training loop never waits for a device to read them. `alignment`, there only where attention is taught, is the
-    attention that each position of `target_out` ought to pay; a row of zeros says nothing.
+    For target pieces `y1 ... yn` the row of `target_in`, the decoder's input, is `bos y1 ... yn`, and the row of
+    `target_out`, its prediction, is `y1 ... yn eos`. Sources end with eos. `source_lengths` includes eos and stays on
+    the CPU, as packing requires; the token counts, including eos, are plain integers, which the training loop reads
+    without waiting for the device. `alignment` is the target of guided alignment, if there is one: the attention
+    weights wanted at each position of `target_out`; rows of zeros are ignored. `rows` are indices in the corpus.
     """
 
     source: Int64[Tensor, "batch source"]
@@ -51,8 +59,8 @@ class Batch:
         return self._map(torch.Tensor.pin_memory)
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "source_lengths"}
-        changed: dict[str, Any] = {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        changed: dict[str, Any] = {name: change(tensors[name]) for name in tensors if name != "source_lengths"}
         return replace(self, **changed)
 
 
@@ -62,13 +70,13 @@ def collate(
     rows: IntArray,
     alignment: Sequence[Attention] | None = None,
 ) -> Batch:
-    """Make a batch of encoded pairs (ids without bos and eos).
+    """Make a batch of pairs.
 
     Args:
-        sources: the ids of each source.
-        targets: the ids of each target.
-        rows: their indices in the corpus.
-        alignment: the attention to teach between the pieces of each pair, if any is to be taught.
+        sources: the ids of each source, without bos and eos.
+        targets: the ids of each target, likewise.
+        rows: the indices of the pairs in the corpus.
+        alignment: the target of guided alignment for each pair, if there is one.
     """
     assert len(sources) == len(targets) == len(rows)
     source, source_mask, source_lengths = pad_source(sources)
@@ -93,7 +101,7 @@ def collate(
 def pad_source(
     sources: Sequence[IntArray],
 ) -> tuple[Int64[Tensor, "batch source"], Bool[Tensor, "batch source"], Int64[Tensor, " batch"]]:
-    """Return encoded sources with eos appended, padded on the right; their mask; and their lengths, eos in."""
+    """Return encoded sources with eos appended, padded on the right; their mask; and their lengths including eos."""
     padded, mask, lengths = _pad(sources)
     return torch.from_numpy(padded), torch.from_numpy(mask), torch.from_numpy(lengths)
 
@@ -103,7 +111,7 @@ def _pad(sequences: Sequence[IntArray]) -> tuple[npt.NDArray[np.int64], npt.NDAr
     lengths = np.fromiter((len(sequence) for sequence in sequences), np.int64, len(sequences))
     positions = np.arange(lengths.max() + 1)
     padded = np.full((len(sequences), len(positions)), PAD, np.int64)
-    # A boolean index visits its true cells row by row: just the order of the concatenated sentences.
+    # A boolean index visits its true cells row by row, which is the order of the concatenated sentences.
     padded[positions < lengths[:, None]] = np.concatenate(sequences)
     padded[np.arange(len(sequences)), lengths] = EOS
     return padded, positions <= lengths[:, None], lengths + 1
@@ -113,45 +121,52 @@ def _pad_attention(
     attention: Sequence[Attention], num_targets: int, num_sources: int
 ) -> Float32[Tensor, "batch target source"]:
     padded = np.zeros((len(attention), num_targets, num_sources), np.float32)
-    for matrix, place in zip(attention, padded, strict=True):
-        place[: matrix.shape[0], : matrix.shape[1]] = matrix
+    for matrix, row in zip(attention, padded, strict=True):
+        row[: matrix.shape[0], : matrix.shape[1]] = matrix
     return torch.from_numpy(padded)
 
 
 def plan_batches(
-    source_lengths: IntArray, target_lengths: IntArray, *, unit: str, size: int, seed: int, epoch: int, abreast: int = 1
+    source_lengths: IntArray,
+    target_lengths: IntArray,
+    *,
+    unit: str,
+    size: int,
+    seed: int,
+    epoch: int,
+    world_size: int = 1,
 ) -> list[IntArray]:
-    """Group sentences of like length on both sides; return the batches, as indices, in the order of an epoch.
+    """Group sentences of similar length on both sides; return the batches, as indices, in the order of an epoch.
 
-    Depends only on the lengths (which are without eos) and on (seed, epoch). With the unit "tokens" a batch holds
-    at most `size` target positions, eos and padding in, and a longer sentence is a batch by itself; with
-    "sentences" it holds `size` sentences, but for one batch that may hold fewer.
+    A function of the lengths (without eos) and of (seed, epoch) alone. With the unit "tokens" a batch holds at most
+    `size` target positions, including eos and padding, and a longer sentence is a batch of its own; with "sentences" it
+    holds `size` sentences, except for one batch that may hold fewer.
 
-    Each `abreast` batches, counted from the first, are neighbors in length. To make up whole rows of them, fewer
-    than `abreast` batches, at a place that each epoch chooses anew, come twice.
+    Batches `i * world_size` to `(i + 1) * world_size - 1`, which that many processes train on at a time, are neighbors
+    in length. To fill the last such group, up to `world_size - 1` batches, chosen anew in each epoch, occur twice.
     """
     generator = np.random.default_rng((seed, epoch))
-    # The noise mixes the batches anew in every epoch. It is on the source only: target padding costs more, as it
-    # goes through the output layer.
+    # The noise makes other batches in every epoch. It is on the source only: target padding costs more, as it goes
+    # through the output layer.
     noisy = source_lengths + generator.uniform(-1.0, 1.0, len(source_lengths))
     batches = cut_batches(sort_by_length(noisy, target_lengths), target_lengths, unit=unit, size=size)
-    num_rows = -(-len(batches) // abreast)
-    order = generator.permutation(num_rows)
-    starts = np.arange(num_rows) * abreast
-    starts[generator.integers(1, max(2, num_rows)) :] -= num_rows * abreast - len(batches)
-    return [batches[(start + place) % len(batches)] for start in starts[order] for place in range(abreast)]
+    num_groups = -(-len(batches) // world_size)
+    order = generator.permutation(num_groups)
+    starts = np.arange(num_groups) * world_size
+    starts[generator.integers(1, max(2, num_groups)) :] -= num_groups * world_size - len(batches)
+    return [batches[(start + rank) % len(batches)] for start in starts[order] for rank in range(world_size)]
 
 
 def sort_by_length(source_lengths: npt.NDArray[np.number], target_lengths: IntArray) -> IntArray:
-    """Return the order by target length, then by source length: up and down in turn, so that neighbors stay alike."""
+    """Return the order by target length, then by source length, ascending and descending in turn.
+
+    So neighbors are similar in both, also where the target length changes.
+    """
     return np.lexsort((np.where(target_lengths % 2 == 0, source_lengths, -source_lengths), target_lengths))
 
 
 def cut_batches(order: IntArray, lengths: IntArray, *, unit: str, size: int) -> list[IntArray]:
-    """Cut indices sorted by length, when training that of the target, into batches.
-
-    See `plan_batches` for `unit` and `size`.
-    """
+    """Cut indices that are sorted by `lengths` into batches; see `plan_batches` for `unit` and `size`."""
     assert unit in UNITS, unit
     if unit == "sentences":
         return [order[start : start + size] for start in range(0, len(order), size)]
@@ -159,10 +174,164 @@ def cut_batches(order: IntArray, lengths: IntArray, *, unit: str, size: int) -> 
     batches = []
     start = 0
     while start < len(order):
-        # Widths only grow, so no more sentences than this can fit, and the cost of each further one is sorted.
+        # Widths ascend: no more sentences than this fit, and the cost of the first n of them ascends with n.
         candidates = widths[start : start + max(1, size // int(widths[start]))]
         costs = candidates * np.arange(1, len(candidates) + 1)
         count = max(1, int(np.searchsorted(costs, size, side="right")))
         batches.append(order[start : start + count])
         start += count
     return batches
+
+
+@dataclass(eq=False)
+class TrainLoader:
+    """An endless stream of training batches whose order is a function of (seed, epoch) alone.
+
+    `iter(loader)` yields the rest of the current epoch and then advances to the next; `position` counts the batches of
+    the epoch that were yielded. Rank r takes the batches r, r + `world_size`, ...: all ranks take equally many, and at
+    any time batches of similar length (`plan_batches`).
+
+    Args:
+        sampling: above 0, segment every sentence anew in each epoch (`Tokenizer.sample` with this alpha), before
+            the batches are planned: sorted by other lengths than their own, a third of them would be padding.
+        guide: makes `Batch.alignment`, where attention is guided.
+        num_workers: processes that make batches ahead of time; 0 makes them when asked.
+
+    Raises:
+        UserError: when no pair is left after leaving out those longer than `config.max_length` subwords.
+    """
+
+    encoded: EncodedCorpus
+    tokenizers: Tokenizers
+    config: BatchConfig
+    _: KW_ONLY
+    seed: int
+    sampling: float = 0.0
+    guide: AlignmentTargets | None = None
+    rank: int = 0
+    world_size: int = 1
+    pin_memory: bool = False
+    num_workers: int = 0
+    epoch: int = field(default=0, init=False)
+    position: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        assert 0 <= self.rank < self.world_size
+        self._rows = _rows_within(self.encoded, self.config.max_length)
+        self._planned: _Epoch | None = None
+
+    def __len__(self) -> int:
+        """Return the number of batches of this rank in the current epoch."""
+        return len(self._plan().batches) // self.world_size
+
+    def __iter__(self) -> Iterator[Batch]:
+        mine = range(self.rank, len(self._plan().batches), self.world_size)
+        loader = DataLoader(
+            self._plan(),
+            sampler=mine[self.position :],
+            batch_size=None,
+            num_workers=self.num_workers,
+            pin_memory=self.pin_memory,
+            # By default it draws from torch's global generator, and dropout would differ after a resume.
+            generator=torch.Generator(),
+        )
+        for batch in loader:
+            self.position += 1
+            yield batch
+        self.epoch += 1
+        self.position = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position in the stream, and what the order of batches depends on."""
+        return {"epoch": self.epoch, "position": self.position, "seed": self.seed, "order": self._order()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue with the batch that would have come next; the seed becomes that of the state.
+
+        Raises:
+            UserError: when the corpus, the batch settings or the number of processes changed.
+        """
+        for name, value in self._order().items():
+            if value != state["order"].get(name):
+                raise UserError(
+                    f"cannot continue the training data where the checkpoint left it: {name} was "
+                    f"{state['order'].get(name)} and is now {value}; restore it, or start in a new run_dir"
+                )
+        self.epoch, self.position, self.seed = state["epoch"], state["position"], state["seed"]
+        self._planned = None
+
+    def _order(self) -> dict[str, Any]:
+        return {
+            "the number of training pairs": len(self._rows),
+            "the number of training tokens": int(self._lengths("source").sum() + self._lengths("target").sum()),
+            "batch.unit": self.config.unit,
+            "batch.size": self.config.size,
+            "the number of processes": self.world_size,
+        }
+
+    def _lengths(self, side: str) -> IntArray:
+        lengths: IntArray = getattr(self.encoded, side).lengths[self._rows]
+        return lengths
+
+    def _plan(self) -> "_Epoch":
+        if self._planned is None or self._planned.epoch != self.epoch:
+            encoded = self._segmented()
+            lengths = (encoded.source.lengths[self._rows], encoded.target.lengths[self._rows])
+            unit, size, world_size = self.config.unit, self.config.size, self.world_size
+            plan = plan_batches(*lengths, unit=unit, size=size, seed=self.seed, epoch=self.epoch, world_size=world_size)
+            batches = [self._rows[indices] for indices in plan]
+            self._planned = _Epoch(encoded, batches, guide=self.guide, epoch=self.epoch)
+        return self._planned
+
+    def _segmented(self) -> EncodedCorpus:
+        """Return the corpus as it is segmented in this epoch."""
+        if self.sampling == 0:
+            return self.encoded
+        # A seed for each epoch and side, so that a resumed stream draws the same.
+        seeds = np.random.SeedSequence((self.seed, self.epoch)).generate_state(2)
+        sides = {}
+        for side, seed in zip(("source", "target"), seeds, strict=True):
+            tokenizer = getattr(self.tokenizers, side)
+            sides[side] = Ragged.of(tokenizer.sample(list(self.encoded.corpus[side]), self.sampling, int(seed)))
+        return replace(self.encoded, **sides)
+
+
+@dataclass(frozen=True)
+class _Epoch(Dataset[Batch]):
+    """The batches of one epoch by number."""
+
+    encoded: EncodedCorpus
+    batches: list[IntArray]
+    guide: AlignmentTargets | None
+    epoch: int
+
+    def __getitem__(self, index: int) -> Batch:
+        rows = self.batches[index]
+        sources, targets = _encoded_pairs(self.encoded, rows)
+        alignment = None if self.guide is None else self.guide(rows, sources, targets)
+        return collate(sources, targets, rows, alignment)
+
+
+def fixed_batches(encoded: EncodedCorpus, size: int) -> Iterator[Batch]:
+    """Yield every pair once, sorted by length, in batches of at most `size` target positions (see `plan_batches`)."""
+    order = sort_by_length(encoded.source.lengths, encoded.target.lengths)
+    for rows in cut_batches(order, encoded.target.lengths, unit="tokens", size=size):
+        yield collate(*_encoded_pairs(encoded, rows), rows)
+
+
+def _encoded_pairs(encoded: EncodedCorpus, rows: IntArray) -> Pairs:
+    numbers = rows.tolist()
+    return [encoded.source[row] for row in numbers], [encoded.target[row] for row in numbers]
+
+
+def _rows_within(encoded: EncodedCorpus, max_length: int) -> IntArray:
+    longest = np.maximum(encoded.source.lengths, encoded.target.lengths)
+    rows = np.flatnonzero(longest <= max_length)
+    if len(rows) == 0:
+        raise UserError(
+            f"no training pair is left: every one of {len(longest)} has a side of more than "
+            f"batch.max_length={max_length} subwords; raise it or check the corpus"
+        )
+    if len(rows) < len(longest):
+        logger.info("left out %d training pairs longer than %d subwords", len(longest) - len(rows), max_length)
+    return rows

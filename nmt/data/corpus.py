@@ -1,26 +1,39 @@
-"""The parallel corpus: wherever it comes from, an Arrow table of source, target and, where there is gold, alignment."""
+"""A corpus to train on or to score: opened by its kind, loaded by split, and cleaned by three rules."""
 
-import hashlib
-from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass
 
 import datasets
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from nmt.config.schema import DataConfig, SplitConfig
-from nmt.data import arrow, hub, text
-from nmt.data.grammar import corpus as grammar
+from nmt.config.schema import CleaningConfig, DataConfig
+from nmt.data.grammar.corpus import GrammarCorpus
+from nmt.data.hub import HubCorpus
+from nmt.data.tables import SPLITS, Corpus
+from nmt.data.text import TextCorpus
 from nmt.errors import UserError, unknown
 
-SPLITS = ("train", "validation", "test", "test_long")
-USED_KEYS = {"grammar": (), "text": ("source", "target", "alignment"), "hub": ("name",)}
+CORPORA: dict[str, type[Corpus]] = {"grammar": GrammarCorpus, "text": TextCorpus, "hub": HubCorpus}
+RATIO_GRACE = 5  # words by which the sides may always differ
+
+
+def open_corpus(config: DataConfig) -> Corpus:
+    """Return the corpus that `data.kind` names; nothing is read yet.
+
+    Raises:
+        UserError: when there is no such kind.
+    """
+    if config.kind not in CORPORA:
+        raise unknown("data.kind", config.kind, CORPORA)
+    return CORPORA[config.kind](config)
 
 
 def load_split(config: DataConfig, split: str) -> datasets.Dataset:
     """Return a split as a memory-mapped table with the text columns source, target and, where there is gold, alignment.
 
-    Alignments are lines in Pharaoh format. Text files and the grammar's pairs are kept under `config.cache_dir`, named
-    by their content (the grammar's by what determines it); corpora of the hub stay in the cache of `datasets`.
+    Alignments are lines in Pharaoh format.
 
     Args:
         config: where the corpus comes from.
@@ -28,92 +41,85 @@ def load_split(config: DataConfig, split: str) -> datasets.Dataset:
 
     Raises:
         UserError: for a split that is not configured or does not exist, an empty corpus, keys that belong to another
-            kind of corpus, and everything that is wrong with the files (`nmt.data.text`) or the hub (`nmt.data.hub`).
+            kind of corpus, and whatever the kind cannot read (see its `load`).
     """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
-    _check_keys(config, split)
-    if split == "test_long" and config.kind != "grammar":
+    corpus = open_corpus(config)
+    _check_keys(corpus, split)
+    if split == "test_long" and not corpus.has_split(split):
         raise UserError(f"data={config.kind} has no split of long sentences: only data=grammar has test_long")
-    corpus = {"grammar": _grammar_split, "text": _text_split, "hub": hub.load}[config.kind](config, split)
-    if len(corpus) == 0:
-        raise UserError(f"the {split} split is empty: {_origin(config, split)}")
-    return corpus
+    table = corpus.load(split)
+    if len(table) == 0:
+        raise UserError(f"the {split} split is empty: look at data.{config.kind}")
+    return table
 
 
-def has_split(config: DataConfig, split: str) -> bool:
-    """Whether a split is configured, so that `load_split` has something to load (or a mistake to report).
+def _check_keys(corpus: Corpus, split: str) -> None:
+    """Refuse keys of another kind: `data=...` was probably forgotten, and the run would train on the wrong text."""
+    for kind, other in CORPORA.items():
+        for key in other.split_keys:
+            if key not in corpus.split_keys and getattr(corpus.split_config(split), key):
+                raise UserError(
+                    f"data.{split}.{key} is set, but data={corpus.config.kind} does not use it: add data={kind}, "
+                    "or remove the key"
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleaningReport:
+    """Numbers of pairs: in all, and dropped by each rule; a pair counts under the first rule that it breaks."""
+
+    total: int
+    empty: int
+    too_long: int
+    uneven: int
+    config: CleaningConfig
+
+    @property
+    def kept(self) -> int:
+        """Number of pairs left."""
+        return self.total - self.empty - self.too_long - self.uneven
+
+    def __str__(self) -> str:
+        """One line: pairs kept, and dropped by rule."""
+        return (
+            f"kept {self.kept:,} of {self.total:,} pairs; dropped {self.empty:,} with an empty side, "
+            f"{self.too_long:,} longer than {self.config.max_length} words, "
+            f"{self.uneven:,} with a length ratio above {self.config.max_ratio:g}"
+        )
+
+
+def clean(corpus: datasets.Dataset, config: CleaningConfig) -> tuple[datasets.Dataset, CleaningReport]:
+    """Drop the pairs that break a rule; the rest keep their order and columns.
+
+    With `shorter` and `longer` the numbers of words (separated by white space) of a pair's sides, it is dropped when
+
+        shorter = 0                                  an empty side
+        longer > max_length                          too long
+        longer > max_ratio * shorter + 5             uneven
 
     Raises:
-        UserError: when a corpus of the hub has to be asked and cannot be reached.
+        UserError: when nothing is left.
     """
-    if config.kind == "grammar":
-        return split in SPLITS
-    if split == "test_long":
-        return False
-    if config.kind == "hub":
-        return hub.has(config, split)
-    files = _split_config(config, split)
-    return bool(files.source or files.target)
+    table = corpus.with_format("arrow")[:]
+    counts = [_word_counts(table.column(side)) for side in ("source", "target")]
+    shorter, longer = np.minimum(*counts), np.maximum(*counts)
+    empty = shorter == 0
+    too_long = (longer > config.max_length) & ~empty
+    uneven = (longer > config.max_ratio * shorter + RATIO_GRACE) & ~empty & ~too_long
+    dropped = {"empty": int(empty.sum()), "too_long": int(too_long.sum()), "uneven": int(uneven.sum())}
+    report = CleaningReport(total=len(corpus), **dropped, config=config)
+    if report.kept == 0:
+        raise UserError(f"cleaning leaves nothing of the corpus: {report}; look at the files, or relax data.cleaning")
+    if report.kept == report.total:
+        return corpus, report
+    return corpus.select(np.flatnonzero(~(empty | too_long | uneven))), report
 
 
-def missing_split(config: DataConfig, split: str) -> UserError:
-    """Return the error for a split that a run needs and `has_split` has not."""
-    if config.kind == "hub":
-        return UserError(
-            f"data set {config.hub.path} has no split {split!r}: set data.{split}.name to another, or to a slice of "
-            f"one, such as 'data.{split}.name=\"train[:1000]\"'"
-        )
-    return UserError(f"no {split} text: set data.{split}.source and data.{split}.target")
-
-
-def _split_config(config: DataConfig, split: str) -> SplitConfig:
-    files: SplitConfig = getattr(config, split)
-    return files
-
-
-def _check_keys(config: DataConfig, split: str) -> None:
-    """A key of another kind of corpus is a forgotten `data=...`; ignoring it would train on the wrong text."""
-    if split == "test_long":
-        return
-    kind_of = {key: kind for kind, keys in USED_KEYS.items() for key in keys}
-    for key, kind in kind_of.items():
-        if getattr(_split_config(config, split), key) and kind != config.kind:
-            raise UserError(
-                f"data.{split}.{key} is set, but data={config.kind} does not use it: add data={kind}, or remove the key"
-            )
-
-
-def _text_split(config: DataConfig, split: str) -> datasets.Dataset:
-    files = text.open_split(_split_config(config, split), split)
-    digest = hashlib.sha256()
-    for column, parts in files.items():
-        for file in parts:
-            digest.update(f"{column} {file.path.suffix} {len(file.content)} ".encode())
-            digest.update(file.content)
-    return _stored(config, digest.hexdigest(), lambda: pa.table(text.read_split(files)))
-
-
-def _grammar_split(config: DataConfig, split: str) -> datasets.Dataset:
-    # Named by what the pairs follow from, settings and program, because to generate them takes seconds.
-    digest = hashlib.sha256(f"{config.grammar} {split}".encode())
-    for program in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(program.read_bytes())
-
-    def build() -> pa.Table:
-        pairs = grammar.generate(config.grammar, split)
-        return pa.table({name: [getattr(pair, name) for pair in pairs] for name in text.COLUMNS})
-
-    return _stored(config, digest.hexdigest(), build)
-
-
-def _stored(config: DataConfig, digest: str, build: Callable[[], pa.Table]) -> datasets.Dataset:
-    path = Path(config.cache_dir) / f"corpus-{digest[:24]}.arrow"
-    return datasets.Dataset.from_file(str(arrow.stored_table(path, lambda _: build())))
-
-
-def _origin(config: DataConfig, split: str) -> str:
-    if config.kind != "text":
-        return f"look at data.{config.kind}"
-    files = _split_config(config, split)
-    return f"{files.source} and {files.target} hold no lines"
+def _word_counts(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    trimmed = pc.utf8_trim_whitespace(column)
+    words = pc.list_value_length(pc.utf8_split_whitespace(trimmed))
+    # Splitting an empty line gives one empty word.
+    counts: npt.NDArray[np.int64] = np.where(pc.equal(trimmed, "").to_numpy(), 0, words.to_numpy()).astype(np.int64)
+    return counts

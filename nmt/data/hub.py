@@ -1,4 +1,4 @@
-"""Corpora of the Hugging Face hub, and whatever else `datasets` reads (json, csv, parquet, ...)."""
+"""Corpora of the Hugging Face hub (`data=hub`), and whatever else `datasets` reads: json, csv, parquet, ..."""
 
 import re
 from pathlib import Path
@@ -9,53 +9,71 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nmt.config.schema import DataConfig, HubConfig
-from nmt.data.arrow import progress_on_terminals_only
+from nmt.data.tables import Corpus, progress_on_terminals_only
 from nmt.errors import UserError, nearest
 
-REACH_SECONDS = 10
+TIMEOUT = 10  # seconds
 BUILDERS = ("csv", "json", "parquet")  # of `datasets`, for files with columns
+OFFLINE_HINT = "unset HF_HUB_OFFLINE, or use data=text with files of your own"
 
 
-def load(config: DataConfig, split: str) -> datasets.Dataset:
-    """Return a split with the columns source and target, memory-mapped from the cache of `datasets`.
+class HubCorpus(Corpus):
+    """A data set that `datasets.load_dataset` finds; it has no gold alignments."""
 
-    The sides are two columns, or two languages of a `translation` column (see `HubConfig`). An empty cell becomes
-    an empty sentence, and a newline within a sentence a space.
+    split_keys = ("name",)
 
-    Raises:
-        UserError: when the hub cannot be reached, or the data set, split or column does not exist.
-    """
-    name = getattr(config, split).name or split
-    with progress_on_terminals_only():
-        builder = _open(config.hub)
-        splits = _splits(builder)
-        if _base(name) not in splits:
-            raise UserError(
-                f"data set {config.hub.path} has no split {_base(name)!r}: set data.{split}.name to one of "
-                f"{', '.join(splits)}{nearest(_base(name), splits)}"
-            )
-        try:
-            corpus = builder.as_dataset(split=name).flatten()
-        except (ValueError, AssertionError) as error:
-            raise UserError(
-                f"data.{split}.name={name} cannot be read as a slice of a split: {_one_line(error)}"
-            ) from None
-    return _two_columns(corpus, config)
+    def load(self, split: str) -> datasets.Dataset:
+        """Return a split, memory-mapped from the cache of `datasets`.
+
+        The sides are two columns, or two languages of a `translation` column (see `HubConfig`). An empty cell becomes
+        an empty sentence, and a newline within a sentence a space.
+
+        Raises:
+            UserError: when the hub cannot be reached, or the data set, split or column does not exist.
+        """
+        path, name = self.config.hub.path, self.split_config(split).name or split
+        base = re.split(r"[\[+]", name)[0]  # the split of `train[:1000]`
+        with progress_on_terminals_only():
+            builder = _builder(self.config.hub)
+            splits = _splits(builder)
+            if base not in splits:
+                raise UserError(
+                    f"data set {path} has no split {base!r}: set data.{split}.name to one of "
+                    f"{', '.join(splits)}{nearest(base, splits)}"
+                )
+            try:
+                table = builder.as_dataset(split=name).flatten()
+            except (ValueError, AssertionError) as error:
+                raise UserError(
+                    f"data.{split}.name={name} cannot be read as a slice of a split: {_one_line(error)}"
+                ) from None
+            return _two_columns(table, self.config)
+
+    def has_split(self, split: str) -> bool:
+        """Whether the data set has this split, or `data.<split>.name` gives another.
+
+        Raises:
+            UserError: when the hub cannot be reached or the data set does not exist.
+        """
+        if self.split_config(split).name:
+            return True
+        with progress_on_terminals_only():
+            return split != "test_long" and split in _splits(_builder(self.config.hub))
+
+    def has_gold(self, split: str) -> bool:
+        """Return False: only the two sides are read."""
+        return False
+
+    def missing(self, split: str) -> UserError:
+        """Return the error that says how to name a split."""
+        return UserError(
+            f"data set {self.config.hub.path} has no split {split!r}: set data.{split}.name to another, or to a slice "
+            f"of one, such as 'data.{split}.name=\"train[:1000]\"'"
+        )
 
 
-def has(config: DataConfig, split: str) -> bool:
-    """Whether the data set has this split, under its own name or that of `data.<split>.name`.
-
-    Raises:
-        UserError: when the hub cannot be reached or the data set does not exist.
-    """
-    if getattr(config, split).name:
-        return True
-    with progress_on_terminals_only():
-        return split in _splits(_open(config.hub))
-
-
-def _open(config: HubConfig) -> datasets.DatasetBuilder:
+def _builder(config: HubConfig) -> datasets.DatasetBuilder:
+    """Find the data set, and download it unless it is in the cache."""
     if not config.path:
         raise UserError(
             "data=hub needs a data set: set data.hub.path=OWNER/NAME, or json, csv, parquet with data.hub.data_files"
@@ -73,12 +91,12 @@ def _open(config: HubConfig) -> datasets.DatasetBuilder:
             config.path, name=config.name, revision=config.revision, data_files=config.data_files
         )
         builder.download_and_prepare()
-    # From here come errors of `datasets`, of the hub's client, of its HTTP library, and of every file format.
+    # Errors of `datasets`, of the hub's client, of its HTTP library, and of every file format.
     except Exception as error:
         if huggingface_hub.constants.HF_HUB_OFFLINE and isinstance(error, ConnectionError):
             raise UserError(
                 f"data set {config.path} is not in the cache {datasets.config.HF_DATASETS_CACHE}, and "
-                "HF_HUB_OFFLINE keeps from fetching it: unset HF_HUB_OFFLINE, or use data=text with files of your own"
+                f"HF_HUB_OFFLINE keeps from fetching it: {OFFLINE_HINT}"
             ) from None
         raise UserError(f"cannot load data set {config.path}: {_one_line(error)}; check data.hub") from None
     return builder
@@ -91,18 +109,18 @@ def _is_remote(config: HubConfig) -> bool:
 
 
 def _check_reachable(config: HubConfig) -> None:
-    """One request, because the hub's client tries again for half a minute before it gives up on each."""
+    """Raise UserError unless the hub answers one request; its client would retry each of its own for half a minute."""
     if huggingface_hub.constants.HF_HUB_OFFLINE:
         if config.data_files:
             raise UserError(
                 f"data.hub.data_files of {config.path} are listed by the hub, even if they are in the cache, and "
-                "HF_HUB_OFFLINE keeps from asking: unset HF_HUB_OFFLINE, or use data=text with files of your own"
+                f"HF_HUB_OFFLINE keeps from asking: {OFFLINE_HINT}"
             )
         return
     endpoint = huggingface_hub.constants.ENDPOINT
     try:
-        huggingface_hub.get_session().head(endpoint, timeout=REACH_SECONDS)
-    # Which library makes the request, and so what it raises, changes with the client's version.
+        huggingface_hub.get_session().head(endpoint, timeout=TIMEOUT)
+    # Which HTTP library makes the request, and so what it raises, depends on the client's version.
     except Exception as error:
         cached = "" if config.data_files else "set HF_HUB_OFFLINE=1 if the data set is in the cache already, "
         raise UserError(
@@ -115,48 +133,39 @@ def _splits(builder: datasets.DatasetBuilder) -> list[str]:
     return [str(name) for name in builder.info.splits or ()]
 
 
-def _base(name: str) -> str:
-    """The split of `train[:1000]`."""
-    return re.split(r"[\[+]", name)[0]
-
-
-def _two_columns(corpus: datasets.Dataset, config: DataConfig) -> datasets.Dataset:
-    columns = [_column(corpus, config, "source"), _column(corpus, config, "target")]
-    corpus = corpus.select_columns(list(dict.fromkeys(columns)))
-    if len(set(columns)) < 2:
+def _two_columns(table: datasets.Dataset, config: DataConfig) -> datasets.Dataset:
+    """Return the table's columns of the two sides, as source and target."""
+    columns = [_column(table, config, "source"), _column(table, config, "target")]
+    if columns[0] == columns[1]:
         raise UserError(
             f"source and target are both column {columns[0]!r}: set data.hub.source_column and data.hub.target_column"
         )
-    corpus = corpus.rename_columns(dict(zip(columns, ("source", "target"), strict=True)))
-    if any(_needs_mending(corpus.data.column(side)) for side in ("source", "target")):
-        with progress_on_terminals_only():
-            corpus = corpus.with_format("arrow").map(_mended, batched=True, desc="mending lines").with_format(None)
-    return corpus
+    table = table.select_columns(columns).rename_columns(dict(zip(columns, ("source", "target"), strict=True)))
+    sides = [table.data.column(side) for side in ("source", "target")]
+    if any(side.null_count or pc.any(pc.match_substring(side, "\n")).as_py() for side in sides):
+        table = table.with_format("arrow").map(_without_nulls_and_newlines, batched=True, desc="joining lines")
+    return table.with_format(None)
 
 
-def _column(corpus: datasets.Dataset, config: DataConfig, side: str) -> str:
-    language = getattr(config, f"{side}_language")
-    asked: str = getattr(config.hub, f"{side}_column") or language
+def _column(table: datasets.Dataset, config: DataConfig, side: str) -> str:
+    """Return the name of the column of one side."""
+    asked: str = getattr(config.hub, f"{side}_column") or getattr(config, f"{side}_language")
+    names = table.column_names
     for name in (asked, f"{config.hub.translation_column}.{asked}"):
-        if name not in corpus.column_names:
+        if name not in names:
             continue
-        if getattr(corpus.features[name], "dtype", None) not in ("string", "large_string"):
+        if getattr(table.features[name], "dtype", None) not in ("string", "large_string"):
             raise UserError(
                 f"column {name!r} of data set {config.hub.path} does not hold text: set data.hub.{side}_column"
             )
         return name
-    names = corpus.column_names
     raise UserError(
         f"data set {config.hub.path} has no column {asked!r}: set data.{side}_language or data.hub.{side}_column "
         f"to one of {', '.join(names)}{nearest(asked, names)}"
     )
 
 
-def _needs_mending(column: pa.ChunkedArray) -> bool:
-    return bool(column.null_count or pc.any(pc.match_substring(column, "\n")).as_py())
-
-
-def _mended(table: pa.Table) -> pa.Table:
+def _without_nulls_and_newlines(table: pa.Table) -> pa.Table:
     columns = [pc.replace_substring(pc.fill_null(column, ""), "\n", " ") for column in table.columns]
     return pa.table(columns, names=table.column_names)
 

@@ -1,39 +1,79 @@
-r"""Parallel text files: one sentence a line, the sides in step; plain or gzipped, one file or a list.
+r"""Parallel text files (`data=text`): one sentence a line, as many lines on each side; plain or gzipped.
 
-A line ends at "\n" and nowhere else (a "\r" before it belongs to it): splitting at U+2028 or a form feed as well,
-as `str.splitlines` does, would bring the sides out of step. A newline at the end of a file begins no further line.
+A line ends at "\n", or "\r\n", and nowhere else: splitting at U+2028 or a form feed too, as `str.splitlines` does,
+would misalign the sides. A newline at the end of a file does not begin another line.
 """
 
 import gzip
+import hashlib
 import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from nmt.alignment.pharaoh import check_links, parse_pharaoh
 from nmt.config.schema import SplitConfig
+from nmt.data.tables import Corpus
 from nmt.errors import UserError
 
 COLUMNS = ("source", "target", "alignment")
 
-# How much better, in nats of length ratio, the lines must fit with a gap before a place is named as the gap.
+# A gap is reported where it explains the lengths better than no gap by this much (sum of log length ratios).
 GAP_EVIDENCE = 1.5
+
+
+class TextCorpus(Corpus):
+    """Files of sentences, with gold alignments where `data.<split>.alignment` is set."""
+
+    split_keys = COLUMNS
+
+    def load(self, split: str) -> datasets.Dataset:
+        """Return a split, kept in `data.cache_dir` under the digest of its files (see `open_split`, `read_split`)."""
+        config = self.split_config(split)
+        files = open_split(config, split)
+        digest = hashlib.sha256()
+        for column, parts in files.items():
+            for file in parts:
+                digest.update(f"{column} {file.path.suffix} {len(file.content)} ".encode())
+                digest.update(file.content)
+
+        def build() -> pa.Table:
+            lines = read_split(files)
+            if not lines["source"]:
+                raise UserError(f"the {split} split is empty: {config.source} and {config.target} hold no lines")
+            return pa.table(lines)
+
+        return self.stored(digest.hexdigest(), build)
+
+    def has_split(self, split: str) -> bool:
+        """Whether a file is given for either side."""
+        return bool(self.split_config(split).source or self.split_config(split).target)
+
+    def has_gold(self, split: str) -> bool:
+        """Whether a file of alignments is given."""
+        return bool(self.split_config(split).alignment)
+
+    def missing(self, split: str) -> UserError:
+        """Return the error that names the keys to set."""
+        return UserError(f"no {split} text: set data.{split}.source and data.{split}.target")
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file of sentences, read whole (so that a pipe will do) but decoded only when its lines are asked for."""
+    """A file of sentences: its bytes (read once, so a pipe works), decoded when its lines are asked for."""
 
     path: Path
     content: bytes
 
     @cached_property
     def lines(self) -> list[str]:
-        """The lines, without their ends.
+        """The lines, without line ends.
 
         Raises:
             UserError: when the bytes are not UTF-8 (with line and byte), or not the gzip that its name claims.
@@ -85,10 +125,10 @@ def open_split(config: SplitConfig, split: str) -> dict[str, list[TextFile]]:
 
 
 def read_split(files: dict[str, list[TextFile]]) -> dict[str, list[str]]:
-    """Return the lines of each column, joined over its files and in step.
+    """Return the lines of each column, concatenated over its files.
 
     Raises:
-        UserError: for sides of different line counts (both counts, and the first place where they can be told apart), a
+        UserError: for sides of different line counts (naming both, and the first line where they seem to differ), a
             malformed alignment or one that points outside its sentences, and see `TextFile.lines`.
     """
     for source, target in zip(files["source"], files["target"], strict=True):
@@ -138,11 +178,11 @@ def _out_of_step(source: TextFile, target: TextFile) -> UserError:
 
 
 def _first_difference(source: list[str], target: list[str]) -> int:
-    """Return the first line (from 0) where the sides can be told apart; the shorter one's length if nowhere before.
+    """Return the first line (from 0) where the sides seem to differ; the shorter side's number of lines if none does.
 
     That is the first line that is empty on one side only, or the start of a gap: the k that minimizes the misfit of
-    lines [0, k) in step and lines [k, n) shifted by the difference in line counts, if it explains the lengths well
-    better than no gap does. Misfit of a pair: |log length ratio - its median|.
+    lines [0, k) as they are and lines [k, n) shifted by the difference in line counts, if that is below the misfit
+    without a gap by `GAP_EVIDENCE`. The misfit of a pair is |log length ratio - its median|.
     """
     shorter, longer = sorted(([len(line.strip()) for line in side] for side in (source, target)), key=len)
     count, shift = len(shorter), len(longer) - len(shorter)
@@ -165,7 +205,7 @@ def _running_sum(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def _check_alignment(source: TextFile, target: TextFile, alignment: TextFile) -> None:
-    """Check that there is a line of links for every pair, well formed and within the pair's words."""
+    """Raise UserError unless every pair has a line of links, well formed and within the pair's words."""
     pairs = zip(source.lines, target.lines, strict=True)
     for number, (line, (left, right)) in enumerate(zip(alignment.lines, pairs, strict=False), start=1):
         where = f"{alignment.path}, line {number}"

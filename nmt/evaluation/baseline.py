@@ -1,4 +1,4 @@
-"""Another system's translations of the same sentences, made in the same way, to compare with."""
+"""Comparison with the translations of another run, and the settings that every score depends on."""
 
 import dataclasses
 import hashlib
@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import datasets
 
-from nmt.evaluation.agreement import Translating
 from nmt.evaluation.metrics import paired_bootstrap
-from nmt.translator import Translation
+from nmt.evaluation.outcome import Outcome
+from nmt.evaluation.registry import METRICS
+from nmt.evaluation.views import Translating
 
 
 class Baseline(NamedTuple):
@@ -23,19 +24,23 @@ class Baseline(NamedTuple):
 
 def baseline_of(run: Path, translator: Translating, corpus: datasets.Dataset) -> Baseline:
     """Return a translator's translations of a corpus."""
-    return Baseline(str(run), texts(translator.translate(list(corpus["source"]))), settings(translator))
+    hypotheses = [each.line for each in translator.translate(list(corpus["source"]))]
+    return Baseline(str(run), hypotheses, settings(translator))
 
 
-def compare(
-    hypotheses: Sequence[str], baseline: Baseline, references: Sequence[str], *, tokenize: str, lowercase: bool
-) -> dict[str, Any]:
-    """Return the comparison with a baseline, and what is known of the baseline."""
-    tests = paired_bootstrap(hypotheses, baseline.hypotheses, references, tokenize=tokenize, lowercase=lowercase)
+def compare(outcome: Outcome, baseline: Baseline) -> dict[str, Any]:
+    """Return the comparison with a baseline, by every metric that has one, and the baseline's settings."""
+    metrics = {
+        name: metric.sacrebleu(outcome.tokenize, outcome.lowercase)
+        for name, metric in METRICS.items()
+        if metric.sacrebleu is not None
+    }
+    tests = paired_bootstrap(metrics, outcome.hypotheses, baseline.hypotheses, outcome.references)
     return {"run": baseline.run, **baseline.settings, **tests}
 
 
 def settings(translator: Translating) -> dict[str, Any]:
-    """Return what a score must travel with: the checkpoint and how it was searched."""
+    """Return the settings of translations: the checkpoint and the search."""
     return {
         "checkpoint": None if translator.checkpoint is None else lasting(translator.checkpoint),
         "step": translator.step,
@@ -47,18 +52,13 @@ def settings(translator: Translating) -> dict[str, Any]:
 
 
 def lasting(path: Path) -> str:
-    """Name a path without links such as outputs/latest, which point elsewhere tomorrow."""
+    """Resolve links such as outputs/latest, whose target changes; relative to the working directory where possible."""
     path, here = path.resolve(), Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
-def texts(translations: Sequence[Translation]) -> list[str]:
-    """Return the text of each translation, on one line."""
-    return [each.text.replace("\r", " ").replace("\n", " ") for each in translations]
-
-
 def fingerprint(sources: Sequence[str], references: Sequence[str]) -> str:
-    """Return a digest of a corpus, to tell whether two evaluations saw the same one."""
+    """Return a digest of a corpus, by which evaluations on the same corpus are recognized."""
     digest = hashlib.sha256()
     for side in (sources, references):
         digest.update("\n".join(side).encode() + b"\0")

@@ -1,4 +1,4 @@
-"""Rank correlation between two ways of weighing the source words: is attention an explanation?"""
+"""Rank correlation of two weightings of the source words, such as attention and saliency."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,9 +1,7 @@
-"""Weights between words drawn: rows are target words, columns source words, the scale is always 0 to 1."""
+"""Heatmaps by matplotlib: rows are target words, columns source words, the scale is always 0 to 1."""
 
 import functools
-import html
 import logging
-import unicodedata
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,23 +17,20 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from nmt.alignment.pharaoh import Links
+from nmt.evaluation.text_heatmap import shorten
 
 CELL = 0.28  # inches a word
 MARGIN = 0.15  # inches around everything
 GAP = 0.3  # inches between panels
 FONT_SIZE = 10
 DPI = 110
-LEAST_DPI = 60  # below it the labels cannot be read
-MAX_LABEL = 24  # characters of a word that are shown
-MAX_HEADER = 12  # the same for a word written downwards
+LEAST_DPI = 60  # below it the labels are illegible
 
 # Tried in order for each character that the font before lacks; only those installed are used.
 FONTS = (
     *("DejaVu Sans", "Noto Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "WenQuanYi Zen Hei", "Arial Unicode MS"),
     *("Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Noto Sans Thai", "Unifont"),
 )
-
-SHADES = ((0.75, "█"), (0.5, "▓"), (0.25, "▒"), (0.05, "░"))
 
 
 def draw_heatmap(
@@ -97,115 +92,13 @@ def to_array(figure: Figure, *, width: int | None = None) -> UInt8[np.ndarray, "
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
-def render_text(
-    weights: Float[np.ndarray, "target source"], source_words: Sequence[str], target_words: Sequence[str]
-) -> str:
-    """Draw attention weights with block characters for a terminal; source words are written downwards.
-
-    Each source word has a column of two cells, so that wide (East Asian) characters fit too. A block is blank below
-    0.05 and darkens at 0.25, 0.5 and 0.75.
-    """
-    assert weights.shape == (len(target_words), len(source_words)), "a row a target word, a column a source word"
-    labels = [_shorten(word) for word in target_words]
-    margin = max((display_width(label) for label in labels), default=0) + 1
-    columns = [_cells(_shorten(word, MAX_HEADER)) for word in source_words]
-    height = max((len(column) for column in columns), default=0)
-    lines = []
-    for row in range(height):
-        letters = (column[row - height] if row >= height - len(column) else "" for column in columns)
-        lines.append(" " * margin + "".join(_pad(letter, 2) for letter in letters))
-    for label, row_weights in zip(labels, weights, strict=True):
-        blocks = "".join(_shade(float(weight)) * 2 for weight in row_weights)
-        lines.append(" " * (margin - 1 - display_width(label)) + f"{label} {blocks}")
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def render_svg(
-    weights: Float[np.ndarray, "target source"],
-    source_words: Sequence[str],
-    target_words: Sequence[str],
-    *,
-    gold: Links | None = None,
-) -> str:
-    """Draw attention weights as inline SVG in the colors of the page; pointing at a cell shows its words and weight."""
-    assert weights.shape == (len(target_words), len(source_words)), "a row a target word, a column a source word"
-    cell, letter = 22, 7.5
-    sources, targets = [_shorten(w) for w in source_words], [_shorten(w) for w in target_words]
-    left = 12 + letter * max((display_width(word) for word in targets), default=0)
-    top = 12 + letter * max((display_width(word) for word in sources), default=0)
-    width, height = left + cell * len(sources) + 4, top + cell * len(targets) + 4
-    parts = [
-        f'<svg class="heatmap" width="{width:.0f}" height="{height:.0f}" role="img">'
-        f'<path class="frame" d="M{left:.0f} {top:.0f}h{cell * len(sources)}v{cell * len(targets)}H{left:.0f}z"/>'
-    ]
-    for i, word in enumerate(sources):
-        x = left + cell * (i + 0.5) + 4
-        parts.append(f'<text transform="translate({x:.0f} {top - 6:.0f}) rotate(-90)">{html.escape(word)}</text>')
-    for j, word in enumerate(targets):
-        y = top + cell * (j + 0.5) + 4
-        parts.append(f'<text x="{left - 6:.0f}" y="{y:.0f}" text-anchor="end">{html.escape(word)}</text>')
-    for j, i in np.ndindex(*weights.shape):
-        weight = float(weights[j, i])
-        outline = (
-            "" if gold is None else "sure" if (i, j) in gold.sure else "possible" if (i, j) in gold.possible else ""
-        )
-        name = html.escape(f"{_printable(source_words[i])} → {_printable(target_words[j])}: {weight:.3f}")
-        parts.append(
-            f'<rect x="{left + cell * i + 1:.0f}" y="{top + cell * j + 1:.0f}" width="{cell - 2}" height="{cell - 2}" '
-            f'class="{outline}" fill-opacity="{weight:.2f}"><title>{name}</title></rect>'
-        )
-    return "".join(parts) + "</svg>"
-
-
-def display_width(text: str) -> int:
-    """Terminal cells that a text takes: 2 for a wide character, 0 for a combining one."""
-    return sum(_width(character) for character in text)
-
-
-def _width(character: str) -> int:
-    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
-def _cells(word: str) -> list[str]:
-    """Characters with the combining marks that follow them."""
-    cells: list[str] = []
-    for character in word:
-        if cells and not _width(character):
-            cells[-1] += character
-        else:
-            cells.append(character)
-    return cells
-
-
-def _pad(text: str, width: int) -> str:
-    return text + " " * (width - display_width(text))
-
-
-def _shade(weight: float) -> str:
-    return next((block for least, block in SHADES if weight >= least), " ")
-
-
-def _shorten(word: str, limit: int = MAX_LABEL) -> str:
-    """Keep a label on one line, printable and of bounded length."""
-    word = _printable(word)
-    return word if len(word) <= limit else word[: limit - 1] + "…"
-
-
-def _printable(word: str) -> str:
-    """Replace control characters; joiners and other invisible format characters are part of some scripts."""
-    shown = (c.isprintable() or unicodedata.category(c) == "Cf" for c in word)
-    return "".join(c if ok else "\N{REPLACEMENT CHARACTER}" for c, ok in zip(word, shown, strict=True))
-
-
 def _label(axes: Axes, source_words: Sequence[str], target_words: Sequence[str], name: str) -> None:
     columns, rows = max(len(source_words), 1), max(len(target_words), 1)
     axes.set_xlim(-0.5, columns - 0.5)
     axes.set_ylim(rows - 0.5, -0.5)
     style: dict[str, Any] = {"fontsize": FONT_SIZE, "fontfamily": list(_fonts()), "parse_math": False}
-    axes.set_xticks(range(len(source_words)), [_shorten(w) for w in source_words], rotation=90, **style)
-    axes.set_yticks(range(len(target_words)), [_shorten(w) for w in target_words], **style)
+    axes.set_xticks(range(len(source_words)), [shorten(w) for w in source_words], rotation=90, **style)
+    axes.set_yticks(range(len(target_words)), [shorten(w) for w in target_words], **style)
     axes.set_xlabel(name, fontsize=FONT_SIZE, color="0.4")
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
@@ -224,7 +117,7 @@ def _outline(axes: Axes, gold: Links | None) -> None:
 
 
 def _fit(figure: Figure, num_source: int, num_target: int, title: str | None) -> None:
-    """Give every word a cell of the same size, and the labels and the title the room that they measure."""
+    """Give every word a cell of the same size; labels and title get the space that their rendering measures."""
     renderer = _canvas(figure).get_renderer()
     first = figure.axes[0]
     source_labels = [label.get_window_extent(renderer) for label in first.get_xticklabels()]
@@ -263,7 +156,7 @@ def _fonts() -> tuple[str, ...]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Matplotlib says so for every glyph that it lacks, every time; a box in a label says it well enough."""
+    """Silence matplotlib's warnings of missing glyphs, one for each, every time: the labels show boxes for them."""
     logger = logging.getLogger("matplotlib")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,9 +1,9 @@
-"""Scores of translations: BLEU, chrF and TER by sacrebleu, each with the signature that makes it comparable."""
+"""Scores of translated text: BLEU, chrF and TER by sacrebleu, each with its signature; repetition."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.base import Metric as SacrebleuMetric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
@@ -16,24 +16,46 @@ NUM_RESAMPLES = 1_000
 BUCKET_WIDTH = 10
 MAX_REPEATED_NGRAM = 4
 
-# Languages written without spaces, or with particles joined: sacrebleu's own defaults.
+# Languages written without spaces, or with particles joined to words: sacrebleu's defaults.
 TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 
 
-class Scores(NamedTuple):
-    """Scores of a corpus: BLEU and chrF of at most 100, TER of at least 0."""
+class Score(NamedTuple):
+    """A score of a corpus and sacrebleu's signature of its settings."""
 
-    bleu: float
-    chrf: float
-    ter: float
-    signatures: dict[str, str]
-    bleu_ci95: tuple[float, float]
+    value: float
+    signature: str
+
+
+def bleu(tokenize: str = "13a", lowercase: bool = False, *, warn: bool = False) -> BLEU:
+    """BLEU (Papineni et al., 2002), 0 to 100; `warn`: let sacrebleu warn about text that looks tokenized.
+
+    Raises:
+        UserError: the tokenizer is not available.
+    """
+    try:
+        return BLEU(tokenize=tokenize, lowercase=lowercase, force=not warn)
+    except (ImportError, RuntimeError, OSError) as error:
+        first_line = str(error).strip().split("\n")[0]
+        raise UserError(
+            f"bleu_tokenize={tokenize} is not available here ({first_line}): install what it needs or choose 13a"
+        ) from error
+
+
+def chrf(tokenize: str = "13a", lowercase: bool = False) -> CHRF:
+    """ChrF2 (Popovic, 2015), 0 to 100; it has no tokenizer."""
+    return CHRF(lowercase=lowercase)
+
+
+def ter(tokenize: str = "13a", lowercase: bool = False) -> TER:
+    """Translation edit rate (Snover et al., 2006), at least 0, in percent; its tokenizer is its own."""
+    return TER(case_sensitive=not lowercase)
 
 
 def bleu_tokenizer(config: TrainConfig) -> str:
-    """Return the tokenizer by which a run's translations are scored: the one it names, else by its target language.
+    """Return sacrebleu's tokenizer for a run: `bleu_tokenize`, else by the target language.
 
-    Text that is segmented already brings its words, in whatever language.
+    Text that is segmented already needs none of a language: 13a.
     """
     if config.bleu_tokenize is not None:
         return config.bleu_tokenize
@@ -44,59 +66,41 @@ def bleu_tokenizer(config: TrainConfig) -> str:
 
 
 def check_tokenizer(name: str) -> None:
-    """Refuse a tokenizer of BLEU that cannot be loaded here, before anything is translated.
+    """Check that a tokenizer of BLEU can be loaded, before anything is translated.
 
     Raises:
-        UserError: naming what it lacks.
+        UserError: it cannot; the message names what is missing.
     """
-    _bleu(name, lowercase=False)
+    bleu(name)
 
 
-def corpus_scores(
-    hypotheses: Sequence[str], references: Sequence[str], *, tokenize: str = "13a", lowercase: bool = False
-) -> Scores:
+def corpus_score(metric: SacrebleuMetric, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     """Score detokenized hypotheses against one reference each.
 
-    The 95% confidence interval of BLEU is sacrebleu's: the mean of 1,000 bootstrap resamples of the sentences
-    (Koehn, 2004), plus or minus half the distance of their 2.5% and 97.5% quantiles; its seed is in its signature.
-    TER tells case apart as BLEU does, unless `lowercase`.
-
     Raises:
-        UserError: there is nothing to score, the line counts differ or the tokenizer is not available.
+        UserError: there is nothing to score or the line counts differ.
     """
     check_lines(hypotheses, references)
-    bleu = _bleu(tokenize, lowercase, force=tokenize == "none")
-    point = bleu.corpus_score(hypotheses, [references])
-    signature = str(bleu.get_signature())
-    bleu = _bleu(tokenize, lowercase)
-    interval = bleu.corpus_score(hypotheses, [references], n_bootstrap=NUM_RESAMPLES)
-    chrf = CHRF(lowercase=lowercase)
-    ter = TER(case_sensitive=not lowercase)
-    return Scores(
-        bleu=point.score,
-        chrf=chrf.corpus_score(hypotheses, [references]).score,
-        ter=ter.corpus_score(hypotheses, [references]).score,
-        signatures={
-            "bleu": signature,
-            "bleu_ci95": str(bleu.get_signature()),
-            "chrf": str(chrf.get_signature()),
-            "ter": str(ter.get_signature()),
-        },
-        bleu_ci95=(max(0.0, interval._mean - interval._ci), min(100.0, interval._mean + interval._ci)),
-    )
+    value = metric.corpus_score(hypotheses, [references]).score
+    return Score(value, str(metric.get_signature()))
 
 
-def quick_scores(
+def bleu_interval(
     hypotheses: Sequence[str], references: Sequence[str], *, tokenize: str = "13a", lowercase: bool = False
-) -> dict[str, float]:
-    """`bleu` and `chrf` only, the same as those of `corpus_scores`: cheap enough for every validation.
+) -> tuple[list[float], str]:
+    """Return the bounds of the 95% confidence interval of BLEU, and its signature, which holds the seed.
+
+    It is sacrebleu's: the mean of 1,000 bootstrap resamples of the sentences (Koehn, 2004), plus or minus half the
+    distance of their 2.5% and 97.5% quantiles. Where text looks tokenized, sacrebleu logs a warning.
 
     Raises:
-        UserError: as `corpus_scores`.
+        UserError: as `corpus_score`.
     """
     check_lines(hypotheses, references)
-    metrics: dict[str, Metric] = {"bleu": _bleu(tokenize, lowercase), "chrf": CHRF(lowercase=lowercase)}
-    return {name: metric.corpus_score(hypotheses, [references]).score for name, metric in metrics.items()}
+    metric = bleu(tokenize, lowercase, warn=tokenize != "none")
+    found = metric.corpus_score(hypotheses, [references], n_bootstrap=NUM_RESAMPLES)
+    bounds = [max(0.0, found._mean - found._ci), min(100.0, found._mean + found._ci)]
+    return bounds, str(metric.get_signature())
 
 
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> list[float]:
@@ -122,7 +126,7 @@ def bleu_by_length(
         words = len(source.split())
         if words:
             buckets.setdefault((words - 1) // BUCKET_WIDTH, []).append(index)
-    metric = _bleu(tokenize, lowercase)
+    metric = bleu(tokenize, lowercase)
     return [
         {
             "min_words": bucket * BUCKET_WIDTH + 1,
@@ -135,7 +139,7 @@ def bleu_by_length(
 
 
 def repetition_rate(sentences: Sequence[str]) -> float | None:
-    """Share of words that stutter: that belong to a copy of an n-gram which stands directly before it.
+    """Share of words that belong to a copy of the n-gram directly before it.
 
     Word i is repeated if, for some n of 1 to 4, it lies in words j..j+n-1 that equal words j-n..j-1; the rate is
     repeated words / words. `a b a b c` has 2/5: the second `a b` copies the first. Nearly 0 in human text, and high
@@ -159,27 +163,24 @@ def _repeated_positions(tokens: Sequence[str]) -> set[int]:
 
 
 def paired_bootstrap(
+    metrics: Mapping[str, SacrebleuMetric],
     hypotheses: Sequence[str],
     baseline: Sequence[str],
     references: Sequence[str],
-    *,
-    tokenize: str = "13a",
-    lowercase: bool = False,
 ) -> dict[str, dict[str, Any]]:
     """Compare with a baseline by paired bootstrap resampling (Koehn, 2004), as sacrebleu does it.
 
-    Returns for `bleu` and `chrf`: the `baseline`'s score, the `difference` (ours minus the baseline's), the `p_value`
+    Returns for each metric: the `baseline`'s score, the `difference` (ours minus the baseline's), the `p_value`
     of the hypothesis that both systems are equally good, and the `signature`.
 
     Raises:
-        UserError: as `corpus_scores`.
+        UserError: as `corpus_score`.
     """
     check_lines(hypotheses, references)
     check_lines(baseline, references)
-    compared: dict[str, Metric] = {"bleu": _bleu(tokenize, lowercase), "chrf": CHRF(lowercase=lowercase)}
+    systems = [("baseline", baseline), ("system", hypotheses)]
     result: dict[str, dict[str, Any]] = {}
-    for name, metric in compared.items():
-        systems = [("baseline", baseline), ("system", hypotheses)]
+    for name, metric in metrics.items():
         test = PairedTest(systems, {name: metric}, [references], test_type="bs", n_samples=NUM_RESAMPLES)
         signatures, scores = test()
         (key,) = signatures
@@ -198,10 +199,10 @@ def paired_bootstrap(
 
 
 def check_lines(hypotheses: Sequence[str], references: Sequence[str]) -> None:
-    """Refuse to score nothing, or sides of different lengths.
+    """Check that there is a reference for each translation, and at least one.
 
     Raises:
-        UserError: with both counts.
+        UserError: there is not.
     """
     if len(hypotheses) != len(references):
         raise UserError(
@@ -210,14 +211,3 @@ def check_lines(hypotheses: Sequence[str], references: Sequence[str]) -> None:
         )
     if not references:
         raise UserError("there is nothing to score: the corpus has no sentences; give one that has some")
-
-
-def _bleu(tokenize: str, lowercase: bool, force: bool = True) -> BLEU:
-    """`force` keeps sacrebleu from warning about text that looks tokenized."""
-    try:
-        return BLEU(tokenize=tokenize, lowercase=lowercase, force=force)
-    except (ImportError, RuntimeError, OSError) as error:
-        first_line = str(error).strip().split("\n")[0]
-        raise UserError(
-            f"bleu_tokenize={tokenize} is not available here ({first_line}): install what it needs or choose 13a"
-        ) from error

@@ -1,7 +1,7 @@
-"""Saliency: what the model's own derivative says each source word mattered, the implicit attention of any model.
+"""Saliency: the importance of each source word for each target word, by gradient times input.
 
-Attention shows what a decoder looked at; the Jacobian shows what its prediction hangs on, through every path from the
-source to the word, the recurrence of encoder and decoder included.
+Attention weights are what the decoder reads from; the gradient follows every path from the source to the prediction,
+including the recurrence of encoder and decoder.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,13 +13,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nmt.alignment.weights import Alignment
 from nmt.data.batch import Batch, collate, cut_batches, sort_by_length
+from nmt.fast.accelerate import restored
 from nmt.models.seq2seq import Seq2Seq
-from nmt.translator import Alignment, Translation, Translator, Words
+from nmt.translator import Translation, Translator, Words
 
 Array = np.ndarray
 
-TOKENS = 1_024  # target positions explained together: the graph of all of them is kept
+TOKENS = 1_024  # target positions of a batch, whose graph is kept in memory
 
 
 def gradient_times_input(model: Seq2Seq, batch: Batch) -> Float[Tensor, "batch target source"]:
@@ -64,11 +66,9 @@ def forced_log_probs(
 def embedded_sources(model: Seq2Seq) -> Iterator[list[Tensor]]:
     """Within this context the encoder reads leaves in place of its embedding's output; the list receives them.
 
-    Only the encoder may run here: the decoder's embedding may be the same module. It runs torch's own layers, whose
-    graph can be gone through again and again; the fast path is for one backward pass, with all gradients of weights.
+    Only the encoder may run here: the decoder's embedding may be the same module.
     """
     encoder, found = model.encoder, list[Tensor]()
-    fast, encoder.fast = encoder.fast, False
 
     def make_leaf(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
         found.append(output.detach().requires_grad_())
@@ -76,10 +76,10 @@ def embedded_sources(model: Seq2Seq) -> Iterator[list[Tensor]]:
 
     handle = encoder.embedding.register_forward_hook(make_leaf)
     try:
-        yield found
+        with restored(encoder):  # as it is written: each target word's gradient goes through the graph once more
+            yield found
     finally:
         handle.remove()
-        encoder.fast = fast
 
 
 def word_saliency(
@@ -102,23 +102,23 @@ def word_saliency(
 
 @final
 class Explainer:
-    """Explains a translator's words by saliency, in the form in which it gives its attention."""
+    """Computes the saliency of a translator's words, in the form of its attention (`Alignment`)."""
 
     def __init__(self, translator: Translator) -> None:
-        assert isinstance(translator.model, Seq2Seq), "an ensemble has no one gradient"
+        assert isinstance(translator.model, Seq2Seq), "an ensemble has no single gradient"
         self.model = translator.model
         self.tokenizers = translator.tokenizers
         self.device = translator.device
 
     def pairs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
-        """Return the saliency for given targets, as `Translator.align` does the attention."""
+        """Return the saliency of given targets, the counterpart of `Translator.align`."""
         source, target = self.tokenizers.source, self.tokenizers.target
         source_ids, target_ids = source.encode(sources), target.encode(targets)
         source_parts = list(map(source.parts, source_ids, sources))
         return self._explain(source_ids, target_ids, source_parts, list(map(target.parts, target_ids, targets)))
 
     def translations(self, translations: Sequence[Translation]) -> list[Alignment]:
-        """Return the saliency for translations, of the very pieces that they were made of."""
+        """Return the saliency of translations, for the pieces that search chose."""
         target = self.tokenizers.target
         id_of = {piece: i for i, piece in enumerate(target.pieces(range(len(target))))}
         lines = [each.source for each in translations]

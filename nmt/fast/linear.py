@@ -1,69 +1,83 @@
-"""x W^T + b by the quickest kernels there are."""
+"""All linear maps that read one vector of a recurrence, as one matrix product a step."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-ONEDNN = torch.ops.mkldnn
+from nmt.fast.arena import Arena
+from nmt.fast.kernels import multiplier
+
+STEP = -3  # the axis of steps; those of rows and sizes follow, that of an encoder's directions may come first
 
 
-def affine(
-    x: Float[Tensor, "row input"],
-    weight: Float[Tensor, "output input"],
-    bias: Float[Tensor, " output"] | None = None,
-    *,
-    out: Float[Tensor, "row output"] | None = None,
-) -> Float[Tensor, "row output"]:
-    """Return x W^T + b, in `out` or in memory of its own; not for autograd.
+def stacked(weights: Sequence[Tensor]) -> Tensor:
+    """Stack matrices on their output axis; a single one is only made contiguous."""
+    return weights[0].contiguous() if len(weights) == 1 else torch.cat(list(weights), dim=-2)
 
-    Args:
-        x: vectors.
-        weight: W, as it lies in memory or transposed.
-        bias: b, if any.
-        out: memory that may be written to.
+
+@final
+class FusedLinear:
+    """y_t = [W_1; W_2; ...] x_t, several maps of one vector at once.
+
+    A step of the backward pass only stores the gradient of its outputs; the gradient of the weights is one product
+    over all steps and rows at the end. Under autocast the products are in `compute_dtype`; everything else stays in
+    the precision of the parameters. Views of the prepared memory are made beforehand for all steps at once: one by
+    one they cost as much as small products.
     """
-    if has_quicker_kernels(x) and is_whole(weight):
-        return onednn(x.contiguous(), weight, bias)
-    return torch.mm(x, weight.t(), out=out) if bias is None else torch.addmm(bias, x, weight.t(), out=out)
 
+    def __init__(
+        self,
+        arena: Arena,
+        vectors: Float[Tensor, "*direction step row input"],
+        weights: Sequence[Float[Tensor, "*direction _ input"]],
+        compute_dtype: torch.dtype,
+    ) -> None:
+        *outer, rows, size = vectors.shape
+        directions, steps = outer[:-1], outer[-1]
+        self.sizes = [weight.shape[-2] for weight in weights]
+        total = sum(self.sizes)
+        self.dtype = vectors.dtype
+        weight = stacked([weight.to(compute_dtype) for weight in weights])
+        self.multiply, self.multiply_back = multiplier(weight), multiplier(weight.mT)
+        self.vectors = vectors.unbind(STEP)
+        self.casts = compute_dtype != self.dtype
+        self.all_inputs = arena.take(*vectors.shape, dtype=compute_dtype) if self.casts else vectors
+        self.inputs = self.all_inputs.unbind(STEP)
+        self.outputs = arena.take(*directions, rows, total, dtype=compute_dtype)
+        self.all_grad_outputs = arena.take(*outer, rows, total, dtype=compute_dtype)
+        self.grad_outputs = self.all_grad_outputs.unbind(STEP)
+        self.grad_inputs = arena.take(*directions, rows, size, dtype=compute_dtype)
+        self.slots: Sequence[tuple[Tensor, ...]]  # of each step: where the gradients of its results are written
+        if self.casts:
+            self.results = arena.take(*directions, rows, total, dtype=self.dtype)
+            self.grad_results = arena.take(*directions, rows, total, dtype=self.dtype)
+            self.slots = [self.grad_results.split(self.sizes, dim=-1)] * steps
+        else:
+            parts = (part.unbind(STEP) for part in self.all_grad_outputs.split(self.sizes, dim=-1))
+            self.slots = list(zip(*parts, strict=True))
 
-def product(weight: Float[Tensor, "*direction output input"]) -> Callable[[Tensor, Tensor], Tensor]:
-    """Choose, once for many vectors, how to multiply with W; return f(x, memory that may be written to) = x W^T.
+    def forward(self, step: int) -> tuple[Tensor, ...]:
+        """Multiply the vector of a step; the results are valid until the next call."""
+        if self.casts:
+            self.inputs[step].copy_(self.vectors[step])
+        outputs = self.multiply(self.inputs[step], self.outputs)
+        results = self.results.copy_(outputs) if self.casts else outputs
+        return results.split_with_sizes(self.sizes, dim=-1)  # half the cost of `split`, which is in Python
 
-    With an axis before those of the matrix, direction by direction.
-    """
-    transposed = weight.mT
-    if weight.dim() > 2:
-        return lambda x, out: torch.bmm(x, transposed, out=out)
-    if has_quicker_kernels(weight) and is_whole(weight):
-        # To lay out a transposed matrix as oneDNN reads it costs as much as is gained by it in a short chain.
-        laid_out = ONEDNN._reorder_linear_weight.default(weight) if weight.is_contiguous() else weight
-        return lambda x, out: onednn(x.contiguous(), laid_out, None)
-    return lambda x, out: torch.mm(x, transposed, out=out)
+    def backward(self, step: int) -> Tensor:
+        """Return the gradient of the vector of a step, valid until the next call; `slots[step]` is written before."""
+        if self.casts:
+            self.grad_outputs[step].copy_(self.grad_results)
+        return self.multiply_back(self.grad_outputs[step], self.grad_inputs)
 
+    def grad_weights(self) -> tuple[Tensor, ...]:
+        """Return the gradients of the weights, when every step has been through `backward`."""
+        grad = self.all_grad_outputs.flatten(STEP, -2).mT @ self.all_inputs.flatten(STEP, -2)
+        return grad.to(self.dtype).split(self.sizes, dim=-2)
 
-def is_whole(weight: Tensor) -> bool:
-    """Tell whether a matrix, or its transpose, lies in memory without gaps: otherwise oneDNN crawls."""
-    return weight.is_contiguous() or weight.t().is_contiguous()
-
-
-def has_quicker_kernels(x: Tensor) -> bool:
-    """Tell whether oneDNN, which torch has but calls for lower precisions only, is the quicker: fp32 with AVX-512.
-
-    It makes its kernels for the processor it finds. MKL's, which torch calls, are for AVX2 where the processor is not
-    Intel's: an update was 1.07 to 1.14 times as quick with oneDNN's on an AMD EPYC with AVX-512, and alike on AVX2.
-    """
-    return (
-        x.device.type == "cpu"
-        and x.dtype == torch.float32
-        and bool(torch.backends.mkldnn.enabled)
-        and torch.backends.cpu.get_cpu_capability() == "AVX512"
-    )
-
-
-def onednn(x: Float[Tensor, "*row input"], weight: Tensor, bias: Tensor | None) -> Float[Tensor, "*row output"]:
-    """Multiply by oneDNN; `weight` may be as oneDNN has laid it out."""
-    result: Tensor = ONEDNN._linear_pointwise.default(x, weight, bias, "none", [], "")
-    return result
+    def grad_bias(self) -> Tensor:
+        """Return the gradient of a bias added to the results."""
+        return self.all_grad_outputs.sum(dim=(STEP, -2), dtype=self.dtype)

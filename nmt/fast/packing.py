@@ -1,4 +1,4 @@
-"""Linear maps laid out for quick products, for translating on a CPU."""
+"""Linear maps whose weights no longer change, in the memory layout of oneDNN, for translating on a CPU."""
 
 from typing import final
 
@@ -6,29 +6,29 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.fast.linear import ONEDNN, has_quicker_kernels, onednn
+from nmt.fast.kernels import onednn_is_faster, onednn_linear, reorder
 
 
 @final
 class Packed(nn.Linear):
-    """A linear map whose weights do not change any more, laid out as oneDNN reads them."""
+    """A linear map whose weights are reordered for oneDNN."""
 
     def __init__(self, linear: nn.Linear) -> None:
         size = linear.in_features, linear.out_features
         super().__init__(*size, bias=linear.bias is not None, device="meta")
         self.weight, self.bias = linear.weight, linear.bias
-        self.packed = ONEDNN._reorder_linear_weight.default(linear.weight.detach())
+        self.packed = reorder(linear.weight.detach())
 
     def forward(self, x: Float[Tensor, "*row input"]) -> Float[Tensor, "*row output"]:
-        """Return W x + b; as any linear map where a gradient is wanted, or another precision."""
+        """Return W x + b; as any linear map where a gradient or another precision is wanted."""
         if torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type) or x.dtype != torch.float32:
             return super().forward(x)
-        return onednn(x, self.packed, self.bias)
+        return onednn_linear(x, self.packed, self.bias)
 
 
 def pack(model: nn.Module) -> None:
-    """Pack the linear maps of a model that only translates from now on, if that makes them quicker."""
-    if not has_quicker_kernels(next(model.parameters())):
+    """Pack the linear maps of a model that only translates from now on, where that makes them faster."""
+    if not onednn_is_faster(next(model.parameters())):
         return
     for module in list(model.modules()):
         for name, child in module.named_children():

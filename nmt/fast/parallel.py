@@ -1,57 +1,93 @@
-"""What needs no step of its own: a layer over a whole sequence, and attention from all target positions at once."""
+"""Decoders that feed nothing back: a layer reads its whole sequence at once, and attention is one batched product."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from nmt.attention.attention import Attention, AttentionMechanism, Memory, MultiHead
 from nmt.attention.scores import Additive
-from nmt.fast.layer import candidate_last, layer_of_cell
-from nmt.models.cells import GRU, LSTM, Cell
-from nmt.models.embedding import Embedded
+from nmt.fast.cells import Recurrent
+from nmt.fast.encoder import candidate_last
+from nmt.fast.layer import layer
+from nmt.models.decoder import Decoded, Decoder, DecoderState, Emission, Gnmt, Luong
+from nmt.models.layers import GRU, LSTM, Cell
 
 PAIRS = 2**25  # numbers that comparing queries with keys, pair by pair, may hold at a time
 
 
-def sequence(cell: Cell, inputs: Embedded, initial: Float[Tensor, "row state"]) -> Float[Tensor, "step row hidden"]:
+def unroll(
+    decoder: Gnmt | Luong, gates: Float[Tensor, "step batch gates"], memory: Memory, state: DecoderState
+) -> Emission:
+    """As `Decoder.unroll`, layer by layer."""
+    first = decoder.stack.first
+    states = layer(type(first), gates, state.layers[0][:, 0], Recurrent.of(first))
+    return above_first_layer(decoder, first.hidden(states), memory, state)
+
+
+def decode_by_cudnn(
+    decoder: Gnmt | Luong, target_in: Int[Tensor, "batch target"], memory: Memory, state: DecoderState
+) -> Decoded:
+    """As `Decoder.forward`, on a GPU: there the first layer, too, is torch's own, input gates and all."""
+    if target_in.device.type == "cpu":
+        return Decoder.forward(decoder, target_in, memory, state)
+    embedded = decoder.embedding(target_in.t())
+    hidden = torch_layer(decoder.stack.first, embedded, state.layers[0][:, 0])
+    emission = above_first_layer(decoder, hidden, memory, state)
+    features = decoder.readout(emission.hidden, emission.context, decoder.readout.project_word(embedded))
+    return Decoded(features.transpose(0, 1), emission.weights.transpose(0, 1))
+
+
+def above_first_layer(
+    decoder: Gnmt | Luong, hidden: Float[Tensor, "step batch hidden"], memory: Memory, state: DecoderState
+) -> Emission:
+    """Go on from the first layer's hidden vectors at all steps."""
+    upper = list(zip(decoder.stack.cells[1:], state.layers[1:], strict=True))
+    if isinstance(decoder, Luong):
+        for cell, initial in upper:
+            hidden = sequence(cell, decoder.stack.dropout(hidden), initial[:, 0])
+        context, weights = attend_at_all_steps(decoder.attention, hidden, memory)
+        attentional = decoder.attentional(torch.cat((context, hidden), dim=-1)).tanh()
+        return Emission(attentional, context, weights)
+    context, weights = attend_at_all_steps(decoder.attention, hidden, memory)
+    for index, (cell, initial) in enumerate(upper):
+        new = sequence(cell, decoder.joined(hidden, context), initial[:, 0])
+        hidden = new + hidden if index else new
+    return Emission(hidden, context, weights)
+
+
+def sequence(
+    cell: Cell, inputs: Float[Tensor, "step row input"], initial: Float[Tensor, "row state"]
+) -> Float[Tensor, "step row hidden"]:
     """Run a cell over a sequence from its initial state; return its hidden vectors."""
-    if initial.device.type == "cuda":
-        return fused(cell, inputs.map(lambda vectors: vectors), initial)
-    return cell.hidden(layer_of_cell(cell, inputs.map(cell.inputs), initial))
+    if initial.device.type != "cpu":
+        return torch_layer(cell, inputs, initial)
+    return cell.hidden(layer(type(cell), cell.inputs(inputs), initial, Recurrent.of(cell)))
 
 
-def fused(
+def torch_layer(
     cell: Cell, inputs: Float[Tensor, "step row input"], initial: Float[Tensor, "row state"]
 ) -> Float[Tensor, "step row hidden"]:
     """As `sequence`, by torch's own layer: cuDNN on a GPU. Its gates have another order, and it has two biases.
 
-    Always in the precision of the parameters: where autocast is to bf16, torch has long had cuDNN compute in fp16,
-    in which small gradients vanish.
+    In the precision of the parameters: under autocast to bf16 torch has cuDNN compute in fp16, in which small
+    gradients vanish.
     """
     with torch.autocast(inputs.device.type, enabled=False):
-        return _fused(cell, inputs.to(cell.inputs.weight.dtype), initial)
-
-
-def _fused(
-    cell: Cell, inputs: Float[Tensor, "step row input"], initial: Float[Tensor, "row state"]
-) -> Float[Tensor, "step row hidden"]:
-    weights = (cell.inputs.weight, cell.recurrent.weight, cell.inputs.bias)
-    options = (True, 1, 0.0, cell.training, False, False)  # biases, layers, dropout, training, both ways, batch first
-    if isinstance(cell, LSTM):
-        # Swapping the last two gates is its own inverse.
-        weight, recurrent, bias = (candidate_last(each) for each in weights)
-        states = tuple(part[None].contiguous() for part in initial.chunk(2, dim=1))
-        output, _, _ = torch._VF.lstm(inputs, states, (weight, recurrent, bias, torch.zeros_like(bias)), *options)
-        return output
-    assert isinstance(cell, GRU)
-    inside = nn.functional.pad(cell.candidate_bias, (2 * cell.hidden_size, 0))
-    output, _ = torch._VF.gru(inputs, initial[None].contiguous(), (*weights, inside), *options)
-    return output
+        inputs = inputs.to(cell.inputs.weight.dtype)
+        weights = (cell.inputs.weight, cell.recurrent.weight, cell.inputs.bias)
+        options = (True, 1, 0.0, cell.training, False, False)  # biases, layers, dropout, training, both ways, batch
+        if isinstance(cell, LSTM):
+            weight, recurrent, bias = (candidate_last(each) for each in weights)  # swapping two is its own inverse
+            states = tuple(part[None].contiguous() for part in initial.chunk(2, dim=1))
+            return torch.lstm(inputs, states, (weight, recurrent, bias, torch.zeros_like(bias)), *options)[0]
+        assert isinstance(cell, GRU)
+        candidate_bias = nn.functional.pad(cell.candidate_bias, (2 * cell.hidden_size, 0))
+        return torch.gru(inputs, initial[None].contiguous(), (*weights, candidate_bias), *options)[0]
 
 
 def needs_much_memory(attention: AttentionMechanism) -> bool:
-    """Tell whether comparing queries with keys makes a vector for each pair of them."""
+    """Return whether comparing queries with keys makes a vector for each pair of them."""
     heads = list(attention.heads) if isinstance(attention, MultiHead) else [attention]
     return any(isinstance(head, Attention) and isinstance(head.score, Additive) for head in heads)
 
@@ -66,14 +102,12 @@ def attend_at_all_steps(
     """
     queries = hidden.transpose(0, 1)
     steps = len(hidden)
-    at_a_time = steps
-    if needs_much_memory(attention):
-        at_a_time = min(steps, max(1, PAIRS // memory.keys.numel()))
+    count = min(steps, max(1, PAIRS // memory.keys.numel())) if needs_much_memory(attention) else steps
     contexts, weights = [], []
-    for start in range(0, steps, at_a_time):
-        positions = torch.arange(start, min(start + at_a_time, steps), device=hidden.device)
-        arguments = (attention, queries[:, start : start + at_a_time], memory, positions)
-        attended = attention(*arguments[1:]) if at_a_time == steps else checkpoint(*arguments, use_reentrant=False)
+    for start in range(0, steps, count):
+        positions = torch.arange(start, min(start + count, steps), device=hidden.device)
+        arguments = (attention, queries[:, start : start + count], memory, positions)
+        attended = attention(*arguments[1:]) if count == steps else checkpoint(*arguments, use_reentrant=False)
         contexts.append(attended.context)
         weights.append(attended.weights)
     return torch.cat(contexts, dim=1).transpose(0, 1), torch.cat(weights, dim=1).transpose(0, 1)

@@ -1,12 +1,11 @@
-"""The fast path of a decoder's recurrence: forwards and backwards in one autograd node.
+"""A decoder's recurrence, forwards and backwards, as one autograd node.
 
 Autograd would keep a graph of some thirty nodes a step, allocate every intermediate anew, and form and add up the
-gradient of every weight step by step. Here a chain writes into prepared memory, runs back through its steps once,
-and forms each weight's gradient in one product over all steps. The values and gradients are those of
-`Decoder.unroll`, sums in another order.
+gradient of every weight step by step. A chain writes into prepared memory, runs back through its steps once, and
+forms each weight's gradient in one product over all steps. Values and gradients are those of `Decoder.unroll`, the
+sums in another order.
 """
 
-from collections.abc import Sequence
 from typing import Any, final
 
 import torch
@@ -15,33 +14,18 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nmt.attention.attention import Memory
-from nmt.fast.chains import Emitted, Given
-from nmt.fast.execution import Eager, Maker
-from nmt.fast.recording import execution
+from nmt.fast.arena import Arena
+from nmt.fast.chains import CHAINS, ChainInputs, OutputGrads
+from nmt.models.decoder import Decoder, DecoderState, Emission
 
 
-def decode(
-    maker: Maker,
-    gates: Float[Tensor, "step batch gates"],
-    memory: Memory,
-    initial: Sequence[Float[Tensor, "batch 1 state"]],
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (hidden vectors, contexts, attention weights) of all steps, steps first."""
-    states = [state[:, 0] for state in initial]
-    parameters = [parameter for parameter in maker.parameters() if parameter.requires_grad]
-    arguments = (
-        maker,
-        memory.mask,
-        len(states),
-        torch.is_grad_enabled(),
-        gates,
-        memory.keys,
-        memory.values,
-        *states,
-        *parameters,
-    )
-    emitted: tuple[Tensor, Tensor, Tensor] = Recurrence.apply(*arguments)  # type: ignore[no-untyped-call]
-    return emitted
+def unroll(decoder: Decoder, gates: Float[Tensor, "step batch gates"], memory: Memory, state: DecoderState) -> Emission:
+    """As `Decoder.unroll`, by a chain."""
+    states = [layer[:, 0] for layer in state.layers]
+    parameters = [parameter for parameter in decoder.parameters() if parameter.requires_grad]
+    settings = (decoder, memory.mask, len(states), torch.is_grad_enabled())
+    tensors = (gates, memory.keys, memory.values, *states, *parameters)
+    return Emission(*Recurrence.apply(*settings, *tensors))  # type: ignore[no-untyped-call]
 
 
 @final
@@ -50,36 +34,39 @@ class Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, maker: Maker, mask: Tensor, layers: int, keep: bool, *inputs: Tensor
+        ctx: Any, decoder: Decoder, mask: Tensor, layers: int, keep: bool, *inputs: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return hidden vectors, contexts and weights of all steps, steps first."""
         ctx.set_materialize_grads(False)
         gates, keys, values = inputs[:3]
         states, parameters = inputs[3 : 3 + layers], inputs[3 + layers :]
-        ctx.save_for_backward(*parameters)  # the chain reads them where they are: autograd notices if they change
-        ctx.device, dtype = gates.device.type, states[0].dtype
-        kind = torch.get_autocast_dtype(ctx.device) if torch.is_autocast_enabled(ctx.device) else dtype
-        ctx.dtypes = gates.dtype, keys.dtype, values.dtype
-        with torch.autocast(ctx.device, enabled=False):
-            given = Given(gates.to(dtype), Memory(keys.to(dtype), values.to(dtype), mask), states, kind)
-            chosen = execution(maker, given) if keep else Eager(maker, given)
-            emitted = chosen.run()
+        ctx.save_for_backward(*parameters)  # the chain reads them in place: autograd notices if they change
+        ctx.dtypes, dtype = (gates.dtype, keys.dtype, values.dtype), states[0].dtype
+        compute_dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else dtype
+        arena = Arena.borrow(gates.device)
+        with torch.autocast("cpu", enabled=False):
+            memory = Memory(keys.to(dtype), values.to(dtype), mask)
+            chain = CHAINS[type(decoder)](arena, ChainInputs(gates.to(dtype), memory, states, compute_dtype), decoder)
+            hidden, contexts, weights = (output.clone() for output in chain.run())
         if keep:
-            ctx.execution = chosen
+            ctx.chain = chain
         else:
-            chosen.close()
-        return emitted
+            arena.give_back()
+        return hidden, contexts, weights
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *by_emitted: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *output_grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """Run the chain back, once: its memory is used again after that."""
-        chosen, ctx.execution = ctx.execution, None
-        if chosen is None:
+        chain, ctx.chain = ctx.chain, None
+        if chain is None:
             raise RuntimeError("the fast path can be differentiated once: for more, set model.fast=off")
         parameters = ctx.saved_tensors
-        with torch.autocast(ctx.device, enabled=False):
-            found = chosen.run_back(Emitted(*by_emitted))
-        by_inputs = tuple(gradient.to(dtype, copy=True) for gradient, dtype in zip(found[:3], ctx.dtypes, strict=True))
-        chosen.close()
-        by_parameters = (found.parameters.get(id(each)) for each in parameters)
-        return None, None, None, None, *by_inputs, *found.states, *by_parameters
+        with torch.autocast("cpu", enabled=False):
+            grad_states = chain.run_back(OutputGrads(*output_grads))
+            grad_inputs = (chain.grad_gates, *chain.attention.grad_memory())
+            grads = {id(parameter): grad for parameter, grad in chain.grads()}
+        copies = (grad.to(dtype, copy=True) for grad, dtype in zip(grad_inputs, ctx.dtypes, strict=True))
+        found = (None, None, None, None, *copies, *grad_states, *(grads.get(id(each)) for each in parameters))
+        chain.arena.give_back()
+        return found

@@ -1,8 +1,8 @@
 """Attention decoders: the order of attending and updating is what tells them apart.
 
-Each offers `advance`, one step of the recurrence, and shares what comes before it (embeddings, input gates)
-and after it (readout), which is computed for all steps at once. Tensors have a middle axis: target positions
-while training, hypotheses of a sentence while searching.
+A new one is a class here, with one step of its recurrence, and a line in `DECODERS`. What comes before the step
+(embeddings, input gates) and after it (readout) is shared, and computed for all steps at once. Tensors have a middle
+axis: target positions while training, hypotheses of a sentence while searching.
 """
 
 from abc import ABC, abstractmethod
@@ -14,18 +14,25 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nmt.attention.attention import AttentionMechanism, Memory
+from nmt.attention.build import build_attention, check_attention
+from nmt.attention.fixed import FixedContext
 from nmt.attention.normalizers import SampledAttention
-from nmt.fast.chains import BahdanauChain, Chain, ConditionalChain, LuongChain, Task
-from nmt.fast.parallel import attend_at_all_steps, needs_much_memory, sequence
-from nmt.fast.recurrence import decode
-from nmt.models.cells import Cell
-from nmt.models.embedding import Embedded, Embedding
-from nmt.models.readout import Readout
-from nmt.models.stack import Stack
+from nmt.config.schema import AttentionConfig, ModelConfig
+from nmt.errors import UserError
+from nmt.models.encoder import Encoder, EncoderOutput
+from nmt.models.layers import CELLS, READOUTS, Attentional, Cell, Embedding, Readout, Stack
+from nmt.models.sizes import attention_settings, dropout_rate
 
 
 class DecoderState(NamedTuple):
-    """What a step hands to the next: the state of each layer, what is fed back, and what attention remembers."""
+    """The state that a step hands to the next.
+
+    Attributes:
+        layers: the state of each recurrent layer.
+        feedback: what is fed to the next step, if anything is (`Luong`).
+        position: the number of steps done.
+        past: the attention so far, if the attention keeps account of it (`Covering`).
+    """
 
     layers: tuple[Float[Tensor, "batch beam state"], ...]
     feedback: Float[Tensor, "batch beam feedback"] | None
@@ -45,8 +52,15 @@ class DecoderState(NamedTuple):
         return DecoderState(tuple(function(layer) for layer in self.layers), feedback, self.position, past)
 
 
+class WordShares(NamedTuple):
+    """The shares of target words in what a decoder computes from them: its input gates and its readout."""
+
+    gates: Float[Tensor, "*words gates"]
+    readout: Float[Tensor, "*words share"] | None
+
+
 class Emission(NamedTuple):
-    """What a step emits for the readout; or all steps, then in front of the batch."""
+    """The result of a step for the readout; or of all steps, which are then an axis before the batch."""
 
     hidden: Float[Tensor, "*batch hidden"]
     context: Float[Tensor, "*batch context"]
@@ -55,9 +69,9 @@ class Emission(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """The decoder's answer: inputs of the output layer, and attention weights, for each target position.
+    """Inputs of the output layer, and attention weights, for each target position.
 
-    `sampled` is there where training draws the weights at random.
+    `sampled` is set where training draws the weights at random.
     """
 
     features: Float[Tensor, "batch target feature"]
@@ -66,25 +80,70 @@ class Decoded(NamedTuple):
 
 
 class Decoder(nn.Module, ABC):
-    """A recurrent decoder with attention."""
+    """A recurrent decoder with attention. A subclass defines `advance`, one step, and builds what that needs."""
+
+    attends = True  # whether its attention weights mean anything
 
     def __init__(
         self,
+        config: ModelConfig,
         embedding: Embedding,
-        bridge: nn.Module,
-        stack: Stack,
-        attention: AttentionMechanism,
-        readout: Readout,
+        encoder: Encoder,
         *,
-        fast: bool = True,
+        first_input: int | None = None,
+        upper_input: int | None = None,
     ) -> None:
+        """Build what all decoders share.
+
+        Args:
+            config: of the model.
+            embedding: the target embedding.
+            encoder: whose states are attended to.
+            first_input: input size of the first recurrent layer, if that is not a word's embedding.
+            upper_input: input size of the layers above it, if that is not the hidden vector of the layer below.
+        """
         super().__init__()
+        cell, hidden = CELLS[config.cell], config.hidden_size
+        first = cell(first_input or config.embedding_size, hidden)
+        upper: list[Cell] = [cell(upper_input or hidden, hidden) for _ in range(config.num_layers - 1)]
         self.embedding = embedding
-        self.bridge = bridge
-        self.stack = stack
-        self.attention = attention
-        self.readout = readout
-        self.fast = fast
+        self.bridge = nn.Sequential(nn.Linear(encoder.final_size, first.state_size), nn.Tanh())
+        self.stack = Stack(first, upper, dropout_rate(config, "state"))
+        self.attention = self.build_attention(config, encoder.state_size)
+        self.readout = self.build_readout(config, encoder.state_size)
+
+    @classmethod
+    def check(cls, config: ModelConfig, encoder: type[Encoder]) -> None:
+        """Raise UserError for settings that this decoder cannot be built from."""
+        names = config.attention
+        settings = attention_settings(config, encoder.state_size_of(config))
+        check_attention(names.score, names.normalizer, names.window, settings)
+
+    @classmethod
+    def check_used(cls, config: ModelConfig) -> None:
+        """Raise UserError for a setting that this decoder would ignore: another model was meant."""
+        if not config.input_feeding:
+            raise UserError(
+                f"model.input_feeding=false means nothing to model={config.decoder}: leave it out, or choose "
+                "model=luong"
+            )
+
+    def build_attention(self, config: ModelConfig, state_size: int) -> AttentionMechanism:
+        """Build the attention over the encoder's states."""
+        names = config.attention
+        return build_attention(names.score, names.normalizer, names.window, attention_settings(config, state_size))
+
+    def build_readout(self, config: ModelConfig, state_size: int) -> Readout:
+        """Build the readout."""
+        size, rate = config.embedding_size, dropout_rate(config, "output")
+        return READOUTS[config.readout](config.hidden_size, state_size, config.embedding_size, size, rate)
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}, {type(self.stack.first).__name__}"
+
+    def project_memory(self, encoded: EncoderOutput, source_mask: Tensor) -> Memory:
+        """Project what is attended to, once a sentence."""
+        return self.attention.project_memory(encoded.states, source_mask)
 
     def start(self, final: Float[Tensor, "batch layers final"]) -> DecoderState:
         """s_0 = tanh(W h_1), h_1 the last state of the backward encoder, layer by layer  (Bahdanau et al., 2015)."""
@@ -100,61 +159,47 @@ class Decoder(nn.Module, ABC):
         """Return the share of embedded words in the gates of the cell that reads them."""
         return self.stack.first.inputs(vectors)
 
+    def read_words(self, tokens: Int[Tensor, "*words"]) -> WordShares:
+        """Embed words and compute their shares in gates and readout."""
+        embedded = self.embedding(tokens)
+        return WordShares(self.input_gates(embedded), self.readout.project_word(embedded))
+
     @abstractmethod
     def advance(self, gates: Tensor, memory: Memory, state: DecoderState) -> tuple[DecoderState, Emission]:
-        """Do one step of the recurrence, given the embedded word's share of the gates."""
-
-    @abstractmethod
-    def fast_path(self, embedded: Embedded, memory: Memory, state: DecoderState) -> Emission:
-        """As `unroll`, but quick; not for an attention that must go step by step."""
+        """Do one step of the recurrence, given the words' share of the gates."""
 
     def forward(self, target_in: Int[Tensor, "batch target"], memory: Memory, state: DecoderState) -> Decoded:
-        """Decode whole targets, the right words fed in (teacher forcing)."""
-        is_fast = self.fast and not self.attention.stepwise
-        tokens = target_in.t()  # steps first: each step's rows lie together
-        embedded = self.embedding.shared(tokens) if is_fast else Embedded(self.embedding(tokens))
-        run = self.fast_path if is_fast else self.unroll
-        hidden, context, weights, sampled = run(embedded, memory, state)
-        features = self.readout(hidden, context, embedded)
+        """Decode whole targets, reading the right words (teacher forcing)."""
+        words = self.read_words(target_in.t())  # steps first: the rows of a step lie together
+        hidden, context, weights, sampled = self.unroll(words.gates, memory, state)
+        features = self.readout(hidden, context, words.readout)
         return Decoded(features.transpose(0, 1), weights.transpose(0, 1), sampled.map(lambda x: x.transpose(0, 1)))
 
-    def unroll(self, embedded: Embedded, memory: Memory, state: DecoderState) -> Emission:
-        """Do all steps of the recurrence, one by one: what the fast path must equal. Emits steps first."""
+    def unroll(self, gates: Float[Tensor, "step batch gates"], memory: Memory, state: DecoderState) -> Emission:
+        """Do all steps of the recurrence, one by one; the result has steps first."""
         emissions = []
-        for share in embedded.map(self.input_gates)[:, :, None]:
+        for share in gates[:, :, None]:
             state, emission = self.advance(share, memory, state)
             emissions.append(emission)
-        hidden, context, weights, chances = zip(*emissions, strict=True)
+        hidden, context, weights, sampled = zip(*emissions, strict=True)
         steps = [torch.stack(parts)[:, :, 0] for parts in (hidden, context, weights)]
-        return Emission(steps[0], steps[1], steps[2], SampledAttention.join(chances).map(lambda x: x[:, :, 0]))
+        return Emission(steps[0], steps[1], steps[2], SampledAttention.join(sampled).map(lambda x: x[:, :, 0]))
 
     def step(
         self, tokens: Int[Tensor, "batch beam"], memory: Memory, state: DecoderState
     ) -> tuple[Decoded, DecoderState]:
         """Decode one more token of every hypothesis."""
-        embedded = self.embedding.shared(tokens)
-        state, emission = self.advance(embedded.map(self.input_gates), memory, state)
-        return Decoded(self.readout(emission.hidden, emission.context, embedded), emission.weights), state
+        words = self.read_words(tokens)
+        state, emission = self.advance(words.gates, memory, state)
+        return Decoded(self.readout(emission.hidden, emission.context, words.readout), emission.weights), state
 
 
-class Feeding(Decoder):
-    """A decoder in which what a step attended to is an input of the next: its fast path goes step by step as well."""
-
-    @abstractmethod
-    def chain(self, task: Task) -> Chain:
-        """Prepare the recurrence and its derivative, written by hand."""
-
-    def fast_path(self, embedded: Embedded, memory: Memory, state: DecoderState) -> Emission:
-        return Emission(*decode(self, embedded.map(self.input_gates), memory, state.layers))
-
-
-@final
-class Bahdanau(Feeding):
+class Bahdanau(Decoder):
     """c_i = attend(s_{i-1}), s_i = f(s_{i-1}, y_{i-1}, c_i): attend, then update  (Bahdanau et al., 2015)."""
 
-    def __init__(self, *args: object, context: nn.Linear, **options: bool) -> None:
-        super().__init__(*args, **options)  # type: ignore[arg-type]
-        self.context = context
+    def __init__(self, config: ModelConfig, embedding: Embedding, encoder: Encoder) -> None:
+        super().__init__(config, embedding, encoder)
+        self.context = nn.Linear(encoder.state_size, self.stack.first.gates * config.hidden_size, bias=False)
 
     def advance(self, gates: Tensor, memory: Memory, state: DecoderState) -> tuple[DecoderState, Emission]:
         attended = self.attention(self.stack.top(state.layers), memory, state.position, state.past)
@@ -162,20 +207,43 @@ class Bahdanau(Feeding):
         emission = Emission(self.stack.top(layers), attended.context, attended.weights, attended.sampled)
         return DecoderState(layers, None, state.position + 1, attended.past), emission
 
-    def chain(self, task: Task) -> Chain:
-        return BahdanauChain(task, self.attention, self.stack, self.context)
+
+@final
+class Unattending(Bahdanau):
+    """s_i = f(s_{i-1}, y_{i-1}, c), c the whole sentence in one vector: what attention was invented to replace.
+
+    The encoder-decoder of Cho et al. (2014) and Sutskever et al. (2014).
+    """
+
+    attends = False
+
+    @classmethod
+    def check(cls, config: ModelConfig, encoder: type[Encoder]) -> None:
+        defaults = vars(AttentionConfig())
+        for name, value in vars(config.attention).items():
+            if value != defaults[name]:
+                raise UserError(
+                    f"model=fixed_context has no attention, so model.attention.{name}={value} means nothing: "
+                    "leave it out, or choose model=bahdanau"
+                )
+
+    def build_attention(self, config: ModelConfig, state_size: int) -> AttentionMechanism:
+        return FixedContext()
+
+    def project_memory(self, encoded: EncoderOutput, source_mask: Tensor) -> Memory:
+        return self.attention.project_memory(encoded.summary[:, None].expand_as(encoded.states), source_mask)
 
 
 @final
-class Conditional(Feeding):
+class Conditional(Decoder):
     """s'_i = f(s_{i-1}, y_{i-1}), c_i = attend(s'_i), s_i = g(s'_i, c_i): update, attend, update.
 
     The conditional GRU of Nematus (Sennrich et al., 2017), with either cell; g is the first layer of the stack.
     """
 
-    def __init__(self, *args: object, proposal: Cell, **options: bool) -> None:
-        super().__init__(*args, **options)  # type: ignore[arg-type]
-        self.proposal = proposal
+    def __init__(self, config: ModelConfig, embedding: Embedding, encoder: Encoder) -> None:
+        super().__init__(config, embedding, encoder, first_input=encoder.state_size)
+        self.proposal = CELLS[config.cell](config.embedding_size, config.hidden_size)
 
     def input_gates(self, vectors: Float[Tensor, "*words embedding"]) -> Float[Tensor, "*words gates"]:
         return self.proposal.inputs(vectors)
@@ -187,35 +255,36 @@ class Conditional(Feeding):
         emission = Emission(self.stack.top(layers), attended.context, attended.weights, attended.sampled)
         return DecoderState(layers, None, state.position + 1, attended.past), emission
 
-    def chain(self, task: Task) -> Chain:
-        return ConditionalChain(task, self.attention, self.stack, self.proposal)
-
 
 @final
-class Luong(Feeding):
+class Luong(Decoder):
     """s_i = f(s_{i-1}, [y_{i-1}; h~_{i-1}]), c_i = attend(s_i), h~_i = tanh(W [c_i; s_i])  (Luong et al., 2015).
 
     The attentional vector h~ is the readout, and with input feeding the next step's input.
     """
 
-    def __init__(self, *args: object, attentional: nn.Linear, feedback: nn.Linear | None, **options: bool) -> None:
-        super().__init__(*args, **options)  # type: ignore[arg-type]
-        self.attentional = attentional
+    def __init__(self, config: ModelConfig, embedding: Embedding, encoder: Encoder) -> None:
+        super().__init__(config, embedding, encoder)
+        hidden = config.hidden_size
+        gates = self.stack.first.gates * hidden
+        feedback = nn.Linear(hidden, gates, bias=False) if config.input_feeding else None
+        self.attentional = nn.Linear(encoder.state_size + hidden, hidden, bias=False)
         self.feedback = feedback
+
+    @classmethod
+    def check_used(cls, config: ModelConfig) -> None:
+        if config.readout != "linear":
+            raise UserError(
+                f"model=luong has a readout of its own, a linear layer and tanh, so model.readout={config.readout} "
+                "means nothing: set model.readout=linear, or choose model=bahdanau"
+            )
+
+    def build_readout(self, config: ModelConfig, state_size: int) -> Readout:
+        size = config.hidden_size if config.tied_embeddings == "none" else config.embedding_size
+        return Attentional(config.hidden_size, size, dropout_rate(config, "output"))
 
     def first_feedback(self, state: Float[Tensor, "batch 1 state"]) -> Tensor | None:
         return None if self.feedback is None else state.new_zeros(*state.shape[:2], self.feedback.in_features)
-
-    def fast_path(self, embedded: Embedded, memory: Memory, state: DecoderState) -> Emission:
-        if self.feedback is not None or needs_much_memory(self.attention):
-            return super().fast_path(embedded, memory, state)
-        first, *upper = self.stack.cells
-        hidden = sequence(first, embedded, state.layers[0][:, 0])
-        for cell, initial in zip(upper, state.layers[1:], strict=True):
-            hidden = sequence(cell, Embedded(self.stack.dropout(hidden)), initial[:, 0])
-        context, weights = attend_at_all_steps(self.attention, hidden, memory)
-        attentional = self.attentional(torch.cat((context, hidden), dim=-1)).tanh()
-        return Emission(attentional, context, weights)
 
     def advance(self, gates: Tensor, memory: Memory, state: DecoderState) -> tuple[DecoderState, Emission]:
         if self.feedback is not None:
@@ -228,9 +297,6 @@ class Luong(Feeding):
         emission = Emission(attentional, attended.context, attended.weights, attended.sampled)
         return DecoderState(layers, feedback, state.position + 1, attended.past), emission
 
-    def chain(self, task: Task) -> Chain:
-        return LuongChain(task, self.attention, self.stack, self.attentional, self.feedback)
-
 
 @final
 class Gnmt(Decoder):
@@ -238,8 +304,19 @@ class Gnmt(Decoder):
 
     The layout of Google's system (Wu et al., 2016) as NVIDIA trains it: the first layer queries, the others read the
     context, and x^k = s^k + x^{k-1} from the third layer on. Nothing that was attended to is fed back to an earlier
-    layer, so every layer reads its whole sequence at once and attention is one batched product.
+    layer.
     """
+
+    def __init__(self, config: ModelConfig, embedding: Embedding, encoder: Encoder) -> None:
+        super().__init__(config, embedding, encoder, upper_input=config.hidden_size + encoder.state_size)
+
+    @classmethod
+    def check(cls, config: ModelConfig, encoder: type[Encoder]) -> None:
+        super().check(config, encoder)
+        if config.num_layers < 2:
+            raise UserError(
+                "model=gnmt queries with its first layer and reads with the others: set model.num_layers=2 or more"
+            )
 
     def advance(self, gates: Tensor, memory: Memory, state: DecoderState) -> tuple[DecoderState, Emission]:
         first, *upper = self.stack.cells
@@ -252,16 +329,16 @@ class Gnmt(Decoder):
         emission = Emission(hidden, attended.context, attended.weights, attended.sampled)
         return DecoderState(tuple(layers), None, state.position + 1, attended.past), emission
 
-    def fast_path(self, embedded: Embedded, memory: Memory, state: DecoderState) -> Emission:
-        first, *upper = self.stack.cells
-        hidden = sequence(first, embedded, state.layers[0][:, 0])
-        context, weights = attend_at_all_steps(self.attention, hidden, memory)
-        for index, (cell, initial) in enumerate(zip(upper, state.layers[1:], strict=True)):
-            new = sequence(cell, Embedded(self.joined(hidden, context)), initial[:, 0])
-            hidden = new + hidden if index else new
-        return Emission(hidden, context, weights)
-
     def joined(self, hidden: Tensor, context: Tensor) -> Tensor:
         """Return the input of an upper layer."""
         joined: Tensor = self.stack.dropout(torch.cat((hidden, context.to(hidden.dtype)), dim=-1))
         return joined
+
+
+DECODERS: dict[str, type[Decoder]] = {
+    "bahdanau": Bahdanau,
+    "luong": Luong,
+    "conditional": Conditional,
+    "gnmt": Gnmt,
+    "fixed_context": Unattending,
+}

@@ -1,97 +1,157 @@
-"""The bidirectional recurrent encoder."""
+"""Encoders: from a source sentence to the states that a decoder attends to.
 
+A new one is a class here and a line in `ENCODERS`.
+"""
+
+from abc import ABC, abstractmethod
 from typing import NamedTuple, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from nmt.fast.layer import bidirectional, reversal_of
-from nmt.models.dropout import Dropout, keep_mask
-from nmt.models.embedding import Embedded, Embedding
-from nmt.models.self_attention import SelfAttention
+from nmt.config.schema import ModelConfig
+from nmt.errors import UserError
+from nmt.models.layers import Embedding, SelfAttention
+from nmt.models.sizes import dropout_rate
 
 
 class EncoderOutput(NamedTuple):
-    """States of every source position, and the backward direction's last states, one a layer."""
+    """A batch of encoded sentences.
+
+    Attributes:
+        states: a vector for each source position; arbitrary on padding.
+        final: a vector for each decoder layer to start from.
+        summary: the whole sentence in one vector of the size of a state.
+    """
 
     states: Float[Tensor, "batch source state"]
     final: Float[Tensor, "batch layers final"]
+    summary: Float[Tensor, "batch state"]
+
+
+class Encoder(nn.Module, ABC):
+    """Reads source sentences. Padding never changes a result.
+
+    Attributes:
+        embedding: the source embedding.
+        state_size, final_size: sizes of the vectors in `EncoderOutput`.
+    """
+
+    embedding: Embedding
+    state_size: int
+    final_size: int
+
+    @classmethod
+    def check(cls, config: ModelConfig) -> None:
+        """Raise UserError for settings that this encoder cannot be built from."""
+
+    @classmethod
+    @abstractmethod
+    def build(cls, config: ModelConfig, embedding: Embedding) -> "Encoder":
+        """Build the encoder from the configuration."""
+
+    @staticmethod
+    @abstractmethod
+    def state_size_of(config: ModelConfig) -> int:
+        """Return the `state_size` of an encoder with this configuration, without building it."""
+
+    def __str__(self) -> str:
+        return type(self).__name__
+
+    @abstractmethod
+    def forward(self, source: Int[Tensor, "batch source"], source_lengths: Int[Tensor, " batch"]) -> EncoderOutput:
+        """Encode padded sentences; `source_lengths`, in tokens with the end mark, is on the CPU."""
 
 
 @final
-class Encoder(nn.Module):
-    """h_j = [forward h_j; backward h_j]  (Bahdanau et al., 2015), any number of layers.
+class Recurrent(Encoder):
+    """h_j = [forward h_j; backward h_j]  (Bahdanau et al., 2015): GRU or LSTM layers in both directions.
 
-    Padding never changes a result.
+    `final` is the last state of each layer's backward direction: h_1, and for an LSTM c_1 behind it. `summary` is
+    [forward h_S; backward h_1] of the top layer: the states in which each direction has read the whole sentence.
     """
 
-    def __init__(
-        self,
-        embedding: Embedding,
-        *,
-        cell: str,
-        hidden_size: int,
-        num_layers: int,
-        state_dropout: float,
-        self_attention_heads: int = 0,
-        fast: bool = True,
-    ) -> None:
+    def __init__(self, rnn: nn.GRU | nn.LSTM, embedding: Embedding, dropout: float, self_attention_heads: int) -> None:
         super().__init__()
         self.embedding = embedding
-        self.num_layers = num_layers
-        self.fast = fast
-        kind = {"gru": nn.GRU, "lstm": nn.LSTM}[cell]
-        between = state_dropout if num_layers > 1 else 0.0  # torch warns about dropout after a single layer
-        self.rnn = kind(
-            embedding.embedding_dim, hidden_size // 2, num_layers, batch_first=True, bidirectional=True, dropout=between
+        self.rnn = rnn
+        self.state_size = 2 * rnn.hidden_size
+        self.final_size = rnn.hidden_size * (2 if isinstance(rnn, nn.LSTM) else 1)
+        self.state_dropout = nn.Dropout(dropout)
+        self.self_attention = (
+            SelfAttention(self.state_size, self_attention_heads, dropout) if self_attention_heads else None
         )
-        self.state_dropout = Dropout(state_dropout)
-        size = 2 * (hidden_size // 2)
-        self.self_attention = SelfAttention(size, self_attention_heads, state_dropout) if self_attention_heads else None
 
-    @property
-    def final_size(self) -> int:
-        """Size of a layer's final backward state: h, and for an LSTM c behind it."""
-        parts = 2 if isinstance(self.rnn, nn.LSTM) else 1
-        return parts * self.rnn.hidden_size
+    @classmethod
+    def check(cls, config: ModelConfig) -> None:
+        if config.hidden_size % 2:
+            raise UserError(
+                f"model.hidden_size={config.hidden_size} must be even: each encoder direction has half of it"
+            )
+        if config.self_attention_heads and config.hidden_size % config.self_attention_heads:
+            raise UserError(
+                f"model.self_attention_heads={config.self_attention_heads} does not divide model.hidden_size="
+                f"{config.hidden_size}: choose a divisor"
+            )
+
+    @classmethod
+    def build(cls, config: ModelConfig, embedding: Embedding) -> "Recurrent":
+        dropout = dropout_rate(config, "state")
+        rnn = {"gru": nn.GRU, "lstm": nn.LSTM}[config.cell](
+            embedding.embedding_dim,
+            config.hidden_size // 2,
+            config.num_layers,
+            batch_first=True,
+            bidirectional=True,
+            dropout=dropout if config.num_layers > 1 else 0.0,  # torch warns about dropout after a single layer
+        )
+        return cls(rnn, embedding, dropout, config.self_attention_heads)
+
+    @staticmethod
+    def state_size_of(config: ModelConfig) -> int:
+        return 2 * (config.hidden_size // 2)
+
+    def __str__(self) -> str:
+        return f"{type(self.rnn).__name__}, bidirectional"
 
     def forward(self, source: Int[Tensor, "batch source"], source_lengths: Int[Tensor, " batch"]) -> EncoderOutput:
-        """Encode padded sentences; `source_lengths` is on the CPU."""
-        if self.fast and source.device.type == "cpu":  # elsewhere torch's own layers are the quickest
-            states, final = self.fast_path(source, source_lengths)
-        else:
-            states, final = self.packed(source, source_lengths)
+        states, final = self.recur(source, source_lengths)
         states = self.state_dropout(states)
         if self.self_attention is not None:
-            mask = torch.arange(source.shape[1]) < source_lengths[:, None]
-            states = self.self_attention(states, mask.to(states.device))
-        return EncoderOutput(states, final)
+            states = self.self_attention(states, mask_of(source_lengths, source.shape[1]).to(states.device))
+        return EncoderOutput(states, final, sentence_summary(states, source_lengths))
 
-    def packed(
+    def recur(
         self, source: Int[Tensor, "batch source"], source_lengths: Int[Tensor, " batch"]
     ) -> tuple[Float[Tensor, "batch source state"], Float[Tensor, "batch layers final"]]:
-        """Run torch's layers: what the fast path must equal on real tokens. As for precision, see `parallel.fused`."""
+        """Run the recurrent layers; return the top layer's states and each layer's last backward state.
+
+        In the precision of the parameters: under autocast to bf16 torch has cuDNN compute in fp16, in which small
+        gradients vanish.
+        """
         packed = pack_padded_sequence(self.embedding(source), source_lengths, batch_first=True, enforce_sorted=False)
         with torch.autocast(source.device.type, enabled=False):
             packed_states, last = self.rnn(packed)
         states, _ = pad_packed_sequence(packed_states, batch_first=True, total_length=source.shape[1])
         last = torch.cat(last, dim=-1) if isinstance(last, tuple) else last  # [layers * directions, batch, final]
-        backward = last.view(self.num_layers, 2, source.shape[0], self.final_size)[:, 1]
+        backward = last.view(self.rnn.num_layers, 2, source.shape[0], self.final_size)[:, 1]
         return states, backward.transpose(0, 1)
 
-    def fast_path(
-        self, source: Int[Tensor, "batch source"], source_lengths: Int[Tensor, " batch"]
-    ) -> tuple[Float[Tensor, "batch source state"], Float[Tensor, "batch layers final"]]:
-        """As `packed`, with the derivative of `nmt.fast`; states on padding are arbitrary."""
-        steps = source.shape[1]
-        reversal = reversal_of(source_lengths, steps)
-        inputs, finals = self.embedding.shared(source.t()), []
-        for layer in range(self.num_layers):
-            if layer and self.rnn.dropout and self.training:
-                inputs = Embedded(inputs.vectors * keep_mask(inputs.vectors, self.rnn.dropout))
-            states, final = bidirectional(self.rnn, layer, inputs, reversal)
-            inputs = Embedded(states)
-            finals.append(final)
-        return states.transpose(0, 1).contiguous(), torch.stack(finals, dim=1)
+
+def sentence_summary(
+    states: Float[Tensor, "batch source state"], source_lengths: Int[Tensor, " batch"]
+) -> Float[Tensor, "batch state"]:
+    """Return [forward h_S; backward h_1], the two halves of a bidirectional layer's states."""
+    forward, backward = states.chunk(2, dim=-1)
+    last = (source_lengths - 1).to(states.device)[:, None, None].expand(-1, 1, forward.shape[2])
+    return torch.cat((forward.gather(1, last)[:, 0], backward[:, 0]), dim=-1)
+
+
+def mask_of(lengths: Int[Tensor, " batch"], size: int) -> Bool[Tensor, "batch source"]:
+    """Return the mask of real tokens: True where position < length."""
+    return torch.arange(size) < lengths[:, None]
+
+
+ENCODERS: dict[str, type[Encoder]] = {"recurrent": Recurrent}

@@ -36,7 +36,6 @@ def quantize_one(model: Seq2Seq) -> None:
     device = next(model.parameters()).device
     if device.type != "cpu":
         raise UserError(f"int8 translates on a CPU, not on {device.type}: add device=cpu, or choose bf16")
-    model.decoder.fast = False  # it reads weights; the steps of search and `unroll` only call the maps
     chosen = {
         name: per_channel_dynamic_qconfig
         for name, module in model.named_modules()

@@ -53,7 +53,7 @@ class Seq2Seq(nn.Module):
         """Return log p(y_i | y_<i, x) of given targets, 0 on padding."""
         decoded = self(batch)
         rows = [  # a sentence at a time: with all of them logits would take a gigabyte
-            log_softmax(self.project(features)).gather(1, tokens[:, None])[:, 0]
+            self.predict(features).gather(1, tokens[:, None])[:, 0]
             for features, tokens in zip(decoded.features, batch.target_out, strict=True)
         ]
         return torch.stack(rows) * batch.target_mask
@@ -63,6 +63,10 @@ class Seq2Seq(nn.Module):
         logits: Tensor = self.output(features)
         return logits
 
+    def predict(self, features: Float[Tensor, "*batch feature"]) -> Float[Tensor, "*batch vocab"]:
+        """Return log p of each token of the vocabulary, in nats."""
+        return self.project(features).log_softmax(dim=-1)
+
     def start(
         self,
         source: Int[Tensor, "batch source"],
@@ -71,20 +75,11 @@ class Seq2Seq(nn.Module):
     ) -> SearchState:
         """Encode sentences, one hypothesis each; `source_lengths` is on the CPU."""
         encoded = self.encoder(source, source_lengths)
-        memory = self.decoder.attention.project_memory(encoded.states, source_mask)
+        memory = self.decoder.project_memory(encoded, source_mask)
         return SearchState(self.decoder.start(encoded.final), memory)
 
     def step(self, tokens: Int[Tensor, "batch beam"], state: SearchState) -> StepOutput[SearchState]:
         """Extend every hypothesis by a token: log-probabilities of the next, and the attention that made them."""
         decoded, decoder = self.decoder.step(tokens, state.memory, state.decoder)
-        log_probs = log_softmax(self.project(decoded.features))
+        log_probs = self.predict(decoded.features)
         return StepOutput(log_probs, decoded.weights, SearchState(decoder, state.memory))
-
-
-def log_softmax(logits: Float[Tensor, "*batch vocab"]) -> Float[Tensor, "*batch vocab"]:
-    """Return log p = logits - log sum exp(logits), in the logits' own place unless somebody may want them still.
-
-    A beam's logits are tens of megabytes, and the system has to clear fresh memory.
-    """
-    is_ours = not torch.is_grad_enabled() and logits.dtype == torch.promote_types(logits.dtype, torch.float32)
-    return torch.log_softmax(logits, dim=-1, out=logits if is_ours else None)

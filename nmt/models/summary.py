@@ -11,26 +11,29 @@ def count_parameters(module: nn.Module) -> int:
 
 
 def summarize(model: Seq2Seq) -> str:
-    """Return a table of the parts of a model and their parameters, and the total."""
+    """Return a table of the parts of a model and their parameters, and the total.
+
+    A part that contains another listed part is counted without it; shared weights are counted where they come first.
+    """
     decoder = model.decoder
     parts: dict[str, nn.Module] = {
         "source embedding": model.encoder.embedding,
-        f"encoder ({model.encoder.rnn.__class__.__name__}, bidirectional)": model.encoder.rnn,
+        f"encoder ({model.encoder})": model.encoder,
         "target embedding": decoder.embedding,
-        f"decoder ({decoder.__class__.__name__}, {decoder.stack.first.__class__.__name__})": decoder,
         f"attention ({decoder.attention})": decoder.attention,
-        f"readout ({decoder.readout.__class__.__name__})": decoder.readout,
+        f"readout ({type(decoder.readout).__name__})": decoder.readout,
+        f"decoder ({decoder})": decoder,
         "output layer": model.output,
     }
     seen: set[int] = set()
     lines = []
-    # A part's own parameters: those of the parts within it have lines of their own.
-    inner = {id(p) for part in (decoder.embedding, decoder.attention, decoder.readout) for p in part.parameters()}
     for name, part in parts.items():
-        held = {id(p): p.numel() for p in part.parameters() if part is not decoder or id(p) not in inner}
-        own = sum(size for key, size in held.items() if key not in seen)
-        shared = "  (shares weights)" if held.keys() & seen else ""
-        seen |= held.keys()
+        within = [other for other in parts.values() if other is not part and other in part.modules()]
+        listed = {id(p) for other in within for p in other.parameters()}
+        sizes = {id(p): p.numel() for p in part.parameters() if id(p) not in listed}
+        own = sum(size for key, size in sizes.items() if key not in seen)
+        shared = "  (shares weights)" if sizes.keys() & seen else ""
+        seen |= sizes.keys()
         lines.append(f"  {name:<40}{own:>12,}{shared}")
     lines.append(f"  {'parameters':<40}{count_parameters(model):>12,}")
     return "\n".join(lines)

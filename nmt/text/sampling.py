@@ -1,8 +1,7 @@
-"""Segmentations at random that depend on nothing but the seed.
+"""Random segmentations that are reproducible by seed.
 
-sentencepiece's own sampling differs from process to process, whatever its seed (since it draws from Abseil's
-generators, which are salted by process), so that training could not be continued exactly. Both algorithms segment
-each word by itself, so what a word needs is worked out once and kept.
+sentencepiece's own sampling is not: it draws from Abseil's generators, which are salted by process, so that training
+could not be resumed exactly. Both algorithms segment each word by itself, so what they compute of a word is cached.
 """
 
 import heapq
@@ -15,13 +14,14 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple, final
 
-WORD_MARK = "\u2581"
-# A mark, or several, and what follows.
+from nmt.errors import UserError
+from nmt.text.vocabulary import WORD_MARK
+
+# One mark or several, and the characters up to the next.
 WORD = re.compile(f"{WORD_MARK}*[^{WORD_MARK}]+|{WORD_MARK}+")
 CACHED_WORDS = 200_000
-Agenda = list[tuple[float, int, int, str]]  # of merges: minus the score, the two symbols' places, the pair
-
-UNKNOWN_PENALTY = 10.0  # nats below the least likely piece, as sentencepiece has it
+Agenda = list[tuple[float, int, int, str]]  # of merges: minus the score, the positions of the two symbols, the pair
+UNKNOWN_PENALTY = 10.0  # nats below the least likely piece, as in sentencepiece
 
 
 class Sampler(ABC):
@@ -61,7 +61,7 @@ class Sampler(ABC):
 
 
 class Arrivals(NamedTuple):
-    """The pieces that may end at a position of a word: their starts, ids, and running sums of weights."""
+    """The pieces that may end at a position of a word: their starts, ids, and cumulative weights."""
 
     starts: list[int]
     ids: list[list[int]]
@@ -79,7 +79,7 @@ class Unigram(Sampler):
         self._lattice = lru_cache(CACHED_WORDS)(self._filter)
 
     def _filter(self, word: str) -> list[Arrivals]:
-        totals, lattice = [0.0], []  # totals[end]: log of the summed weights of all segmentations of word[:end]
+        totals, lattice = [0.0], []  # totals[end]: log of the total weight of the segmentations of word[:end]
         for end in range(1, len(word) + 1):
             earliest = max(0, end - self.longest)
             starts = [s for s in range(earliest, end) if word[s:end] in self.ids or s == end - 1]
@@ -102,11 +102,11 @@ class Unigram(Sampler):
 
 @final
 class BPE(Sampler):
-    """Every merge is left out with probability alpha: BPE-dropout  (Provilkov et al., 2020)."""
+    """Every merge is dropped with probability alpha: BPE-dropout  (Provilkov et al., 2020)."""
 
     def __init__(self, processor: Any, alpha: float) -> None:
         super().__init__(processor, alpha)
-        self._whole = lru_cache(CACHED_WORDS)(self._without_dropout)
+        self._merged = lru_cache(CACHED_WORDS)(self._without_dropout)
 
     def _without_dropout(self, word: str) -> tuple[list[int], int]:
         """Return the segmentation and the number of its merges."""
@@ -114,15 +114,15 @@ class BPE(Sampler):
         return [i for symbol in symbols for i in self._spell(symbol)], len(word) - len(symbols)
 
     def _draw(self, word: str, generator: random.Random) -> list[int]:
-        ids, merges = self._whole(word)
-        # The number of merges before the first that is left out is geometric; mostly that is all of them.
+        ids, merges = self._merged(word)
+        # The number of merges before the first that is dropped is geometric, and mostly exceeds their number.
         kept = math.log(1.0 - generator.random()) / math.log1p(-self.alpha) if self.alpha < 1 else 0.0
         if kept >= merges:
             return ids
         return [i for symbol in self._merge(word, int(kept), generator) for i in self._spell(symbol)]
 
     def _merge(self, word: str, kept: float, generator: random.Random | None) -> list[str]:
-        """Merge the best pair again and again; after `kept` merges one is left out, then others at random."""
+        """Merge the best pair repeatedly; after `kept` merges one is dropped, then others at random."""
         symbols = list(word)
         before, after = list(range(-1, len(word) - 1)), [*range(1, len(word)), -1]
         agenda: Agenda = []
@@ -131,7 +131,7 @@ class BPE(Sampler):
         while agenda:
             _, left, right, pair = heapq.heappop(agenda)
             if not symbols[left] or not symbols[right] or symbols[left] + symbols[right] != pair:
-                continue  # one of the two was merged with another
+                continue  # one of the two has been merged with another
             kept -= 1
             if kept < 0 and generator is not None and (kept == -1 or generator.random() < self.alpha):
                 continue
@@ -150,3 +150,18 @@ class BPE(Sampler):
 
 
 SAMPLERS: dict[int, type[Sampler]] = {1: Unigram, 2: BPE}  # by sentencepiece's model type
+
+
+def build_sampler(processor: Any, alpha: float) -> Sampler:
+    """Return a sampler of the processor's segmentations.
+
+    Raises:
+        UserError: when its model is of another type.
+    """
+    from sentencepiece import sentencepiece_model_pb2
+
+    message: Any = sentencepiece_model_pb2
+    kind = message.ModelProto.FromString(processor.serialized_model_proto()).trainer_spec.model_type
+    if kind not in SAMPLERS:
+        raise UserError("tokenizer.sampling needs a unigram or BPE model: set it to 0, or give another model")
+    return SAMPLERS[kind](processor, alpha)

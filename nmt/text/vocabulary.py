@@ -1,10 +1,10 @@
-"""The ids that every vocabulary shares, and the vocabulary of text that brings its own pieces."""
+"""Vocabularies: the special ids, files of pieces, and the vocabulary of text that is segmented already."""
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from nmt.errors import UserError
 
@@ -13,49 +13,66 @@ SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 WORD_MARK = "\u2581"
 CONTINUATION = "@@"
 
-# Sentencepiece's vocabularies mark a good part of their pieces; a stray mark among plain words is no reason to join.
+# A smaller share of marked pieces is taken for stray marks among plain words, not for sentencepiece's vocabulary.
 MARKED_SHARE = 0.01
 
-Model = TypeVar("Model")
+Model = TypeVar("Model", bound="PieceModel")
 
 logger = logging.getLogger(__name__)
 
 
-def read_model(make: Callable[[bytes], Model], path: str | Path, kind: str) -> Model:
-    """Make something of the bytes of a file.
-
-    Raises:
-        UserError: naming the file, when it cannot be read or nothing can be made of it.
-    """
-    try:
-        return make(Path(path).expanduser().read_bytes())
-    except OSError as error:
-        raise UserError(f"cannot read the {kind} {path}: {error.strerror}") from None
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-
-
 def text_of(words: Iterable[str]) -> str:
-    """Return words as a line; one of which nothing is left, a mark that stands alone, is dropped."""
+    """Return words as a line, without empty ones (those of a mark alone)."""
     return " ".join(filter(None, words))
 
 
-class Vocabulary:
-    """Pieces by number, for text that is segmented already: a line's pieces are its parts between white space.
+class PieceModel:
+    """A numbered vocabulary of pieces and its segmentation, all of it in `model`, the content of its file."""
+
+    suffix: ClassVar[str]  # of its files
+    kind: ClassVar[str]  # as error messages call it
+
+    def __init__(self, model: bytes) -> None:
+        self.model = model
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.model,)
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to a file."""
+        Path(path).write_bytes(self.model)
+
+    @classmethod
+    def load(cls: type[Model], path: str | Path) -> Model:
+        """Read a model from a file.
+
+        Raises:
+            UserError: naming the file, when it cannot be read or is not such a model.
+        """
+        try:
+            return cls(Path(path).expanduser().read_bytes())
+        except OSError as error:
+            raise UserError(f"cannot read the {cls.kind} {path}: {error.strerror}") from None
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+
+
+class Vocabulary(PieceModel):
+    """The vocabulary of text that is segmented already: the pieces of a line are its parts between white space.
 
     Plain words, byte-pair encoding as subword-nmt writes it (`hou@@ se`) and sentencepiece's pieces (`_hou se`, with
-    U+2581 for the underscore) are told apart by their marks, and joined to words again. A piece that is not in the
-    vocabulary is unknown, and shows as `<unk>`.
+    U+2581 for the underscore) are recognized by their marks, and merged into words again. A piece outside the
+    vocabulary is unknown: its id is UNK, its text `<unk>`.
 
     Args:
-        model: the pieces in UTF-8, one a line, the commonest first. Counts or scores behind a piece, and specials
-            among the pieces, are left out, so that the vocabulary files of other toolkits will do.
+        model: the pieces in UTF-8, one a line, the most frequent first. Counts or scores behind a piece, and special
+            tokens among the pieces, are ignored, so that the vocabulary files of other toolkits can be read.
 
     Raises:
         UserError: when the bytes are not that.
     """
 
-    suffix = ".vocab"
+    suffix, kind = ".vocab", "vocabulary"
 
     def __init__(self, model: bytes) -> None:
         try:
@@ -66,7 +83,7 @@ class Vocabulary:
         pieces = [piece for piece in found if piece not in SPECIALS]
         if not pieces:
             raise UserError("not a vocabulary: there is no piece in it")
-        self.model = "".join(f"{piece}\n" for piece in pieces).encode()
+        super().__init__("".join(f"{piece}\n" for piece in pieces).encode())
         self._names = [*SPECIALS, *pieces]
         self._ids = {piece: number for number, piece in enumerate(self._names) if number > EOS}
         self._marks_words = sum(piece.startswith(WORD_MARK) for piece in pieces) > MARKED_SHARE * len(pieces)
@@ -74,52 +91,44 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self._names)
 
-    def __reduce__(self) -> tuple[type["Vocabulary"], tuple[bytes]]:
-        return Vocabulary, (self.model,)
-
     def encode(self, lines: Iterable[str]) -> list[list[int]]:
         """Return the ids of each line's pieces, without bos and eos."""
         return [[self._ids.get(piece, UNK) for piece in line.split()] for line in lines]
 
     def sample(self, lines: Iterable[str], alpha: float, seed: int) -> list[list[int]]:
-        """There is one segmentation, that of the text: `encode`, and no other alpha than 0."""
+        """Return `encode(lines)`: the text has one segmentation, and alpha must be 0."""
         assert alpha == 0, "build_tokenizers refuses it"
         return self.encode(lines)
 
     def decode(self, ids_of_sentences: Iterable[Iterable[int]]) -> list[str]:
-        """Return the text of each sentence: pieces joined to words, pad, bos and eos dropped."""
+        """Return the text of each sentence: pieces merged into words; pad, bos and eos are dropped."""
         kept = ([i for i in map(int, ids) if i > EOS or i == UNK] for ids in ids_of_sentences)
         return [text_of(self.words(ids)[0]) for ids in kept]
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Return the pieces by name."""
+        """Return the names of pieces."""
         return [self._names[int(i)] for i in ids]
 
     def parts(self, ids: Iterable[int], line: str) -> tuple[list[str], list[int]]:
-        """Return what stands between the spaces of a line, and for each piece the index of its part: itself."""
+        """Return the parts between the spaces of a line, which are its pieces, and 0 ... n - 1."""
         parts = line.split()
         assert len(parts) == len(list(ids)), "the pieces are those of the line"
         return parts, list(range(len(parts)))
 
     def words(self, ids: Iterable[int], line: str | None = None) -> tuple[list[str], list[int]]:
-        """Merge pieces to words.
+        """Merge pieces into words; return these, and for each piece the index of its word.
 
-        Args:
-            ids: the pieces.
-            line: the text that they are of, which says what an unknown piece was.
-
-        Returns:
-            The words, and for each piece the index of its word. A special piece is a word of its own.
+        A special piece is a word of its own. `line`, if given, is their text, and tells what unknown pieces are.
         """
         ids = list(map(int, ids))
         pieces = self.pieces(ids) if line is None else line.split()
         words: list[str] = []
         word_of_piece: list[int] = []
-        is_open = False  # may the next piece still join the last word?
+        is_open = False  # whether the next piece may join the last word
         for i, piece in zip(ids, pieces, strict=True):
             is_special = i <= EOS and piece == self._names[i]
             is_start = self._marks_words and piece.startswith(WORD_MARK)
-            # A mark that stands alone opens a word that the next piece fills, with or without a mark of its own.
+            # A mark alone starts a word that the next piece continues, even if that has a mark too.
             if is_special or not is_open or (is_start and words[-1]):
                 words.append("")
             words[-1] += piece if is_special else self._content(piece)
@@ -131,9 +140,9 @@ class Vocabulary:
         return piece.removeprefix(WORD_MARK) if self._marks_words else piece.removesuffix(CONTINUATION)
 
     def plain(self, lines: Iterable[str]) -> list[str]:
-        """Return segmented lines as `decode` would show them; what to score translations with.
+        """Return segmented lines as `decode` would write them, to score translations with.
 
-        Unlike there no piece is unknown, and a line without marks stays as it is, since references often are.
+        Unlike there no piece is unknown, and a line without marks stays as it is: references often have none.
         """
         texts = []
         for line in lines:
@@ -146,22 +155,9 @@ class Vocabulary:
             texts.append(" ".join(joined.split()))
         return texts
 
-    def save(self, path: str | Path) -> None:
-        """Write the pieces to a file, one a line."""
-        Path(path).write_bytes(self.model)
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Vocabulary":
-        """Read a vocabulary from a file.
-
-        Raises:
-            UserError: when it cannot be read or is not a vocabulary.
-        """
-        return read_model(cls, path, "vocabulary")
-
     @classmethod
     def train(cls, lines: Iterable[str], vocab_size: int) -> "Vocabulary":
-        """Take the commonest pieces, at most `vocab_size` with specials; equally common ones in alphabetical order.
+        """Take the most frequent pieces, at most `vocab_size` including special tokens; ties in alphabetical order.
 
         Raises:
             UserError: when there is no text.

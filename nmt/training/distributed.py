@@ -1,101 +1,110 @@
-"""What processes that train together say to each other.
+"""Training in one process or in several: gradients by DistributedDataParallel, and what torch lacks beside it.
 
-Each has a whole copy of the model and batches of its own. Gradients are added up between the way back and the
-update, so that one update of N processes is that of one process on the batches of all. The first process alone
-reports, validates and writes.
+Every rank has a whole copy of the model and batches of its own; rank 0 alone reports, validates and writes. Added to
+torch.distributed are one error message for all ranks (`on_rank_zero`, `on_all_ranks`) and one clock.
 """
 
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any, ParamSpec, Protocol, TypeVar, final, runtime_checkable
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from nmt.errors import UserError
 from nmt.models.checkpoint import resolve_device
-from nmt.training.torchrun_env import PLACE, Launch
+from nmt.training.torchrun_env import MASTER_VARIABLES, RankEnvironment
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-STARTING = timedelta(minutes=10)  # the longest that processes wait for each other at the beginning
-WAITING = timedelta(days=7)  # later on: the first may learn subwords, or validate, for hours
-BUCKET = 2**23  # numbers added up at a time
+RENDEZVOUS_TIMEOUT = timedelta(minutes=10)
+COLLECTIVE_TIMEOUT = timedelta(days=7)  # rank 0 may learn subwords, or validate, for hours
 
 
 @runtime_checkable
-class Processes(Protocol):
-    """The processes of a training. What one calls here, all must call, in the same order."""
+class ProcessGroup(Protocol):
+    """The processes that train together; collective methods must be called on all ranks, in the same order."""
 
     rank: int
-    size: int
+    world_size: int
 
     def device(self, name: str) -> torch.device:
-        """Return the device of this process for `auto`, `cpu` or `cuda`; raise UserError if it is not there."""
+        """Return this rank's device for `auto`, `cpu` or `cuda`; raise UserError if the machine lacks it."""
+
+    def seed_rank(self, seed: int) -> None:
+        """Seed torch's generators differently on each rank."""
 
     def clock(self) -> float:
-        """Return seconds of one clock, the same in all processes from one `total` or `by_first` to the next."""
+        """Return rank 0's monotonic time in seconds as of the last collective call: equal on all ranks."""
 
-    def total(self, *numbers: float) -> list[float]:
-        """Return the sum of each number over all processes."""
+    def data_parallel(self, module: nn.Module) -> nn.Module:
+        """Return a module whose backward pass averages gradients over ranks; collective.
 
-    def add_up(self, tensors: Sequence[Tensor]) -> None:
-        """Replace each tensor by its sum over all processes."""
+        Its parameters and buffers become those of rank 0. A parameter without a gradient on all ranks keeps none.
+        """
 
-    def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
-        """Replace each tensor by that of the first process."""
+    def no_sync(self, module: nn.Module) -> AbstractContextManager[None]:
+        """Accumulate gradients locally within the block, for a module that `data_parallel` returned."""
 
-    def part_randomness(self, seed: int) -> None:
-        """Let each process draw random numbers of its own from here on."""
+    def sum_over_ranks(self, *numbers: float) -> list[float]:
+        """Return the sum of each number over all ranks; collective."""
 
-    def gather(self, value: T) -> list[T]:
-        """Return the values of all processes."""
+    def all_reduce_(self, tensor: Tensor) -> Tensor:
+        """Replace a tensor by its sum over all ranks and return it; collective."""
 
-    def by_first(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Wrap a function: the first process calls it, and all return, or raise, what it did."""
+    def all_gather(self, value: T) -> list[T]:
+        """Return the values of all ranks; collective."""
 
-    def each(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Wrap a function that says nothing to other processes: all call it, and if one raises, all do."""
+    def on_rank_zero(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Wrap a function to run on rank 0 only, its value returned, or its error raised, on all ranks; collective."""
+
+    def on_all_ranks(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Wrap a function that runs on every rank, where an error of one is then raised on all; collective."""
 
 
 @final
 class SingleProcess:
-    """The one process of a training."""
+    """The one process of a training; nothing is wrapped or sent."""
 
     rank = 0
-    size = 1
+    world_size = 1
 
     def device(self, name: str) -> torch.device:
         return resolve_device(name)
 
+    def seed_rank(self, seed: int) -> None:
+        pass
+
     def clock(self) -> float:
         return time.monotonic()
 
-    def total(self, *numbers: float) -> list[float]:
+    def data_parallel(self, module: nn.Module) -> nn.Module:
+        return module
+
+    def no_sync(self, module: nn.Module) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def sum_over_ranks(self, *numbers: float) -> list[float]:
         return list(numbers)
 
-    def add_up(self, tensors: Sequence[Tensor]) -> None:
-        pass
+    def all_reduce_(self, tensor: Tensor) -> Tensor:
+        return tensor
 
-    def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
-        pass
-
-    def part_randomness(self, seed: int) -> None:
-        pass
-
-    def gather(self, value: T) -> list[T]:
+    def all_gather(self, value: T) -> list[T]:
         return [value]
 
-    def by_first(self, function: Callable[P, T]) -> Callable[P, T]:
+    def on_rank_zero(self, function: Callable[P, T]) -> Callable[P, T]:
         return function
 
-    def each(self, function: Callable[P, T]) -> Callable[P, T]:
+    def on_all_ranks(self, function: Callable[P, T]) -> Callable[P, T]:
         return function
 
 
@@ -103,16 +112,16 @@ SINGLE_PROCESS = SingleProcess()
 
 
 @final
-class Group:
-    """One of several processes; `join` makes it. Tensors on the CPU travel by gloo, those on a GPU by NCCL."""
+class MultiProcess:
+    """One of several processes, made by `process_group`: gloo for tensors on the CPU, NCCL for those on a GPU."""
 
-    def __init__(self, launch: Launch, group: dist.ProcessGroup) -> None:
-        self.rank = launch.rank
-        self.size = launch.size
-        self._local_rank = launch.local_rank
+    def __init__(self, environment: RankEnvironment, group: dist.ProcessGroup) -> None:
+        self.rank = environment.rank
+        self.world_size = environment.world_size
+        self._local_rank = environment.local_rank
         self._group = group
         self._now = 0.0
-        self.total()  # sets the clock
+        self.sum_over_ranks()  # sets the clock
 
     def device(self, name: str) -> torch.device:
         device = resolve_device(name)
@@ -128,51 +137,57 @@ class Group:
         torch.cuda.set_device(device)
         return device
 
+    def seed_rank(self, seed: int) -> None:
+        torch.manual_seed(int(np.random.SeedSequence((seed, self.rank)).generate_state(1)[0]))
+
     def clock(self) -> float:
         return self._now
 
-    def total(self, *numbers: float) -> list[float]:
-        told = torch.tensor([*numbers, self._time()], dtype=torch.float64)
-        dist.all_reduce(told, group=self._group)
-        *totals, self._now = told.tolist()
-        return totals
+    def data_parallel(self, module: nn.Module) -> nn.Module:
+        # Looking for unused parameters leaves those that no rank uses without a gradient, and keeps the buckets as
+        # they are: torch otherwise rearranges them after the first update, so that of three processes or more a
+        # resumed run would add its first gradients in another order.
+        return DistributedDataParallel(
+            module,
+            process_group=self._group,
+            find_unused_parameters=True,
+            gradient_as_bucket_view=True,
+        )
+
+    def no_sync(self, module: nn.Module) -> AbstractContextManager[None]:
+        assert isinstance(module, DistributedDataParallel)
+        return module.no_sync()
+
+    def sum_over_ranks(self, *numbers: float) -> list[float]:
+        summed = torch.tensor([*numbers, self._time()], dtype=torch.float64)
+        *sums, self._now = self.all_reduce_(summed).tolist()
+        return sums
 
     @torch.no_grad()
-    def add_up(self, tensors: Sequence[Tensor]) -> None:
-        for bucket in buckets(tensors, BUCKET):
-            flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
-            dist.all_reduce(flat, group=self._group)
-            for tensor, total in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
-                tensor.copy_(total.view_as(tensor))
+    def all_reduce_(self, tensor: Tensor) -> Tensor:
+        dist.all_reduce(tensor, group=self._group)
+        return tensor
 
-    @torch.no_grad()
-    def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
-        for tensor in tensors:
-            dist.broadcast(tensor, src=0, group=self._group)
-
-    def part_randomness(self, seed: int) -> None:
-        torch.manual_seed(int(np.random.SeedSequence((seed, self.rank)).generate_state(1)[0]))
-
-    def gather(self, value: T) -> list[T]:
-        values: list[Any] = [None] * self.size
+    def all_gather(self, value: T) -> list[T]:
+        values: list[Any] = [None] * self.world_size
         dist.all_gather_object(values, value, group=self._group)
         return values
 
-    def by_first(self, function: Callable[P, T]) -> Callable[P, T]:
+    def on_rank_zero(self, function: Callable[P, T]) -> Callable[P, T]:
         def call(*arguments: P.args, **options: P.kwargs) -> T:
             value, error = attempt(function, *arguments, **options) if self.rank == 0 else (None, None)
-            told: list[Any] = [value, public(error), self._time()]
-            dist.broadcast_object_list(told, src=0, group=self._group, device=torch.device("cpu"))
-            others, heard, self._now = told
-            raise_first([error, heard])
-            return value if self.rank == 0 else others  # type: ignore[return-value]
+            sent: list[Any] = [value, error_for_others(error), self._time()]
+            dist.broadcast_object_list(sent, src=0, group=self._group, device=torch.device("cpu"))
+            received, received_error, self._now = sent
+            raise_first([error, received_error])
+            return value if self.rank == 0 else received  # type: ignore[return-value]
 
         return call
 
-    def each(self, function: Callable[P, T]) -> Callable[P, T]:
+    def on_all_ranks(self, function: Callable[P, T]) -> Callable[P, T]:
         def call(*arguments: P.args, **options: P.kwargs) -> T:
             value, error = attempt(function, *arguments, **options)
-            raise_first([error, *self.gather(public(error))])
+            raise_first([error, *self.all_gather(error_for_others(error))])
             return value  # type: ignore[return-value]
 
         return call
@@ -182,57 +197,33 @@ class Group:
 
 
 @contextlib.contextmanager
-def join(launch: Launch, device: str) -> Iterator[Processes]:
-    """Meet the other processes, if there are any, for as long as the block lasts.
+def process_group(environment: RankEnvironment, device: str) -> Iterator[ProcessGroup]:
+    """Initialize torch.distributed for the block, where there are several processes.
 
     Args:
-        launch: which of them this is; where to meet is told by MASTER_ADDR and MASTER_PORT.
-        device: `auto`, `cpu` or `cuda`: what their tensors will be on.
+        environment: the rank of this process; MASTER_ADDR and MASTER_PORT say where ranks meet.
+        device: `auto`, `cpu` or `cuda`: where tensors will be.
+
+    Raises:
+        UserError: the ranks cannot meet.
     """
-    if launch.size == 1:
+    if environment.world_size == 1:
         yield SINGLE_PROCESS
         return
     backend = "cpu:gloo,cuda:nccl" if device != "cpu" and torch.cuda.is_available() else "gloo"
+    rank, world_size = environment.rank, environment.world_size
     try:
-        dist.init_process_group(backend, rank=launch.rank, world_size=launch.size, timeout=STARTING)
-    except (ValueError, RuntimeError) as error:  # among the latter all of torch.distributed's
-        place = ":".join(os.environ.get(name, "") for name in PLACE)
+        dist.init_process_group(backend, rank=rank, world_size=world_size, timeout=RENDEZVOUS_TIMEOUT)
+    except (ValueError, RuntimeError) as error:  # all errors of torch.distributed are RuntimeErrors
+        place = ":".join(os.environ.get(name, "") for name in MASTER_VARIABLES)
         raise UserError(
-            f"the {launch.size} processes cannot meet at {place}: {str(error).splitlines()[0]}; start all of them, "
+            f"the {world_size} processes cannot meet at {place}: {str(error).splitlines()[0]}; start all of them, "
             "with an address that all can reach and a port that is free"
         ) from error
     try:
-        yield Group(launch, dist.new_group(timeout=WAITING))
+        yield MultiProcess(environment, dist.new_group(timeout=COLLECTIVE_TIMEOUT))
     finally:
         dist.destroy_process_group()
-
-
-def add_up_gradients(parameters: Iterable[Tensor], processes: Processes) -> None:
-    """Replace each gradient by its sum over all processes; a process that has none adds nothing.
-
-    What has no gradient anywhere is left without: an optimizer does not touch it.
-    """
-    all_parameters = list(parameters)
-    counts = processes.total(*(parameter.grad is not None for parameter in all_parameters))
-    gradients = []
-    for parameter, count in zip(all_parameters, counts, strict=True):
-        if count:
-            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            gradients.append(parameter.grad)
-    processes.add_up(gradients)
-
-
-def buckets(tensors: Sequence[Tensor], size: int) -> list[list[Tensor]]:
-    """Part tensors, in order, into lists of at most `size` numbers; a larger one is a list by itself."""
-    found: list[list[Tensor]] = []
-    room = 0
-    for tensor in tensors:
-        if tensor.numel() > room or not found:
-            found.append([])
-            room = size
-        found[-1].append(tensor)
-        room -= tensor.numel()
-    return found
 
 
 def attempt(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> tuple[T | None, Exception | None]:
@@ -243,13 +234,13 @@ def attempt(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -
         return None, error
 
 
-def public(error: Exception | None) -> BaseException | None:
-    """Return what other processes shall raise for an error here: a defect of ours is told where it happened only."""
+def error_for_others(error: Exception | None) -> BaseException | None:
+    """Return what other ranks raise for an error here: only a UserError is repeated, a defect has one traceback."""
     return error if error is None or isinstance(error, UserError) else SystemExit(1)
 
 
 def raise_first(errors: Iterable[BaseException | None]) -> None:
-    """Raise the first error that there is."""
+    """Raise the first error that is not None."""
     for error in errors:
         if error is not None:
             raise error

@@ -1,4 +1,4 @@
-"""Guided alignment: attention is taught from given links, beside the translation  (Chen et al., 2016)."""
+"""Guided alignment: a loss that teaches attention from given links  (Chen et al., 2016)."""
 
 from collections.abc import Callable
 
@@ -8,31 +8,31 @@ from torch import Tensor
 
 from nmt.config.schema import GuidedAlignmentConfig
 
-# Added to a weight before its logarithm is taken: bounds the cost of a weight of exactly 0 at 13.8 nats.
+# Added to a weight before its logarithm is taken: a weight of exactly 0 costs 13.8 nats.
 EPSILON = 1e-6
 
 
-def guidance_loss(
+def guided_alignment_loss(
     weights: Float[Tensor, "batch target source"], alignment: Float[Tensor, "batch target source"], kind: str
 ) -> Float[Tensor, ""]:
-    """Return how far attention is from the gold, summed over the target pieces that have any.
+    """Return the distance of attention from gold links, summed over the target positions that have any.
 
-    With weights a_ji and gold p_ji (`Batch.alignment`, whose rows sum to 1, or to 0 where nothing is known):
+    With weights a_ji and gold p_ji (rows sum to 1, or to 0 where no link is known):
 
         cross_entropy    -sum_ji p_ji log(a_ji + 1e-6)
         squared          sum_ji (a_ji - p_ji)^2 / 2,  over rows j that have gold
 
-    Both are finite for weights of exactly 0. A weight that a window, or a sparse normalizer, makes 0 passes no
-    gradient on: then only the weights above 0 are taught. Close to 0 the slope of sparsemax does not vanish as
-    softmax's does, so that the gradient of the cross-entropy gets steep (up to 1e6): `squared` teaches it better.
+    Both are finite for weights of exactly 0. A weight that a window, or a sparse normalizer, makes 0 has no gradient,
+    so only weights above 0 are taught. Close to 0 the slope of sparsemax does not vanish as softmax's does, so that
+    the gradient of the cross-entropy gets steep (up to 1e6): `squared` suits it better.
 
     Args:
-        weights: what the decoder attended to.
-        alignment: what it ought to.
+        weights: the decoder's attention.
+        alignment: gold attention (`Batch.alignment`).
         kind: a key of `KINDS`.
     """
-    kept = torch.promote_types(weights.dtype, torch.float32)
-    loss: Tensor = KINDS[kind](weights.to(kept), alignment.to(kept))
+    dtype = torch.promote_types(weights.dtype, torch.float32)
+    loss: Tensor = KINDS[kind](weights.to(dtype), alignment.to(dtype))
     return loss
 
 
@@ -50,6 +50,6 @@ def squared(weights: Tensor, alignment: Tensor) -> Tensor:
 KINDS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cross_entropy": cross_entropy, "squared": squared}
 
 
-def guidance_weight(config: GuidedAlignmentConfig, epochs: float) -> float:
-    """Return the weight of the guidance after some epochs, parts of them in: weight x decay^epochs."""
+def guided_alignment_weight(config: GuidedAlignmentConfig, epochs: float) -> float:
+    """Return weight x decay^epochs, the factor of the loss after `epochs` (fractional) epochs."""
     return float(config.weight * config.decay**epochs)

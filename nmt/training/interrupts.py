@@ -1,4 +1,4 @@
-"""Ctrl-C, or the request of a cluster to stop, between updates instead of within them."""
+"""SIGINT and SIGTERM, deferred to the end of an update."""
 
 import contextlib
 import signal
@@ -6,45 +6,49 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from nmt.training.distributed import SINGLE_PROCESS, Processes
+from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup
 
-# What each signal does unless somebody has chosen otherwise: only then is it held back.
-USUAL: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+# Signals that are deferred, with their default handlers; one with another handler is left alone.
+DEFAULT_HANDLERS: dict[signal.Signals, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+}
 
 
 @contextlib.contextmanager
-def deferred_interrupts(processes: Processes = SINGLE_PROCESS) -> Iterator[Callable[[], None]]:
-    """Hold the first SIGINT or SIGTERM back until the function that is yielded is called: it raises KeyboardInterrupt.
+def deferred_interrupts(processes: ProcessGroup = SINGLE_PROCESS) -> Iterator[Callable[[], None]]:
+    """Defer the first SIGINT or SIGTERM until the yielded function is called, or the block ends.
 
-    The end of the block raises it too. A second signal has its usual effect at once. Nothing is held back that is
-    ignored or handled otherwise, nor outside the main thread, which alone gets signals.
+    Both then raise KeyboardInterrupt. A second signal has its default effect at once. A signal that is ignored or has
+    another handler is not deferred, and none is outside the main thread, which alone receives signals.
 
-    Of several processes all raise it when one has got a signal, so all must call the function; further signals have
-    no effect, for one that left alone would leave the others waiting.
+    With several processes the function is collective: all ranks raise when one has received a signal. Further signals
+    have no effect, because a rank that left alone would leave the others waiting.
     """
-    held = [number for number, usual in USUAL.items() if signal.getsignal(number) is usual]
-    if threading.current_thread() is not threading.main_thread():
-        held = []
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    deferred = [
+        number for number, default in DEFAULT_HANDLERS.items() if is_main_thread and signal.getsignal(number) is default
+    ]
     interrupted = False
 
-    def release() -> None:
-        for number in held:
-            signal.signal(number, USUAL[number])
+    def restore_handlers() -> None:
+        for number in deferred:
+            signal.signal(number, DEFAULT_HANDLERS[number])
 
-    def note(number: int, frame: Any) -> None:
+    def handle(number: int, frame: Any) -> None:
         nonlocal interrupted
         interrupted = True
-        if processes.size == 1:
-            release()
+        if processes.world_size == 1:
+            restore_handlers()
 
     def raise_interrupt() -> None:
-        if any(processes.total(interrupted)):
+        if any(processes.sum_over_ranks(interrupted)):
             raise KeyboardInterrupt
 
-    for number in held:
-        signal.signal(number, note)
+    for number in deferred:
+        signal.signal(number, handle)
     try:
         yield raise_interrupt
     finally:
-        release()
+        restore_handlers()
     raise_interrupt()

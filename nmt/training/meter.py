@@ -1,4 +1,4 @@
-"""What a training loop measures between two reports."""
+"""Loss, speed and gradient norms over the updates between two reports."""
 
 import contextlib
 import time
@@ -9,69 +9,75 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nmt.training.distributed import SINGLE_PROCESS, Processes
+from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup
 
 
 @final
 class Meter:
-    """Sums over the updates since the last report; reads the device, and other processes, only when asked."""
+    """Sums over the updates since the last report; only `read` waits for the device and for other ranks."""
 
-    def __init__(self, device: torch.device, processes: Processes = SINGLE_PROCESS) -> None:
+    def __init__(self, device: torch.device, processes: ProcessGroup = SINGLE_PROCESS) -> None:
         self.processes = processes
         self.zero = torch.zeros((), device=device)
-        self.in_a_row = self.zero  # skipped updates, up to the last one; windows do not matter
+        self.skipped_in_a_row = self.zero  # up to the last update; not reset by `read`
         self.restart()
 
     def restart(self) -> None:
         """Begin a new window."""
-        self.under_way: dict[str, Tensor] = {}  # sums of the update under way
+        self.update_sums: dict[str, Tensor] = {}  # of the update that is not finished
         self.sums = {"loss": self.zero}
-        self.counted = self.skipped = self.norm = self.zero
+        self.counted_tokens = self.skipped = self.gradient_norm = self.zero
         self.tokens = 0
-        self.rate = 0.0
-        self.since = time.monotonic()
+        self.learning_rate = 0.0
+        self.started = time.monotonic()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave the time of a block, in which no update is made, out of the speed."""
-        begun = time.monotonic()
+        """Exclude the time of a block, in which no update is made, from the speed."""
+        paused = time.monotonic()
         yield
-        self.since += time.monotonic() - begun
+        self.started += time.monotonic() - paused
 
     def add(self, **sums: Float[Tensor, ""]) -> None:
-        """Add what a batch has summed over its target tokens, name by name, to the update under way."""
+        """Add sums over the target tokens of a batch, in nats, by name, to the current update."""
         for name, value in sums.items():
-            self.under_way[name] = self.under_way.get(name, self.zero) + value
+            self.update_sums[name] = self.update_sums.get(name, self.zero) + value
 
-    def note(self, tokens: int, rate: float, norm: Float[Tensor, ""]) -> None:
-        """Note that the update is done; or, if the norm of its gradient is not finite, that it was skipped.
+    def end_update(self, tokens: int, learning_rate: float, gradient_norm: Float[Tensor, ""]) -> None:
+        """Count the current update; one whose gradient norm is not finite was skipped.
 
-        Tokens and norm are those of all processes.
+        Args:
+            tokens: target tokens of the update, over all ranks.
+            learning_rate: of the update.
+            gradient_norm: before clipping, of the gradient over all ranks.
         """
-        finite = norm.isfinite()
-        for name, value in self.under_way.items():
+        finite = gradient_norm.isfinite()
+        for name, value in self.update_sums.items():
             self.sums[name] = self.sums.get(name, self.zero) + torch.where(finite, value, 0.0)  # NaN times 0 is NaN
-        self.under_way = {}
-        self.counted = self.counted + finite * tokens
+        self.update_sums = {}
+        self.counted_tokens = self.counted_tokens + finite * tokens
         self.skipped = self.skipped + ~finite
-        self.in_a_row = (self.in_a_row + 1) * ~finite
+        self.skipped_in_a_row = (self.skipped_in_a_row + 1) * ~finite
         self.tokens += tokens
-        self.rate, self.norm = rate, norm
+        self.learning_rate, self.gradient_norm = learning_rate, gradient_norm
 
     def read(self) -> dict[str, float]:
-        """Return the window's means a token, speed and skipped updates, and the last update's rate and norm.
+        """Return what was measured since the last call, over all ranks, and begin a new window; collective.
 
-        Skipped updates count in the speed alone; if there is no other, the means are NaN. Begins a new window.
+        Returns:
+            Means per target token of what `add` was given, in nats; `perplexity`; `learning_rate` and `gradient_norm`
+            of the last update; `tokens_per_second`; and `skipped`, the number of skipped updates, which count in the
+            speed alone. The means are NaN if all were skipped.
         """
-        self.processes.add_up(list(self.sums.values()))
-        counted = self.counted.item() or float("nan")
-        found = {name: value.item() / counted for name, value in self.sums.items()}
-        found |= {
-            "perplexity": float(torch.tensor(found["loss"]).exp()),
-            "learning_rate": self.rate,
-            "gradient_norm": self.norm.item(),
-            "tokens_per_second": self.tokens / (time.monotonic() - self.since),
+        sums = self.processes.all_reduce_(torch.stack(list(self.sums.values()))).tolist()
+        counted_tokens = self.counted_tokens.item() or float("nan")
+        means = {name: value / counted_tokens for name, value in zip(self.sums, sums, strict=True)}
+        measured = means | {
+            "perplexity": float(torch.tensor(means["loss"]).exp()),
+            "learning_rate": self.learning_rate,
+            "gradient_norm": self.gradient_norm.item(),
+            "tokens_per_second": self.tokens / (time.monotonic() - self.started),
             "skipped": self.skipped.item(),
         }
         self.restart()
-        return found
+        return measured

@@ -1,19 +1,17 @@
-"""What training minimizes: label-smoothed cross-entropy, in chunks, on real tokens only."""
+"""The objective of training: label-smoothed cross-entropy on real tokens, and the terms that attention may add."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, final, runtime_checkable
 
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
-from torch.autograd.function import once_differentiable
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
+from nmt.config.schema import GuidedAlignmentConfig
 from nmt.data.batch import Batch
-from nmt.fast.arena import Arena
-from nmt.fast.linear import affine
 from nmt.models.decoder import Decoded
 from nmt.models.seq2seq import Seq2Seq
-
-CHUNK = 512  # rows of logits alive at a time: small enough to stay in a CPU's cache, large enough for its products
+from nmt.training.guided_alignment import guided_alignment_loss, guided_alignment_weight
+from nmt.training.reinforce import Reinforce
 
 
 class Loss(NamedTuple):
@@ -31,108 +29,68 @@ class Loss(NamedTuple):
         return self.cross_entropies.sum()
 
 
+@runtime_checkable
+class Objective(Protocol):
+    """The signature of `token_loss`."""
+
+    def __call__(self, model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smoothing: float) -> Loss: ...
+
+
 def token_loss(model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smoothing: float) -> Loss:
-    """Project the features of real tokens on the vocabulary and return their smoothed cross-entropy."""
-    features = decoded.features[batch.target_mask]
+    """Return -sum_i [(1 - eps) log p(y_i) + eps / V sum_v log p(v)], V the size of the vocabulary.
+
+    eps is `label_smoothing`  (Szegedy et al., 2016).
+    """
+    logits = model.project(decoded.features[batch.target_mask])
     labels = batch.target_out[batch.target_mask]
-    output = model.output
-    arguments = (features, output.weight, output.bias, labels, label_smoothing, torch.is_grad_enabled())
-    return Loss(*ProjectedCrossEntropy.apply(*arguments))  # type: ignore[no-untyped-call]
+    objective = cross_entropy(logits, labels, label_smoothing=label_smoothing, reduction="sum")
+    return Loss(objective, cross_entropy(logits.detach(), labels, reduction="none"))
 
 
-class ProjectedCrossEntropy(torch.autograd.Function):
-    """Output layer and label-smoothed cross-entropy in one, the gradient formed on the way forward.
+class StepLoss(NamedTuple):
+    """Sums over the real target tokens of a batch, in nats.
 
-    objective = -sum_i [(1 - eps) log p(y_i) + eps / V sum_v log p(v)]  (Szegedy et al., 2016), whose gradient by
-    the logits is p - (1 - eps) onehot(y) - eps / V. Logits live one chunk of rows at a time and are passed over as
-    seldom as can be: what the smoothing adds is linear in the features, so the gradients begin with it, formed from
-    the mean row of the weights.
+    Attributes:
+        objective: to be minimized.
+        reported: `loss` (cross-entropy) and, where attention is guided, `alignment_loss`; without gradient.
     """
 
-    @staticmethod
-    def forward(
-        ctx: Any,
-        features: Float[Tensor, "tokens feature"],
-        weight: Float[Tensor, "vocab feature"],
-        bias: Float[Tensor, " vocab"],
-        labels: Int[Tensor, " tokens"],
+    objective: Float[Tensor, ""]
+    reported: dict[str, Float[Tensor, ""]]
+
+
+@final
+class TrainingStep(nn.Module):
+    """objective = cross-entropy + REINFORCE term (sampled attention) + weight x guided-alignment loss (gold links).
+
+    It is one module because DistributedDataParallel synchronizes the parameters that its module's forward pass uses,
+    which must include those of the output layer.
+    """
+
+    def __init__(
+        self,
+        model: Seq2Seq,
+        objective: Objective,
+        reinforce: Reinforce,
+        guided_alignment: GuidedAlignmentConfig,
         label_smoothing: float,
-        differentiate: bool,
-    ) -> tuple[Float[Tensor, ""], Float[Tensor, " tokens"]]:
-        """Return (objective, summed over tokens; cross-entropy of each)."""
-        differentiate = differentiate and any(ctx.needs_input_grad)
-        inputs, matrix, offset = autocast(features), autocast(weight), autocast(bias)
-        log_normalizers, golds = bias.new_empty(2, len(labels))
-        share, row, total = label_smoothing / len(bias), weight.mean(dim=0), features.sum(dim=0)
-        by_features, by_weight, by_bias = (
-            start.expand_as(each).clone(memory_format=torch.contiguous_format)
-            for start, each in (
-                (-label_smoothing * row, features),
-                (-share * total, weight),
-                (-share * len(labels) * bias.new_ones(1), bias),
-            )
-        )
-        arena = Arena.borrow(features.device)
-        memory = arena.take(min(CHUNK, len(labels)), len(bias), dtype=matrix.dtype)
-        for start in range(0, len(labels), CHUNK):
-            chunk = slice(start, start + CHUNK)
-            rows = inputs[chunk]
-            logits = affine(rows, matrix, offset, out=memory[: len(rows)])
-            log_normalizers[chunk], golds[chunk], residual = score(logits, labels[chunk], 1.0 - label_smoothing)
-            if differentiate:
-                by_features[chunk] += affine(residual, matrix.t())
-                add_product(by_weight, residual.T, rows)
-                by_bias += residual.sum(dim=0)
-            del logits, residual  # before the next chunk's are made
-        arena.give_back()
-        means = total @ row + len(labels) * bias.mean()
-        ctx.gradients = by_features, by_weight, by_bias
-        cross_entropies = log_normalizers - golds
-        ctx.mark_non_differentiable(cross_entropies)
-        objective = (log_normalizers - (1.0 - label_smoothing) * golds).sum() - label_smoothing * means
-        return objective, cross_entropies
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.objective = objective
+        self.reinforce = reinforce
+        self.guided_alignment = guided_alignment
+        self.label_smoothing = label_smoothing
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, by_objective: Float[Tensor, ""], _: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Scale the gradients that were formed on the way forward, where they are."""
-        gradients, ctx.gradients = ctx.gradients, None
-        if gradients is None:
-            raise RuntimeError("the loss can be differentiated once")
-        return *(gradient.mul_(by_objective) for gradient in gradients), None, None, None
-
-
-def add_product(
-    total: Float[Tensor, "row column"], left: Float[Tensor, "row inner"], right: Float[Tensor, "inner column"]
-) -> None:
-    """Add left @ right to the total; where they are of one type, within the product."""
-    if left.dtype == total.dtype:
-        torch.addmm(total, left, right, out=total)
-    else:
-        total += left @ right
-
-
-class Scored(NamedTuple):
-    """log Z and the logit of the right word, for some tokens, and the residuals p - confidence x onehot(label)."""
-
-    log_normalizer: Float[Tensor, " tokens"]
-    gold: Float[Tensor, " tokens"]
-    residual: Float[Tensor, "tokens vocab"]
-
-
-def score(logits: Float[Tensor, "tokens vocab"], labels: Int[Tensor, " tokens"], confidence: float) -> Scored:
-    """Score some tokens; the residuals overwrite the logits."""
-    rows = torch.arange(len(labels), device=labels.device)
-    exact = torch.promote_types(logits.dtype, torch.float32)
-    gold, largest = logits[rows, labels].to(exact), logits.amax(dim=1).to(exact)
-    probabilities = torch.softmax(logits, dim=1, out=logits)
-    # log Z from the likeliest word, whose probability cannot underflow as that of the right word can.
-    log_normalizer = largest - probabilities.amax(dim=1).to(exact).log()
-    probabilities[rows, labels] -= confidence
-    return Scored(log_normalizer, gold, probabilities)
-
-
-def autocast(tensor: Tensor) -> Tensor:
-    """Return the tensor in the type that autocast, if on, would multiply matrices in."""
-    kind = tensor.device.type
-    return tensor.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else tensor
+    def forward(self, batch: Batch, epochs: float) -> StepLoss:
+        """Return the losses of a batch after `epochs` epochs of training, on which the weight of guidance depends."""
+        decoded = self.model(batch)
+        loss = self.objective(self.model, decoded, batch, label_smoothing=self.label_smoothing)
+        objective, reported = loss.objective, {"loss": loss.cross_entropy.detach()}
+        if decoded.sampled.log_prob is not None:
+            objective = objective + self.reinforce(decoded.sampled, loss.cross_entropies.detach(), batch.target_mask)
+        if batch.alignment is not None:
+            alignment_loss = guided_alignment_loss(decoded.weights, batch.alignment, self.guided_alignment.kind)
+            objective = objective + guided_alignment_weight(self.guided_alignment, epochs) * alignment_loss
+            reported["alignment_loss"] = alignment_loss.detach()
+        return StepLoss(objective, reported)

@@ -13,7 +13,7 @@ from nmt.config.schema import OptimizerConfig, ScheduleConfig
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
-    """AdamW (Loshchilov & Hutter, 2019), fused; vectors (biases, energies of one row) are not decayed."""
+    """Return fused AdamW (Loshchilov & Hutter, 2019); vectors (biases, energies of one row) have no weight decay."""
     matrices = [p for p in model.parameters() if is_matrix(p)]
     vectors = [p for p in model.parameters() if not is_matrix(p)]
     groups: list[dict[str, Any]] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
@@ -28,15 +28,15 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ad
 
 
 def is_matrix(parameter: Tensor) -> bool:
-    """Tell whether a parameter maps vectors to vectors; one row, as v in v . tanh(...) is kept, does not."""
+    """Return whether a parameter maps vectors to vectors, unlike biases and v of v . tanh(...), stored as one row."""
     return parameter.dim() > 1 and min(parameter.shape) > 1
 
 
 def clipped_step(optimizer: torch.optim.Optimizer, clip_norm: float) -> Float[Tensor, ""]:
-    """Update with the gradient g, or with g clip_norm / |g| if that is shorter; return |g|  (Pascanu et al., 2013).
+    """Update with the gradient g scaled by min(1, clip_norm / |g|); return |g|  (Pascanu et al., 2013).
 
-    A gradient that is infinite, or no number at all, changes nothing. A fused optimizer divides by `grad_scale` as it
-    reads the gradient, which saves passing over it twice more, and looks at `found_inf` where it is: no one waits.
+    The update is skipped where |g| is not finite. A fused optimizer divides by `grad_scale` as it reads the gradient,
+    which saves two passes over it, and reads `found_inf` on the device, so that the CPU need not wait.
     """
     parameters = [each for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
     norm = torch.nn.utils.get_total_norm(each.grad for each in parameters)
@@ -53,27 +53,27 @@ def clipped_step(optimizer: torch.optim.Optimizer, clip_norm: float) -> Float[Te
 
 
 def restore(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load an optimizer's moments; rates and decays stay as they are configured now."""
-    settings = [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
+    """Restore an optimizer's moments from a state dict; learning rate, decays and betas stay as configured."""
+    configured = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     optimizer.load_state_dict(state)
-    for group, setting in zip(optimizer.param_groups, settings, strict=True):
-        group.update(setting)
+    for group, settings in zip(optimizer.param_groups, configured, strict=True):
+        group.update(settings)
 
 
 def inverse_sqrt(step: int, progress: float, config: ScheduleConfig) -> float:
-    """sqrt(w / t) after w updates of warm-up  (Vaswani et al., 2017)."""
+    """Return sqrt(w / t) at update t, after w updates of warm-up  (Vaswani et al., 2017)."""
     warmup = max(1, config.warmup_steps)
     return math.sqrt(warmup / max(step, warmup))
 
 
 def cosine(step: int, progress: float, config: ScheduleConfig) -> float:
-    """Half a cosine from 1 to `final_factor` over the whole of training  (Loshchilov & Hutter, 2017)."""
+    """Return f + (1 - f) (1 + cos(pi progress)) / 2, f being `final_factor`  (Loshchilov & Hutter, 2017)."""
     share = 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress)))
     return config.final_factor + (1.0 - config.final_factor) * share
 
 
 def constant(step: int, progress: float, config: ScheduleConfig) -> float:
-    """1: the peak, for ever. `plateau` begins like this too."""
+    """Return 1: the peak rate. `plateau` reduces it by validations."""
     return 1.0
 
 
@@ -86,7 +86,7 @@ SHAPES: dict[str, Callable[[int, float, ScheduleConfig], float]] = {
 
 
 class Schedule:
-    """learning rate = peak x warm-up x shape(step, progress) x reductions made on a plateau."""
+    """learning rate = peak x min(1, step / warmup_steps) x shape(step, progress) x reduction (of `plateau`)."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, config: ScheduleConfig, peak: float) -> None:
         self.optimizer = optimizer
@@ -96,7 +96,7 @@ class Schedule:
         self.stale = 0
 
     def set(self, step: int, progress: float) -> float:
-        """Set and return the learning rate of update `step` (from 1); `progress` is the share of training done."""
+        """Set and return the learning rate of update `step`, from 1, at `progress`, the share of training done."""
         warmup = min(1.0, step / max(1, self.config.warmup_steps))
         rate = self.peak * warmup * self.reduction * SHAPES[self.config.kind](step, progress, self.config)
         for group in self.optimizer.param_groups:
@@ -104,29 +104,29 @@ class Schedule:
         return rate
 
     def validated(self, improved: bool) -> None:
-        """Take note of a validation: on a plateau longer than the patience, reduce the rate."""
+        """Count validations without improvement; `plateau` reduces the rate after more than `patience`."""
         self.stale = 0 if improved else self.stale + 1
         if self.config.kind == "plateau" and self.stale > self.config.patience:
             self.reduction *= self.config.factor
             self.stale = 0
 
     def state_dict(self) -> dict[str, float]:
-        """Return what `load_state_dict` needs to go on."""
+        """Return the reduction and the number of validations without improvement."""
         return {"reduction": self.reduction, "stale": self.stale}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
-        """Go on from a saved state."""
+        """Restore a saved state."""
         self.reduction, self.stale = state["reduction"], int(state["stale"])
 
 
 def build_average(model: nn.Module, decay: float) -> AveragedModel:
-    """An exponential moving average of the weights, w <- d w + (1 - d) new, d = min(decay, (1 + n) / (10 + n)).
+    """Return the exponential moving average a <- d a + (1 - d) w of the weights w after update n.
 
-    The ramp lets the average forget the random start within the first updates.
+    d = min(decay, (1 + n) / (10 + n)) starts small, so that the random initial weights are soon forgotten.
     """
 
     def update(averages: Iterable[Tensor], weights: Iterable[Tensor], count: Tensor | int) -> None:
-        keep = min(decay, (1 + int(count)) / (10 + int(count)))
-        torch._foreach_lerp_(list(averages), list(weights), 1.0 - keep)
+        ramped = min(decay, (1 + int(count)) / (10 + int(count)))
+        torch._foreach_lerp_(list(averages), list(weights), 1.0 - ramped)
 
     return AveragedModel(model, multi_avg_fn=update)

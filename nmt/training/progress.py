@@ -1,4 +1,4 @@
-"""How far training has come, and when it is due to validate or to stop."""
+"""Progress of training: when to validate, when to stop, and the best validation so far."""
 
 import math
 import time
@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nmt.config.schema import TrainerConfig
+from nmt.evaluation.registry import METRICS
 
-LOWER_IS_BETTER = ("loss", "perplexity", "aer")
 SAVED = ("step", "epochs", "stale", "best", "validated_epoch", "validated_step")
 
 
 @dataclass
 class Progress:
-    """Counters that a checkpoint keeps."""
+    """Counters of a run, saved in its checkpoints."""
 
     step: int = 0
     epochs: float = 0.0
     stale: int = 0  # validations since the best one
     best: float | None = None
-    seconds_before: float = 0.0  # spent by the processes that this one continues
+    seconds_before: float = 0.0  # of earlier processes, if the run is continued
     validated_epoch: int = 0
     validated_step: int = -1
     clock: Callable[[], float] = time.monotonic
@@ -31,30 +31,30 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Training time, that of earlier processes which the run was continued from included."""
+        """Training time, including that of earlier processes if the run is continued."""
         return self.seconds_before + self.clock() - self.started
 
     def improves(self, metric: str, value: float) -> bool:
-        """Record a validation's metric and tell whether it is the best so far; one that is not finite is not."""
-        sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
+        """Record the watched metric of a validation; return whether it is the best so far. NaN never is."""
+        sign = -1.0 if METRICS[metric].better == "lower" else 1.0
         better = math.isfinite(value) and (self.best is None or sign * value > sign * self.best)
         self.best = value if better else self.best
         self.stale = 0 if better else self.stale + 1
         return better
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what `load_state_dict` needs to go on."""
+        """Return the counters and the training time."""
         return {"seconds": self.seconds, **{name: getattr(self, name) for name in SAVED}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state; the clock goes on from the seconds it shows."""
+        """Restore counters and training time."""
         for name in SAVED:
             setattr(self, name, state[name])
         self.seconds_before, self.started = state["seconds"], self.clock()
 
 
 def shares_done(progress: Progress, config: TrainerConfig) -> dict[str, float]:
-    """Return the share of training that is done, by each limit that is set."""
+    """Return the share of training that is done, from 0 to 1, for each limit that is set."""
     limits = {
         "max_steps": (progress.step, config.max_steps),
         "max_epochs": (progress.epochs, config.max_epochs),
@@ -69,7 +69,7 @@ def share_done(progress: Progress, config: TrainerConfig) -> float:
 
 
 def ending(progress: Progress, config: TrainerConfig) -> str:
-    """Say why training is over."""
+    """Return why training ended, in words."""
     reached = [name for name, share in shares_done(progress, config).items() if share >= 1.0]
     reasons = [f"trainer.{name}={getattr(config, name)} is reached" for name in reached]
     if out_of_patience(progress, config):

@@ -1,4 +1,4 @@
-"""Going on with a run, or beginning with what another has learned."""
+"""Checkpoints that a run resumes from or is initialized with, and whether its configuration allows that."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +12,10 @@ from nmt.models.checkpoint import CONFIG, WEIGHTS, find_checkpoint, recover, ret
 
 
 def previous_checkpoint(config: TrainConfig) -> Path | None:
-    """Return the checkpoint that the run goes on from, or None.
+    """Return the checkpoint that the run resumes from, or None.
 
     Raises:
-        UserError: there is one, but `resume=never`, or it cannot be gone on from as configured.
+        UserError: there is one, but `resume=never`, or it does not fit the configuration.
     """
     last = Path(config.run_dir) / "checkpoints" / "last"
     if config.resume == "never" and any((folder / WEIGHTS).is_file() for folder in (last, retired(last))):
@@ -23,55 +23,55 @@ def previous_checkpoint(config: TrainConfig) -> Path | None:
     recover(last.parent)
     if not (last / WEIGHTS).is_file():
         return None
-    check_same(config, last, is_part_of_run, f"cannot continue from {last}", "restore that, or give another run_dir")
+    check_same(config, last, fixed_in_run, f"cannot continue from {last}", "restore that, or give another run_dir")
     return last
 
 
 def initial_checkpoint(config: TrainConfig) -> Path | None:
-    """Return the checkpoint whose weights and subwords a new run begins with, or None.
+    """Return the checkpoint whose weights and subwords a new run begins with (`trainer.initialize_from`), or None.
 
     Raises:
-        UserError: there is none where `trainer.initialize_from` says, or it is not of the model configured.
+        UserError: there is no checkpoint, or it is not of the model configured.
     """
     if config.trainer.initialize_from is None:
         return None
     found = find_checkpoint(config.trainer.initialize_from)
     check_same(
-        config, found, is_part_of_model, f"cannot begin with the weights of {found}", "set what they were trained with"
+        config, found, fixed_in_model, f"cannot begin with the weights of {found}", "set what they were trained with"
     )
     return found
 
 
 def check_same(
-    config: TrainConfig, checkpoint: Path, is_part: Callable[[str], bool], failure: str, remedy: str
+    config: TrainConfig, checkpoint: Path, is_fixed: Callable[[str], bool], failure: str, remedy: str
 ) -> None:
-    """Raise UserError if some keys are not as the checkpoint was trained with."""
+    """Raise UserError where a fixed key has another value than in the checkpoint's configuration."""
     before = load_config(checkpoint / CONFIG)
-    wrong = {name: values for name, values in changes(before, config).items() if is_part(name)}
+    wrong = {name: values for name, values in changes(before, config).items() if is_fixed(name)}
     if wrong:
-        now, then = (" ".join(f"{name}={shown(each[side])}" for name, each in wrong.items()) for side in (1, 0))
+        now, then = (" ".join(f"{name}={shown(values[side])}" for name, values in wrong.items()) for side in (1, 0))
         raise UserError(f"{failure} with {now}: it was trained with {then}; {remedy}")
 
 
-def is_part_of_model(name: str) -> bool:
-    """Tell whether a key belongs to what weights mean: the model, but for its rates of dropout, and the subwords."""
+def fixed_in_model(name: str) -> bool:
+    """Return whether the weights depend on a key: that of the model, but for rates of dropout, or of the subwords."""
     may_change = name.endswith("dropout") or name in ("model.fast", "tokenizer.sampling")
     return name.startswith(("model.", "tokenizer.")) and not may_change
 
 
-def is_part_of_run(name: str) -> bool:
-    """Tell whether a key must stay as it is in a run; what the order of batches depends on, the loader knows."""
-    return is_part_of_model(name) or name == "seed"
+def fixed_in_run(name: str) -> bool:
+    """Return whether a key may not change within a run; the loader itself checks those that order the batches."""
+    return fixed_in_model(name) or name == "seed"
 
 
-def is_judged_otherwise(config: TrainConfig, checkpoint: Path) -> bool:
-    """Tell whether the best score that a checkpoint knows of cannot be compared with the next."""
+def scores_are_comparable(config: TrainConfig, checkpoint: Path) -> bool:
+    """Return whether validations as configured can be compared with the best score of a checkpoint."""
     before = load_config(checkpoint / CONFIG)
-    return bleu_tokenizer(before) != bleu_tokenizer(config) or any(map(is_part_of_judgment, changes(before, config)))
+    return bleu_tokenizer(before) == bleu_tokenizer(config) and not any(map(affects_scores, changes(before, config)))
 
 
-def is_part_of_judgment(name: str) -> bool:
-    """Tell whether scores of validations depend on a key, of those but the model's and the tokenizer's of BLEU."""
+def affects_scores(name: str) -> bool:
+    """Return whether validation scores depend on a key, besides those of the model and BLEU's tokenizer."""
     text = name.startswith("data.") and not name.startswith(("data.train.", "data.test.", "data.cache", "data.num"))
     return text or name.startswith("search.") or name in ("trainer.metric", "trainer.validation_beam_size", "lowercase")
 

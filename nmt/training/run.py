@@ -1,56 +1,160 @@
 """A training run, from configuration to evaluated checkpoint."""
 
-import logging
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-import datasets
 import torch
 
 from nmt.config.file import save_config
 from nmt.config.schema import TrainConfig
-from nmt.data.cleaning import clean
-from nmt.data.corpus import has_split, load_split, missing_split
-from nmt.data.encoded import EncodedCorpus, encode
-from nmt.data.links import Guide
-from nmt.data.loader import TrainLoader
-from nmt.errors import UserError
-from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
-from nmt.models.build import build_model, check_model, check_used
+from nmt.data.batch import Batch, TrainLoader
+from nmt.data.corpus import load_split, open_corpus
+from nmt.evaluation.metrics import bleu_tokenizer
+from nmt.fast import objective as chunked
+from nmt.fast.accelerate import accelerate
+from nmt.models.build import build_model
 from nmt.models.checkpoint import load_checkpoint, save_checkpoint, training_state
+from nmt.models.decoder import Decoded
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import summarize
-from nmt.text.tokenizer import Tokenizers, build_tokenizers
-from nmt.training.distributed import SINGLE_PROCESS, Processes, join
+from nmt.text.tokenizer import Tokenizers
+from nmt.training.check_run import check_run
+from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, process_group
+from nmt.training.objective import Loss, token_loss
 from nmt.training.optimizer import Schedule, build_optimizer
+from nmt.training.prepare import TEST_SPLITS, Prepared, prepare_on_all_ranks
 from nmt.training.reporting import NullReporter, Reporter
-from nmt.training.resuming import initial_checkpoint, is_judged_otherwise, previous_checkpoint
-from nmt.training.torchrun_env import Launch
+from nmt.training.resuming import initial_checkpoint, previous_checkpoint, scores_are_comparable
+from nmt.training.torchrun_env import RankEnvironment
 from nmt.training.trainer import Trainer
 from nmt.training.validation import Validator
 from nmt.translator import Translator
 
-logger = logging.getLogger(__name__)
-
-TEST_SPLITS = ("test", "test_long")
 LATEST = Path("outputs/latest")
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """Everything that is made of the corpus."""
+def train(config: TrainConfig, *, latest: bool = False) -> Path:
+    """Train as configured, with the other processes that torchrun has started, and evaluate the best checkpoint.
 
-    tokenizers: Tokenizers
-    train: EncodedCorpus
-    validation: EncodedCorpus
-    guide: Guide | None = None  # where attention is taught
+    Args:
+        config: of the run.
+        latest: let outputs/latest point to the run once it has begun.
+
+    Returns:
+        The run's folder.
+
+    Raises:
+        UserError: the configuration or the corpus cannot be trained on.
+    """
+    environment = RankEnvironment.of(os.environ)
+    run_dir = Path(config.run_dir)
+    with Reporter(run_dir, config=config) if environment.is_rank_zero else NullReporter() as reporter:
+        with process_group(environment, config.trainer.device) as processes:
+            trainer = start(config, reporter, processes)
+            if latest and environment.is_rank_zero:
+                point_to(run_dir)
+            trainer.fit()
+        if isinstance(reporter, Reporter):
+            reporter.end_progress()
+            final = evaluate_best(config, run_dir) if config.trainer.evaluate else {}
+            reporter.finish(final)
+            reporter.notice(f"run folder {run_dir}; heatmaps: tensorboard --logdir {run_dir / 'tensorboard'}")
+    return run_dir
+
+
+def start(config: TrainConfig, reporter: Reporter | NullReporter, processes: ProcessGroup) -> Trainer:
+    """Return a trainer that is ready to fit: at update 0, or where the run's last checkpoint was saved; collective."""
+    last = processes.on_rank_zero(checked)(config)
+    device = processes.on_all_ranks(processes.device)(config.trainer.device)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    torch.manual_seed(config.seed)
+    origin = last or processes.on_rank_zero(initial_checkpoint)(config)
+    prepared = prepare_on_all_ranks(config, origin, processes)
+    vocabularies = prepared.tokenizers
+    model = build_model(config.model, len(vocabularies.source), len(vocabularies.target), joint=vocabularies.joint)
+    if origin is not None:
+        model.load_state_dict(processes.on_all_ranks(load_checkpoint)(origin).model.state_dict())
+    model.to(device)
+    if config.model.fast == "auto":
+        accelerate(model)
+    processes.seed_rank(config.seed)
+    trainer = build_trainer(config, model, prepared, device, reporter, processes)
+    if last is not None:
+        processes.on_all_ranks(resume)(trainer, config, last)
+    processes.on_rank_zero(open_run)(config, summarize(model), reporter, trainer.progress.step)
+    if origin is not None:
+        how = "continuing from" if last is not None else "beginning with the weights and subwords of"
+        reporter.notice(f"{how} {origin} at update {trainer.progress.step}")
+    return trainer
+
+
+def checked(config: TrainConfig) -> Path | None:
+    """Check the configuration; return the checkpoint to resume from, if there is one."""
+    check_run(config)
+    return previous_checkpoint(config)
+
+
+def resume(trainer: Trainer, config: TrainConfig, last: Path) -> None:
+    """Restore the training state of a checkpoint; forget its best score where later ones cannot be compared to it."""
+    with training_state(last) as state:
+        trainer.load_state_dict(state)
+    if not scores_are_comparable(config, last):
+        trainer.progress.best, trainer.progress.stale = None, 0
+
+
+def open_run(config: TrainConfig, summary: str, reporter: Reporter | NullReporter, step: int) -> None:
+    """Create the run's files, or open those of a resumed run after update `step`."""
+    save_config(config, Path(config.run_dir) / "config.yaml")
+    reporter.start(summary, step)
+
+
+def build_trainer(
+    config: TrainConfig,
+    model: Seq2Seq,
+    prepared: Prepared,
+    device: torch.device,
+    reporter: Reporter | NullReporter,
+    processes: ProcessGroup = SINGLE_PROCESS,
+) -> Trainer:
+    """Assemble the trainer from its parts; collective."""
+    loader = TrainLoader(
+        prepared.train,
+        prepared.tokenizers,
+        config.batch,
+        sampling=config.tokenizer.sampling,
+        guide=prepared.guide,
+        seed=config.seed,
+        rank=processes.rank,
+        world_size=processes.world_size,
+        pin_memory=device.type == "cuda",
+    )
+    optimizer = build_optimizer(model, config.optimizer)
+    return Trainer(
+        model,
+        loader,
+        optimizer,
+        Schedule(optimizer, config.schedule, config.optimizer.learning_rate),
+        config.trainer,
+        config.optimizer,
+        device=device,
+        validate=processes.on_rank_zero(Validator(prepared.validation, prepared.tokenizers, config, device)),
+        save=processes.on_rank_zero(Checkpoints(Path(config.run_dir), config, prepared.tokenizers)),
+        reporter=reporter,
+        objective=chunked_loss if config.model.fast == "auto" else token_loss,
+        processes=processes,
+    )
+
+
+def chunked_loss(model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smoothing: float) -> Loss:
+    """Return what `token_loss` does, computed in chunks of tokens."""
+    return Loss(*chunked.token_loss(model, decoded, batch, label_smoothing=label_smoothing))
 
 
 @final
 class Checkpoints:
-    """The run's folder of checkpoints."""
+    """Writes the checkpoints of a run."""
 
     def __init__(self, run_dir: Path, config: TrainConfig, tokenizers: Tokenizers) -> None:
         self.folder = run_dir / "checkpoints"
@@ -64,86 +168,17 @@ class Checkpoints:
         )
 
 
-def train(config: TrainConfig, *, latest: bool = False) -> Path:
-    """Train as configured, with the other processes that a launcher has started; return the run's folder.
-
-    With `latest`, outputs/latest points to it once it has begun.
-
-    Raises:
-        UserError: the configuration or the corpus cannot be trained on.
-    """
-    launch = Launch.of(os.environ)
-    run_dir = Path(config.run_dir)
-    with Reporter(run_dir, config=config) if launch.is_first else NullReporter() as reporter:
-        with join(launch, config.trainer.device) as processes:
-            trainer = start(config, reporter, processes)
-            if latest and launch.is_first:
-                point_to(run_dir)
-            trainer.fit()
-        if isinstance(reporter, Reporter):
-            reporter.end_progress()
-            final = evaluate_best(config, run_dir) if config.trainer.evaluate else {}
-            reporter.finish(final)
-            reporter.notice(f"run folder {run_dir}; heatmaps: tensorboard --logdir {run_dir / 'tensorboard'}")
-    return run_dir
-
-
-def start(config: TrainConfig, reporter: Reporter | NullReporter, processes: Processes) -> Trainer:
-    """Return a trainer ready to fit: at the beginning, or where the last checkpoint of the run left it."""
-    last = processes.by_first(checked)(config)
-    device = processes.each(processes.device)(config.trainer.device)
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
-    torch.manual_seed(config.seed)
-    origin = last or processes.by_first(initial_checkpoint)(config)
-    prepared = prepare_in_turn(config, origin, processes)
-    vocabularies = prepared.tokenizers
-    model = build_model(config.model, len(vocabularies.source), len(vocabularies.target), joint=vocabularies.joint)
-    if origin is not None:
-        model.load_state_dict(processes.each(load_checkpoint)(origin).model.state_dict())
-    model.to(device)
-    processes.copy_from_first([*model.parameters(), *model.buffers()])
-    processes.part_randomness(config.seed)
-    trainer = build_trainer(config, model, prepared, device, reporter, processes)
-    if last is not None:
-        processes.each(go_on)(trainer, config, last)
-    processes.by_first(open_run)(config, summarize(model), reporter, trainer.progress.step)
-    if origin is not None:
-        how = "continuing from" if last is not None else "beginning with the weights and subwords of"
-        reporter.notice(f"{how} {origin} at update {trainer.progress.step}")
-    return trainer
-
-
-def go_on(trainer: Trainer, config: TrainConfig, last: Path) -> None:
-    """Bring a trainer where a checkpoint left it; `best` is judged anew where its judge has changed."""
-    with training_state(last) as state:
-        trainer.load_state_dict(state)
-    if is_judged_otherwise(config, last):
-        trainer.progress.best, trainer.progress.stale = None, 0
-
-
-def open_run(config: TrainConfig, summary: str, reporter: Reporter | NullReporter, step: int) -> None:
-    """Create the run's files, or go on with them after update `step`."""
-    save_config(config, Path(config.run_dir) / "config.yaml")
-    reporter.start(summary, step)
-
-
-def checked(config: TrainConfig) -> Path | None:
-    """Return the checkpoint to go on from, if there is one, when all is well that can be known before any work."""
-    check_run(config)
-    return previous_checkpoint(config)
-
-
 def evaluate_best(config: TrainConfig, run_dir: Path) -> dict[str, Any]:
-    """Evaluate the best checkpoint on the test splits there are; return the scores of the ordinary one."""
-    # Not before: drawing takes 30 MiB, which no process but the one that reports needs.
-    from nmt.evaluation.evaluator import evaluate_split, print_table
+    """Evaluate the best checkpoint on the test splits that exist; return the scores of the first."""
+    # Imported late: drawing takes 30 MiB, which ranks that do not report need not hold.
+    from nmt.evaluation.evaluator import evaluate_split
+    from nmt.evaluation.table import print_table
 
     scores: dict[str, Any] = {}
     translator = Translator.load(run_dir, device=config.trainer.device, **vars(config.search))
     scoring: dict[str, Any] = {"bleu_tokenize": bleu_tokenizer(config), "lowercase": config.lowercase}
     for split in TEST_SPLITS:
-        if not has_split(config.data, split):
+        if not open_corpus(config.data).has_split(split):
             continue
         folder = run_dir / "evaluation" / split
         corpus = load_split(config.data, split)
@@ -154,128 +189,11 @@ def evaluate_best(config: TrainConfig, run_dir: Path) -> dict[str, Any]:
     return scores
 
 
-def check_run(config: TrainConfig) -> None:
-    """Raise UserError for settings that cannot work, before anything is read or written."""
-    check_model(config.model, joint=config.tokenizer.joint)
-    check_used(config.model)
-    check_tokenizer(bleu_tokenizer(config))
-    limits = (config.trainer.max_steps, config.trainer.max_epochs, config.trainer.max_minutes)
-    if all(limit is None for limit in limits):
-        raise UserError("training has no end: set trainer.max_steps, trainer.max_epochs or trainer.max_minutes")
-    for split in ("train", "validation"):
-        if not has_split(config.data, split):
-            raise missing_split(config.data, split)
-    has_gold = config.data.kind == "grammar" or bool(config.data.validation.alignment)
-    if config.trainer.metric == "aer" and not has_gold:
-        raise UserError(
-            "trainer.metric=aer needs gold alignments of the validation text: set data.validation.alignment"
-        )
-    if config.trainer.guided_alignment.weight > 0:
-        check_guidance(config)
-
-
-def check_guidance(config: TrainConfig) -> None:
-    """Raise UserError where attention cannot be guided: no gold alignments, or no gradient to the weights."""
-    needed = f"trainer.guided_alignment.weight={config.trainer.guided_alignment.weight:g} needs"
-    if config.data.kind == "hub":
-        raise UserError(f"{needed} gold alignments, which data=hub has not: use data=text, or set the weight to 0")
-    if config.data.kind == "text" and not config.data.train.alignment:
-        raise UserError(
-            f"{needed} gold alignments of the training text: set data.train.alignment=FILE, or the weight to 0"
-        )
-    if config.model.decoder == "fixed_context":
-        raise UserError(
-            f"{needed} attention, which model=fixed_context has not: choose another, or set the weight to 0"
-        )
-    if config.model.attention.normalizer == "hard":
-        raise UserError(
-            f"{needed} weights that pass on a gradient, which those of model.attention.normalizer=hard do not: "
-            "choose another normalizer, or set the weight to 0"
-        )
-
-
 def point_to(run_dir: Path) -> None:
-    """Let outputs/latest be a link to the newest run; a real folder of that name is left alone."""
+    """Make outputs/latest a link to a run; a real folder of that name is left alone."""
     LATEST.parent.mkdir(exist_ok=True)
     if LATEST.exists() and not LATEST.is_symlink():
         return
     link = LATEST.with_name(f".latest.{os.getpid()}")
     link.symlink_to(os.path.relpath(run_dir.resolve(), LATEST.parent.resolve()), target_is_directory=True)
     link.replace(LATEST)
-
-
-def prepare_in_turn(config: TrainConfig, origin: Path | None, processes: Processes) -> Prepared:
-    """Let the first process prepare all, and then the others, who find the subwords learned and the corpus encoded."""
-    prepared: list[Prepared] = []
-
-    def learn() -> Tokenizers:
-        prepared.append(prepare(config, None if origin is None else Tokenizers.load(origin)))
-        return prepared[0].tokenizers
-
-    tokenizers = processes.by_first(learn)()
-    return processes.each(lambda: prepared[0] if prepared else prepare(config, tokenizers))()
-
-
-def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
-    """Load, clean, segment and encode the training and validation splits; learn subwords unless they are given."""
-    corpora = load_corpora(config)
-    train_corpus, validation_corpus = (cleaned(config, split, corpora[split]) for split in ("train", "validation"))
-    if tokenizers is None:
-        tokenizers = build_tokenizers(list(train_corpus["source"]), list(train_corpus["target"]), config.tokenizer)
-    encoded = {
-        split: encode(corpus, tokenizers, cache_dir=config.data.cache_dir, num_workers=config.data.num_workers)
-        for split, corpus in (("train", train_corpus), ("validation", validation_corpus))
-    }
-    guide = Guide(encoded["train"], tokenizers) if config.trainer.guided_alignment.weight > 0 else None
-    return Prepared(tokenizers, encoded["train"], encoded["validation"], guide)
-
-
-def load_corpora(config: TrainConfig) -> dict[str, datasets.Dataset]:
-    """Load every split that the run will read, so that a mistake in the last of them is told before hours of work."""
-    splits = ["train", "validation"]
-    if config.trainer.evaluate:
-        splits += [split for split in TEST_SPLITS if has_split(config.data, split)]
-    return {split: load_split(config.data, split) for split in splits}
-
-
-def cleaned(config: TrainConfig, split: str, corpus: datasets.Dataset) -> datasets.Dataset:
-    """Drop the pairs of a split that cannot be learned from."""
-    kept, report = clean(corpus, config.data.cleaning)
-    logger.info("%s: %s", split, report)
-    return kept
-
-
-def build_trainer(
-    config: TrainConfig,
-    model: Seq2Seq,
-    prepared: Prepared,
-    device: torch.device,
-    reporter: Reporter | NullReporter,
-    processes: Processes = SINGLE_PROCESS,
-) -> Trainer:
-    """Put the trainer together."""
-    loader = TrainLoader(
-        prepared.train,
-        prepared.tokenizers,
-        config.batch,
-        sampling=config.tokenizer.sampling,
-        guide=prepared.guide,
-        seed=config.seed,
-        rank=processes.rank,
-        world_size=processes.size,
-        pin_memory=device.type == "cuda",
-    )
-    optimizer = build_optimizer(model, config.optimizer)
-    return Trainer(
-        model,
-        loader,
-        optimizer,
-        Schedule(optimizer, config.schedule, config.optimizer.learning_rate),
-        config.trainer,
-        config.optimizer,
-        device=device,
-        validate=processes.by_first(Validator(prepared.validation, prepared.tokenizers, config, device)),
-        save=processes.by_first(Checkpoints(Path(config.run_dir), config, prepared.tokenizers)),
-        reporter=reporter,
-        processes=processes,
-    )

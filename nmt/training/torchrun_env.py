@@ -1,44 +1,45 @@
-"""Which process this is, of those that a launcher has started to train together."""
+"""The rank of this process among those that torchrun has started, read from the environment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nmt.errors import UserError
 
-NUMBERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
-PLACE = ("MASTER_ADDR", "MASTER_PORT")
+RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+MASTER_VARIABLES = ("MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass(frozen=True)
-class Launch:
-    """The number of this process among all of a training, and among those of its machine; how many there are."""
+class RankEnvironment:
+    """Rank of this process among the `world_size` of a training, and among those of its machine."""
 
     rank: int = 0
     local_rank: int = 0
-    size: int = 1
+    world_size: int = 1
 
     @property
-    def is_first(self) -> bool:
+    def is_rank_zero(self) -> bool:
         """Whether this is the process that reports and writes."""
         return self.rank == 0
 
     @classmethod
-    def of(cls, environment: Mapping[str, str]) -> "Launch":
-        """Read the variables that `torchrun` sets; without them, or with WORLD_SIZE=1, a process is alone.
+    def of(cls, environment: Mapping[str, str]) -> "RankEnvironment":
+        """Read the variables that `torchrun` sets; without them, or with WORLD_SIZE=1, there is a single process.
 
         Raises:
-            UserError: WORLD_SIZE announces several processes, and the other variables do not say which this is.
+            UserError: WORLD_SIZE is not 1, and the variables are not those of a rank below it.
         """
         if environment.get("WORLD_SIZE", "1") == "1":
             return cls()
-        shown = " ".join(f"{name}={environment.get(name, '')}" for name in (*NUMBERS, *PLACE))
+        names = (*RANK_VARIABLES, *MASTER_VARIABLES)
+        shown = " ".join(f"{name}={environment.get(name, '')}" for name in names)
         wrong = UserError(
             f"{shown} do not tell this process's place among several: start it with torchrun, or unset them"
         )
         try:
-            rank, local_rank, size, _ = (int(environment[name]) for name in (*NUMBERS, "MASTER_PORT"))
+            rank, local_rank, world_size, _ = (int(environment[name]) for name in (*RANK_VARIABLES, "MASTER_PORT"))
         except (KeyError, ValueError):
             raise wrong from None
-        if not (0 <= rank < size and 0 <= local_rank < size and environment.get("MASTER_ADDR")):
+        if not (0 <= rank < world_size and 0 <= local_rank < world_size and environment.get("MASTER_ADDR")):
             raise wrong
-        return cls(rank, local_rank, size)
+        return cls(rank, local_rank, world_size)

@@ -6,23 +6,26 @@ from typing import final
 
 import torch
 
-from nmt.alignment.links import LinkRule, attention_entropy, coverage_deficit
+from nmt.alignment.aer import check_comparable
+from nmt.alignment.links import LinkRule, word_links
 from nmt.alignment.pharaoh import parse_pharaoh
 from nmt.config.schema import TrainConfig
-from nmt.data.encoded import EncodedCorpus
-from nmt.data.loader import fixed_batches
-from nmt.evaluation.agreement import check_countable, gold_scores, word_links
-from nmt.evaluation.metrics import bleu_tokenizer, quick_scores, repetition_rate
+from nmt.data.batch import fixed_batches
+from nmt.data.tables import EncodedCorpus
+from nmt.evaluation.metrics import bleu_tokenizer
+from nmt.evaluation.outcome import Outcome
+from nmt.evaluation.registry import METRICS, measure, names_at
+from nmt.evaluation.views import gold_scores
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers
+from nmt.training.board import Sample
 from nmt.training.objective import token_loss
-from nmt.training.reporting import Sample
-from nmt.translator import Translation, Translator
+from nmt.translator import Translator
 
 
 @dataclass(frozen=True)
 class Validation:
-    """What a validation found."""
+    """The results of a validation: metrics by name, and sentences to show."""
 
     metrics: dict[str, float]
     samples: list[Sample]
@@ -42,27 +45,33 @@ class Validator:
         self.num_samples = config.trainer.num_samples
         self.tokenize, self.lowercase = bleu_tokenizer(config), config.lowercase
         self.device = device
-        if config.trainer.metric == "aer":
-            check_countable(tokenizers, list(encoded.corpus["source"]), list(encoded.corpus["target"]))
+        self.metric = config.trainer.metric
+        if METRICS[self.metric].needs_gold:
+            check_comparable(self.metric, tokenizers, list(encoded.corpus["source"]), list(encoded.corpus["target"]))
 
     @torch.inference_mode()
     def __call__(self, model: Seq2Seq) -> Validation:
-        """Return loss, perplexity, the quality of translations and of their attention; the model is left in eval mode.
+        """Return every metric of `METRICS` that is measured at validations and is available, and a few translations.
 
-        The alignment error rate is there where gold is, and entropy, coverage and repetition where there are words.
+        The model is left in eval mode.
         """
         model.eval()
         loss = self._loss(model)
         translator = Translator(model, self.tokenizers, self.search, self.device)
         corpus = self.encoded.corpus
-        translations = translator.translate(list(corpus["source"]))
-        references = translator.plain(list(corpus["target"]))
-        hypotheses = [each.text for each in translations]
-        scores = quick_scores(hypotheses, references, tokenize=self.tokenize, lowercase=self.lowercase)
-        metrics = {"loss": loss, "perplexity": math.exp(min(loss, 100.0)), **scores}
-        return Validation(
-            metrics | self._aer(translator) | attention(translations), self._samples(translations, references)
+        outcome = Outcome(
+            translations=translator.translate(list(corpus["source"])),
+            references=translator.plain(list(corpus["target"])),
+            loss=loss,
+            perplexity=math.exp(min(loss, 100.0)),
+            alignment=self._alignment(translator),
+            tokenize=self.tokenize,
+            lowercase=self.lowercase,
         )
+        values, _ = measure(outcome, names_at("validation"))
+        metrics = {name: value for name, value in values.items() if value is not None}
+        metrics.setdefault(self.metric, math.nan)  # never the best
+        return Validation(metrics, self._samples(outcome))
 
     def _loss(self, model: Seq2Seq) -> float:
         """Mean cross-entropy of a target token, in nats, without label smoothing."""
@@ -73,43 +82,18 @@ class Validator:
             tokens += batch.num_target_tokens
         return total / tokens
 
-    def _aer(self, translator: Translator) -> dict[str, float]:
-        """Alignment error rate of the attention to the references, where gold exists."""
+    def _alignment(self, translator: Translator) -> dict[str, float | None]:
+        """Scores of the attention between sources and references, where there is gold."""
         corpus = self.encoded.corpus
         if "alignment" not in corpus.column_names:
             return {}
         sources, references = list(corpus["source"]), list(corpus["target"])
         links = word_links(translator.align(sources, references), sources, references, LinkRule())
-        gold = [parse_pharaoh(line or "") for line in corpus["alignment"]]
-        aer = gold_scores(links, gold)["aer"]
-        return {"aer": math.nan if aer is None else aer}
+        return gold_scores(links, [parse_pharaoh(line or "") for line in corpus["alignment"]])
 
-    def _samples(self, translations: list[Translation], references: list[str]) -> list[Sample]:
-        """The same few sentences every time, of middling length so that a heatmap can be read."""
-        words = [len(each.source.split()) for each in translations]
-        middling = [row for row, count in enumerate(words) if 6 <= count <= 18] or list(range(len(words)))
-        stride = max(1, len(middling) // max(1, self.num_samples))
-        return [sample(translations[row], references[row]) for row in middling[::stride][: self.num_samples]]
-
-
-def attention(translations: list[Translation]) -> dict[str, float]:
-    """Return what can be said of the attention of translations without gold, as far as they have words."""
-    weights = [each.weights for each in translations]
-    found = {
-        "attention_entropy": attention_entropy(weights),
-        "coverage_deficit": coverage_deficit(weights),
-        "repetition_rate": repetition_rate([each.text for each in translations]),
-    }
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def sample(translation: Translation, reference: str) -> Sample:
-    """Return what the report shows of a translation."""
-    return Sample(
-        source=translation.source,
-        reference=reference,
-        hypothesis=translation.text,
-        weights=translation.weights,
-        source_words=translation.source_words,
-        target_words=translation.target_words,
-    )
+    def _samples(self, outcome: Outcome) -> list[Sample]:
+        """The same few sentences every time, of medium length so that a heatmap can be read."""
+        words = [len(translation.source.split()) for translation in outcome.translations]
+        medium = [row for row, count in enumerate(words) if 6 <= count <= 18] or list(range(len(words)))
+        rows = medium[:: max(1, len(medium) // max(1, self.num_samples))][: self.num_samples]
+        return [Sample(outcome.translations[row], outcome.references[row]) for row in rows]

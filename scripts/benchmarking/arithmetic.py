@@ -1,13 +1,12 @@
-"""The arithmetic of an update in closed form: its matrix products, whatever program carries them out.
+"""Floating-point operations of an update in closed form: its matrix products, independent of the implementation.
 
-Each weight matrix is applied to every real token of its side once, so with n source and m target tokens,
+Each weight matrix multiplies every real token of its side once, so with n source and m target tokens,
 
     forward = 2 sum_W |W| (n, m or the number of sentences)  +  2 sum_sentences n_s m_s (key size + value size)
 
-and an update is three times that: each product has two in its derivative, by either factor. Padding counts for nothing
-and neither do elementwise functions, the additive score's v . tanh(.) among them, so a program's share of what the
-machine can do is never flattered by needless work. What a program spares counts as done: where there is no dropout on
-embeddings, ours multiplies equal words of a batch once (`nmt.models.embedding`).
+and an update is three times that, as the gradient of a product is two products. Padding and elementwise functions, the
+additive score's v . tanh(.) among them, count as 0, so needless work does not raise the GFLOP/s reached. Work that an
+implementation avoids still counts: the fast path projects equal tokens of a batch once.
 """
 
 from collections.abc import Iterable
@@ -19,20 +18,20 @@ from nmt.config.schema import ModelConfig
 from nmt.data.batch import Batch
 from nmt.models.seq2seq import Seq2Seq
 
-UPDATE = 3  # products of an update for each of its forward pass
-ADDING_SCORES = ("additive", "concat", "linear")  # they add query and key up; the others multiply two vectors
+UPDATE = 3  # products of an update for each product of its forward pass
+ADDITIVE_SCORES = ("additive", "concat", "linear")  # sums of query and key; the others are products
 
 
 @dataclass(frozen=True)
 class Work:
-    """What some batches ask for: counts of real tokens, end marks in, and of the positions that hold them."""
+    """The size of some batches, in real tokens including end marks."""
 
     sentences: int = 0
     source_tokens: int = 0
     target_tokens: int = 0
-    target_positions: int = 0  # padding in
-    pairs: int = 0  # of a source and a target token of one sentence
-    source_pairs: int = 0  # of two source tokens of one sentence
+    target_positions: int = 0  # including padding
+    pairs: int = 0  # (source token, target token) of a sentence pair
+    source_pairs: int = 0  # (source token, source token) of a sentence
 
     def __add__(self, other: "Work") -> "Work":
         return Work(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
@@ -56,24 +55,25 @@ def count(batch: Batch) -> Work:
 
 
 def update_flop(model: Seq2Seq, config: ModelConfig, work: Work) -> int:
-    """Return the floating-point operations of forward and backward pass."""
+    """Return the floating-point operations of the forward and the backward pass."""
     return UPDATE * forward_flop(model, config, work)
 
 
 def forward_flop(model: Seq2Seq, config: ModelConfig, work: Work) -> int:
-    """Return the floating-point operations of a forward pass with its loss, multiplications and additions apart."""
-    products = sum(matrix_size(part) * rows(name, config, work) for name, part in model.named_modules())
-    self_attention = 2 * config.hidden_size * work.source_pairs if config.self_attention_heads else 0
+    """Return the floating-point operations of the forward pass and the loss: a multiply-add counts as two."""
+    products = sum(matrix_size(part) * num_vectors(name, config, work) for name, part in model.named_modules())
+    layers = [part for part in model.encoder.modules() if isinstance(part, nn.MultiheadAttention)]
+    self_attention = work.source_pairs * sum(2 * layer.embed_dim for layer in layers)
     return 2 * (products + work.pairs * pair_size(config) + self_attention)
 
 
 def pair_size(config: ModelConfig) -> int:
-    """Return the size of what is multiplied for each pair of a query and a key: the score's vectors, and the value."""
+    """Return the multiplications for each pair of a query and a key: those of the score, and those with the value."""
     attention, is_learned = config.attention, config.attention.projection == "learned"
     value_size = 2 * (config.hidden_size // 2)
     if config.decoder == "fixed_context":
         return 0
-    if attention.score in ADDING_SCORES:
+    if attention.score in ADDITIVE_SCORES:
         return value_size
     if attention.score == "location":
         return value_size + attention.num_heads * attention.num_basis
@@ -81,7 +81,7 @@ def pair_size(config: ModelConfig) -> int:
 
 
 def matrix_size(part: nn.Module) -> int:
-    """Return the size of the matrices that a module itself multiplies with."""
+    """Return the number of elements in the weight matrices of a module itself, without its submodules."""
     if isinstance(part, nn.RNNBase):
         return sum(weight.numel() for weight in part.parameters() if weight.dim() == 2)
     if isinstance(part, nn.MultiheadAttention):
@@ -90,10 +90,10 @@ def matrix_size(part: nn.Module) -> int:
     return part.weight.numel() if isinstance(part, nn.Linear) else 0
 
 
-def rows(name: str, config: ModelConfig, work: Work) -> int:
-    """Return how many vectors go through the module of this name: by its side, or once a sentence and layer."""
+def num_vectors(name: str, config: ModelConfig, work: Work) -> int:
+    """Return the number of vectors that the module of this name multiplies: tokens of a side, or sentences x layers."""
     names = name.split(".")
-    if names[-1] == "energy":  # the additive score's v, of a product by elements
+    if names[-1] == "energy":  # v of the additive score, counted as elementwise
         return 0
     if names[-1] == "covered":
         return work.pairs

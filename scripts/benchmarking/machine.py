@@ -1,4 +1,4 @@
-"""The machine that a benchmark runs on: what it is, what it can do, what it was asked for."""
+"""The machine that a benchmark runs on: its name, its speed in matrix products, the memory used."""
 
 import platform
 import resource
@@ -12,21 +12,21 @@ import torch
 
 from nmt.fast.linear import affine
 
-# Rows and columns of the large product: far out of the caches, and still a matter of a second.
+# Rows and columns of the large product: far larger than the caches, and done in a second.
 SIZES = {"cpu": 2_048, "cuda": 8_192}
 REPEATS = 7
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all it was asked."""
+    """Wait until the device has finished all submitted work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def gflops_of_product(device: torch.device, dtype: torch.dtype) -> float:
-    """Return GFLOP/s of a large matrix product, the median of several: what a program could reach at best.
+    """Return GFLOP/s of a large matrix product, the median of several: an upper bound for any program.
 
-    By the kernels that the model is multiplied with, so that the quickest there are set the measure.
+    It uses the fastest kernels at hand, those of the fast path.
     """
     size = SIZES[device.type]
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
@@ -42,13 +42,13 @@ def gflops_of_product(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def peak_rss_mib() -> float:
-    """Return the most memory that this process ever held, in MiB."""
+    """Return the peak resident memory of this process, in MiB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10  # bytes there, KiB elsewhere
 
 
 def describe(device: torch.device) -> dict[str, Any]:
-    """Return what a figure has to be read with."""
+    """Return device, machine, CPU threads and torch version: the context of a measurement."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
     return {"device": device.type, "machine": name, "threads": torch.get_num_threads(), "torch": torch.__version__}
 

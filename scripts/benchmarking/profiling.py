@@ -1,4 +1,4 @@
-"""Where the time goes: seconds by phase, and the operators that take most of it."""
+"""Profiles of training and translation: seconds by phase, and the operators that take most time."""
 
 import contextlib
 import time
@@ -21,7 +21,7 @@ OPERATORS = 20  # rows of the table
 
 @final
 class PhaseClock:
-    """A stop watch with a sum for each phase; the device is waited for at every mark."""
+    """A stopwatch that sums seconds by phase; it synchronizes with the device at every mark."""
 
     def __init__(self, device: torch.device, phases: tuple[str, ...]) -> None:
         self.device = device
@@ -29,7 +29,7 @@ class PhaseClock:
         self.last = time.perf_counter()
 
     def mark(self, phase: str) -> None:
-        """Count the time since the last mark to a phase."""
+        """Add the time since the last mark to a phase."""
         synchronize(self.device)
         now = time.perf_counter()
         self.seconds[phase] += now - self.last
@@ -40,21 +40,21 @@ def training_phases(trainer: Trainer, *, updates: int) -> dict[str, float]:
     """Return the seconds of each phase over some updates, after as many to warm up.
 
     The loss is the vocabulary projection, the cross-entropy and the gradient of both; the encoder's seconds include
-    the batch's way to the device, the decoder's the keys of attention, the optimizer's clipping.
+    the copy of the batch to the device, the decoder's the keys of attention, the optimizer's clipping.
     """
     next(timed_updates(trainer, updates))
     clock = PhaseClock(trainer.device, TRAINING_PHASES)
 
-    def decoded(module: nn.Module, arguments: Any, output: Decoded) -> None:
+    def after_decoder(module: nn.Module, arguments: Any, output: Decoded) -> None:
         clock.mark("decoder")
-        output.features.register_hook(lost)
+        output.features.register_hook(after_loss)
 
-    def lost(gradient: Tensor) -> None:
+    def after_loss(gradient: Tensor) -> None:
         clock.mark("loss")
 
     hooks = (
         trainer.model.encoder.register_forward_hook(lambda *_: clock.mark("encoder")),
-        trainer.model.decoder.register_forward_hook(decoded),
+        trainer.model.decoder.register_forward_hook(after_decoder),
     )
     stream = trainer.updates()
     with timed(trainer, "backward", clock, after="backward"):
@@ -72,8 +72,8 @@ def training_phases(trainer: Trainer, *, updates: int) -> dict[str, float]:
 def translation_phases(translator: Translator, sentences: list[str]) -> dict[str, float]:
     """Return the seconds of each phase of a translation, after one to warm up.
 
-    Text is segmentation, padding, and all that is done with finished hypotheses; the decoder's seconds include the
-    output layer, and the search's are the choice among its scores.
+    Text is segmentation, padding, and the processing of finished hypotheses; the decoder's seconds include the output
+    layer; search is the selection of hypotheses by their scores.
     """
     translator.translate(sentences)
     clock = PhaseClock(translator.device, TRANSLATION_PHASES)
@@ -88,7 +88,7 @@ def translation_phases(translator: Translator, sentences: list[str]) -> dict[str
 
 @contextlib.contextmanager
 def timed(owner: object, name: str, clock: PhaseClock, *, after: str, before: str | None = None) -> Iterator[None]:
-    """Mark the clock whenever a method returns, and where `before` is given also when it is called."""
+    """Mark the clock as `after` whenever a method returns, and as `before`, if given, whenever it is called."""
     method = getattr(owner, name)
 
     def call(*arguments: Any, **options: Any) -> Any:
@@ -106,7 +106,7 @@ def timed(owner: object, name: str, clock: PhaseClock, *, after: str, before: st
 
 
 def operators(device: torch.device, work: Callable[[], object]) -> str:
-    """Return torch.profiler's table of the operators that took most time of the device."""
+    """Return the table of torch.profiler, with the operators that took most time on the device."""
     from torch.profiler import ProfilerActivity, profile
 
     kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device.type == "cuda")
@@ -118,7 +118,7 @@ def operators(device: torch.device, work: Callable[[], object]) -> str:
 
 
 def phase_table(seconds: dict[str, float]) -> str:
-    """Return seconds by phase as a table, with shares of the whole."""
+    """Return seconds by phase as a table, with fractions of the total."""
     total = sum(seconds.values())
-    lines = [f"  {name:<12}{each:>10.3f} s{each / total:>8.1%}" for name, each in seconds.items()]
+    lines = [f"  {name:<12}{part:>10.3f} s{part / total:>8.1%}" for name, part in seconds.items()]
     return "\n".join([*lines, f"  {'all':<12}{total:>10.3f} s"])

@@ -17,24 +17,29 @@ from nmt.training.trainer import Trainer
 
 
 class Repeat(NamedTuple):
-    """How long some updates took, and what they asked for."""
+    """The time of some updates, and their work."""
 
     seconds: float
     updates: int
     work: Work
+
+    @property
+    def target_tokens_per_second(self) -> float:
+        """Target tokens per second, end marks included, padding not."""
+        return self.work.target_tokens / self.seconds
 
 
 def measure_training(config: TrainConfig, trainer: Trainer, *, updates: int, repeats: int) -> dict[str, Any]:
     """Return speed, memory and arithmetic of training.
 
     Args:
-        config: what the trainer was made from.
-        trainer: as `start_training` makes it.
+        config: that of the trainer.
+        trainer: a trainer, as `start_training` returns it.
         updates: updates in a repeat.
-        repeats: how often to measure, after once to warm up.
+        repeats: the number of measurements, after one to warm up.
     """
     measured = repeat_updates(trainer, updates=updates, repeats=repeats)
-    memory = peak_memory(trainer.device)  # before the large product asks for its own
+    memory = peak_memory(trainer.device)  # before the large product allocates its own
     gflop = [update_flop(trainer.model, config.model, each.work) / 1e9 for each in measured]
     reached = statistics.median(each / repeat.seconds for each, repeat in zip(gflop, measured, strict=True))
     machine = gflops_of_product(trainer.device, trainer.autocast_dtype or torch.float32)
@@ -57,15 +62,15 @@ def measure_training(config: TrainConfig, trainer: Trainer, *, updates: int, rep
 def repeat_updates(trainer: Trainer, *, updates: int, repeats: int) -> list[Repeat]:
     """Measure every `updates` updates, after as many to warm up.
 
-    Batches are new ones, as in training: a program that has seen all their shapes before may be quicker.
+    Batches are new ones, as in training: a program may be faster on shapes that it has seen before.
     """
     return list(itertools.islice(timed_updates(trainer, updates), 1, 1 + repeats))
 
 
 def timed_updates(trainer: Trainer, updates: int) -> Iterator[Repeat]:
-    """Train on through the corpus; yield after every `updates` updates.
+    """Train, pass after pass through the corpus; yield after every `updates` updates.
 
-    The time is from the start of the first to the start of the one after the last.
+    The time includes fetching the batches: it is measured up to the first batch of the next update.
     """
     stream = trainer.updates()
     batches = next(stream)
@@ -82,10 +87,10 @@ def timed_updates(trainer: Trainer, updates: int) -> Iterator[Repeat]:
 
 
 def speed(measured: Sequence[Repeat]) -> dict[str, Any]:
-    """Return medians over repeats, and the spread of the target tokens."""
+    """Return medians over repeats, and the spread of target tokens/s."""
     work = sum((each.work for each in measured), Work())
     updates = sum(each.updates for each in measured)
-    rates = [each.work.target_tokens / each.seconds for each in measured]
+    rates = [each.target_tokens_per_second for each in measured]
     both = [(each.work.source_tokens + each.work.target_tokens) / each.seconds for each in measured]
     return {
         "target_tokens_per_second": statistics.median(rates),
@@ -100,12 +105,12 @@ def speed(measured: Sequence[Repeat]) -> dict[str, Any]:
 
 
 def spread(rates: Sequence[float]) -> float:
-    """Return the distance between the fastest and the slowest repeat, as a share of the median."""
+    """Return the range of the rates, as a fraction of their median."""
     return (max(rates) - min(rates)) / statistics.median(rates)
 
 
 def peak_memory(device: torch.device) -> dict[str, float]:
-    """Return the most memory held so far, on the device too if it has its own."""
+    """Return the peak memory so far in MiB: of the process, and of a CUDA device."""
     memory = {"peak_rss_mib": peak_rss_mib()}
     if device.type == "cuda":
         memory["peak_device_mib"] = torch.cuda.max_memory_allocated(device) / 2**20

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarking.machine import describe, synchronize
 from benchmarking.training import peak_memory, spread
-from nmt.evaluation.metrics import corpus_scores
+from nmt.evaluation.metrics import bleu, corpus_score
 from nmt.translator import Translation, Translator
 
 
@@ -17,35 +17,31 @@ def measure_translation(
 ) -> dict[str, Any]:
     """Return speed, memory and BLEU of translating sentences.
 
-    Seconds go from lines of text to lines of text: segmentation, search and joining pieces to words, without loading.
-    References are joined to words as the translations are, where the vocabulary is one of segmented text.
+    Seconds are those from lines of text to lines of text: segmentation, search and joining pieces to words, without
+    loading. Where the corpus is segmented already, references are joined to words as the translations are.
 
     Args:
-        translator: ready to translate.
+        translator: a translator, as `start_translating` returns it.
         sources: the sentences.
-        references: what they should become.
-        repeats: how often to measure, after once to warm up.
+        references: their reference translations.
+        repeats: the number of measurements, after one to warm up.
     """
-    seconds: list[float] = []
-    translations: list[Translation] = []
-    for _ in range(1 + repeats):
-        synchronize(translator.device)
-        began = time.perf_counter()
-        translations = translator.translate(sources)
-        synchronize(translator.device)
-        seconds.append(time.perf_counter() - began)
+    timed_translation(translator, sources)
+    measured = [timed_translation(translator, sources) for _ in range(repeats)]
     memory = peak_memory(translator.device)
-    median = statistics.median(seconds[1:])
-    rates = [len(sources) / each for each in seconds[1:]]
+    median = statistics.median(seconds for seconds, _ in measured)
+    rates = [len(sources) / seconds for seconds, _ in measured]
+    translations = measured[-1][1]
     pieces = sum(len(each.pieces) for each in translations)
-    scores = corpus_scores([each.text for each in translations], translator.tokenizers.target.plain(references))
+    texts = [each.text for each in translations]
+    score = corpus_score(bleu(), texts, translator.tokenizers.target.plain(references))
     return {
         "sentences_per_second": len(sources) / median,
         "sentences_per_second_of_repeats": rates,
         "spread": spread(rates),
         "output_tokens_per_second": (pieces + len(sources)) / median,  # one end mark a sentence
-        "bleu": scores.bleu,
-        "bleu_signature": scores.signatures["bleu"],
+        "bleu": score.value,
+        "bleu_signature": score.signature,
         "mean_output_length": pieces / len(sources),
         "seconds": median,
         "sentences": len(sources),
@@ -57,3 +53,12 @@ def measure_translation(
         **memory,
         **describe(translator.device),
     }
+
+
+def timed_translation(translator: Translator, sources: Sequence[str]) -> tuple[float, list[Translation]]:
+    """Return the seconds that translating sentences takes, and the translations."""
+    synchronize(translator.device)
+    began = time.perf_counter()
+    translations = translator.translate(sources)
+    synchronize(translator.device)
+    return time.perf_counter() - began, translations

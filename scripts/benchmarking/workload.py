@@ -1,4 +1,4 @@
-"""What is measured: a trainer on a real corpus, or on random sentences of one length."""
+"""The work that is measured: a trainer on a corpus or on random sentences of one length, and a translator."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,20 +9,22 @@ import torch
 
 from nmt.config.schema import TrainConfig
 from nmt.data.corpus import load_split
-from nmt.data.encoded import EncodedCorpus, Ragged, encode
+from nmt.data.tables import EncodedCorpus, Ragged, encode
 from nmt.errors import UserError
 from nmt.models.build import build_model, check_model
 from nmt.models.checkpoint import load_checkpoint, resolve_device
+from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
 from nmt.text.vocabulary import EOS, Vocabulary
+from nmt.training.prepare import Prepared, cleaned
 from nmt.training.reporting import Reporter
-from nmt.training.run import Prepared, build_trainer, cleaned
+from nmt.training.run import build_trainer
 from nmt.training.trainer import Trainer
 from nmt.translator import Translator
 
 
 def prepare_training(config: TrainConfig) -> Prepared:
-    """Load, clean, segment and encode the training text, as a run does; there is no validation.
+    """Load, clean, segment and encode the training text, as a run does; it stands for the validation text too.
 
     Raises:
         UserError: the corpus cannot be trained on.
@@ -34,7 +36,7 @@ def prepare_training(config: TrainConfig) -> Prepared:
 
 
 def random_sentences(vocab_size: int, *, sentences: int, length: int) -> Prepared:
-    """Make pairs of random pieces, each side of exactly `length` tokens, end mark in: batches without padding."""
+    """Make pairs of random pieces, each side of exactly `length` tokens with its end mark: batches have no padding."""
     vocabulary = Vocabulary("".join(f"piece{number}\n" for number in range(EOS + 1, vocab_size)).encode())
     ids = np.random.default_rng(1).integers(EOS + 1, vocab_size, (2, sentences, length - 1)).tolist()
     source, target = (vocabulary.decode(side) for side in ids)
@@ -44,7 +46,7 @@ def random_sentences(vocab_size: int, *, sentences: int, length: int) -> Prepare
 
 
 def start_training(config: TrainConfig, prepared: Prepared) -> Trainer:
-    """Return the trainer of a run that would go on for ever; nothing is written, reported or validated.
+    """Return a trainer without a limit of time; it writes, reports and validates nothing.
 
     Raises:
         UserError: the model cannot be built.
@@ -54,17 +56,22 @@ def start_training(config: TrainConfig, prepared: Prepared) -> Trainer:
     config = replace(config, trainer=endless)
     torch.manual_seed(config.seed)
     device = resolve_device(config.trainer.device)
-    sides = prepared.tokenizers
-    model = build_model(config.model, len(sides.source), len(sides.target), joint=sides.joint).to(device)
+    model = model_of(config, prepared.tokenizers, device)
     return build_trainer(config, model, prepared, device, Reporter(Path(config.run_dir), config=config))
 
 
+def model_of(config: TrainConfig, tokenizers: Tokenizers, device: torch.device) -> Seq2Seq:
+    """Return a model for these vocabularies, with random weights."""
+    source, target = len(tokenizers.source), len(tokenizers.target)
+    return build_model(config.model, source, target, joint=tokenizers.joint).to(device)
+
+
 def start_translating(config: TrainConfig, checkpoint: str | None, precision: str = "fp32") -> Translator:
-    """Return a translator with the weights of a checkpoint, else with random ones.
+    """Return a translator with the weights of a checkpoint, or with random ones.
 
     Args:
-        config: of the checkpoint, search and options of the model perhaps changed; or of a run that is to be.
-        checkpoint: a run or checkpoint folder.
+        config: that of the checkpoint with overrides, or without a checkpoint that of a new run.
+        checkpoint: a run or checkpoint folder, or None.
         precision: as `Translator.load`.
 
     Raises:
@@ -76,13 +83,12 @@ def start_translating(config: TrainConfig, checkpoint: str | None, precision: st
         return Translator(trainer.model, prepared.tokenizers, config.search, trainer.device, precision).freeze()
     device = resolve_device(config.trainer.device)
     loaded = load_checkpoint(checkpoint, device)
-    sides = loaded.tokenizers
-    model = build_model(config.model, len(sides.source), len(sides.target), joint=sides.joint).to(device)
+    model = model_of(config, loaded.tokenizers, device)
     try:
         model.load_state_dict(loaded.model.state_dict())
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise UserError(f"the weights of {loaded.folder} do not fit the overrides of model: {reason}") from error
-    translator = Translator(model, sides, config.search, device, precision)
+    translator = Translator(model, loaded.tokenizers, config.search, device, precision)
     translator.checkpoint, translator.step = loaded.folder, loaded.step
     return translator.freeze()

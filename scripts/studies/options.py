@@ -1,4 +1,4 @@
-"""What the scripts' command lines share: numbers, and the configuration that overrides of `nmt.train` make."""
+"""Options of the scripts' command lines: numbers, and configurations from the overrides of `nmt.train`."""
 
 import math
 from typing import Any
@@ -34,7 +34,7 @@ def seed(text: str) -> int:
 
 
 def configured(overrides: list[str], checkpoint: str | None) -> TrainConfig:
-    """Compose the configuration of a run that is to be, or take that of a checkpoint, with overrides.
+    """Compose the configuration of a new run, or take that of a checkpoint, with overrides.
 
     Raises:
         UserError: an override does not fit.
@@ -66,7 +66,7 @@ def composed_run(overrides: list[str]) -> Any:
 
 
 def changed_checkpoint(overrides: list[str], checkpoint: str) -> Any:
-    """Return the configuration that a checkpoint was trained with, changed by overrides of keys."""
+    """Return the configuration of a checkpoint, with overrides of keys."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from omegaconf import OmegaConf
 

@@ -34,7 +34,7 @@ def small(**changes) -> Settings:
     return Settings(**{**OPTIONS, **changes})
 
 
-def build(composition: tuple[str, str, str], **changes) -> Attention | MultiHead:
+def build(composition: tuple[str, str, str], **changes):
     """Build a composition with random parameters; `location:radial` is location with that basis."""
     torch.manual_seed(0)
     score, normalizer, window = composition

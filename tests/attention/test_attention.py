@@ -177,7 +177,7 @@ def test_one_head_without_projections_has_the_parameters_of_its_parts():
 )
 def test_unknown_names_are_explained(names, message):
     with pytest.raises(UserError, match=message):
-        build_attention(*names, small())
+        build_attention(names[0], names[1], names[2], small())
 
 
 @pytest.mark.parametrize(

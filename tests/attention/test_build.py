@@ -61,7 +61,8 @@ NEW = [("score", SCORES, Distance), ("normalizer", NORMALIZERS, Sigmoids), ("win
 @pytest.mark.parametrize("decoder", ["bahdanau", "luong"])
 def test_a_new_part_is_a_class_and_a_line(part, registry, new, decoder, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(registry, "new", new)
-    options = AttentionConfig(**{part: "new"})
+    options = AttentionConfig()
+    setattr(options, part, "new")
     check(TrainConfig(model=ModelConfig(attention=options)))
     model = small_model(decoder=decoder, attention=options)
     assert type(getattr(model.decoder.attention, part)) is new

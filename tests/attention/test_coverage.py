@@ -17,6 +17,7 @@ def covering(kind: str, **changes) -> Covering:
     attention = build_attention(
         "additive", "softmax", "global", small(**SIZES, coverage=kind, temperature=1.0, **changes)
     )
+    assert isinstance(attention, Covering)
     for parameter in attention.parameters():
         torch.nn.init.normal_(parameter, std=0.7)
     return attention.double()

@@ -6,13 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from nmt.attention.attention import Attention, Memory, MultiHead
+from nmt.attention.attention import Memory, MultiHead
 from nmt.attention.build import build_attention
 from nmt.attention.normalizers import NORMALIZERS
 from nmt.attention.windows import WINDOWS
 from nmt.config.schema import AttentionConfig, ModelConfig
 from nmt.errors import UserError
-from nmt.models.build import Plan, attention_of
 from tests.attention.compositions import build, mask_of, random_memory, random_query, random_states, small
 from tests.models.small import random_batch, small_model
 
@@ -24,7 +23,7 @@ every_variant = pytest.mark.parametrize("composition", VARIANTS, ids="-".join)
 every_projection = pytest.mark.parametrize("projection", ["identity", "learned"])
 
 
-def heads_of(attention: MultiHead) -> list[Attention]:
+def heads_of(attention):
     return list(attention.heads)
 
 
@@ -134,8 +133,8 @@ def test_a_model_with_heads_decodes_and_learns(projection: str):
         hidden_size=8,
         attention=AttentionConfig(num_heads=2, projection=projection, window="local_p", radius=2),
     )
-    model = small_model(decoder="luong", fast="off")
-    model.decoder.attention = attention_of(config, Plan.of(config)).double()
+    model = small_model(decoder="luong")
+    model.decoder.attention = model.decoder.build_attention(config, 8).double()
     batch = random_batch([(5, 4), (1, 7), (9, 1)])
     decoded = model(batch)
     state = model.start(batch.source, batch.source_mask, batch.source_lengths)

@@ -152,18 +152,18 @@ def test_a_plan_depends_on_seed_and_epoch_alone(unit):
 
 
 @given(sizes, st.integers(1, 5), st.integers(1, 7), st.integers(0, 3))
-def test_batches_abreast_make_whole_rows_of_neighbors(examples, size, abreast, epoch):
+def test_batches_of_all_processes_are_neighbors(examples, size, world_size, epoch):
     lengths = lengths_of(examples)
     options = {"unit": "sentences", "size": size, "seed": 1, "epoch": epoch}
-    plan = [tuple(batch.tolist()) for batch in plan_batches(*lengths, **options, abreast=abreast)]
+    plan = [tuple(batch.tolist()) for batch in plan_batches(*lengths, **options, world_size=world_size)]
     single = {tuple(batch.tolist()) for batch in plan_batches(*lengths, **options)}
     assert set(plan) == single
-    assert len(plan) == -(-len(single) // abreast) * abreast
-    if len(single) >= abreast:
+    assert len(plan) == -(-len(single) // world_size) * world_size
+    if len(single) >= world_size:
         spans = [(lengths[1][list(batch)].min(), lengths[1][list(batch)].max()) for batch in plan]
-        for start in range(0, len(plan), abreast):
-            row = spans[start : start + abreast]
-            assert len(set(plan[start : start + abreast])) == abreast
+        for start in range(0, len(plan), world_size):
+            row = spans[start : start + world_size]
+            assert len(set(plan[start : start + world_size])) == world_size
             assert all(first[1] <= second[0] for first, second in itertools.pairwise(row))
             between = [span for span in spans if row[0][1] < span[0] and span[1] < row[-1][0]]
             assert all(span in row for span in between)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.config.schema import CleaningConfig
-from nmt.data.cleaning import CleaningReport, clean
+from nmt.data.corpus import CleaningReport, clean
 from nmt.errors import UserError
 
 lines = st.lists(st.sampled_from(["a", " ", "  ", "\u3000", "\t", "b\u00a0c"]), max_size=12).map("".join)

@@ -12,7 +12,7 @@ import huggingface_hub
 import pytest
 
 from nmt.config.schema import DataConfig, HubConfig, SplitConfig
-from nmt.data import hub
+from nmt.data.hub import HubCorpus
 from nmt.errors import UserError
 from tests.composing import compose
 
@@ -34,20 +34,20 @@ ROWS = [{"id": i, "en": f"dog {i}", "fr": f"chien {i}"} for i in range(3)]
 
 
 def test_columns_named_by_language(tmp_path: Path) -> None:
-    corpus = hub.load(json_corpus(tmp_path, ROWS), "train")
+    corpus = HubCorpus(json_corpus(tmp_path, ROWS)).load("train")
     assert corpus.column_names == ["source", "target"]
     assert corpus[1] == {"source": "dog 1", "target": "chien 1"}
 
 
 def test_columns_named_by_the_user(tmp_path: Path) -> None:
     config = json_corpus(tmp_path, [{"question": "a", "answer": "b"}], source_column="answer", target_column="question")
-    assert hub.load(config, "train")[:] == {"source": ["b"], "target": ["a"]}
+    assert HubCorpus(config).load("train")[:] == {"source": ["b"], "target": ["a"]}
 
 
 @pytest.mark.parametrize("column", ["translation", "pair"])
 def test_a_translation_column(tmp_path: Path, column: str) -> None:
     config = json_corpus(tmp_path, [{column: {"fr": "chat", "en": "cat"}}], translation_column=column)
-    assert hub.load(config, "train")[:] == {"source": ["cat"], "target": ["chat"]}
+    assert HubCorpus(config).load("train")[:] == {"source": ["cat"], "target": ["chat"]}
 
 
 def test_a_translation_feature_of_a_parquet_file(tmp_path: Path) -> None:
@@ -56,23 +56,23 @@ def test_a_translation_feature_of_a_parquet_file(tmp_path: Path) -> None:
     datasets.Dataset.from_list(rows, features=features).to_parquet(tmp_path / "x.parquet")
     files = {"train": str(tmp_path / "x.parquet")}
     config = DataConfig(kind="hub", target_language="de", hub=HubConfig(path="parquet", data_files=files))
-    assert hub.load(config, "train")["target"][:] == ["Katze 0", "Katze 1", "Katze 2", "Katze 3"]
+    assert HubCorpus(config).load("train")["target"][:] == ["Katze 0", "Katze 1", "Katze 2", "Katze 3"]
 
 
 def test_empty_cells_and_newlines_are_mended(tmp_path: Path) -> None:
     with (tmp_path / "x.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["en", "fr"], ["", "un"], ["two\nlines", "deux"]])
     config = DataConfig(kind="hub", hub=HubConfig(path="csv", data_files={"train": str(tmp_path / "x.csv")}))
-    assert hub.load(config, "train")[:] == {"source": ["", "two lines"], "target": ["un", "deux"]}
+    assert HubCorpus(config).load("train")[:] == {"source": ["", "two lines"], "target": ["un", "deux"]}
 
 
 def test_split_names(tmp_path: Path) -> None:
     config = json_corpus(tmp_path, ROWS)
     config.train = SplitConfig(name="validation[1:]")
-    assert hub.load(config, "train")["source"][:] == ["dog 1", "dog 2"]
-    assert hub.has(config, "train")
-    assert hub.has(config, "validation")
-    assert not hub.has(config, "test")
+    assert HubCorpus(config).load("train")["source"][:] == ["dog 1", "dog 2"]
+    assert HubCorpus(config).has_split("train")
+    assert HubCorpus(config).has_split("validation")
+    assert not HubCorpus(config).has_split("test")
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_files_of_the_hub_are_not_found_offline(monkeypatch: pytest.MonkeyPatch)
 
 def test_offline_and_not_in_the_cache(tmp_path: Path) -> None:
     program = (
-        "from nmt.config.schema import *; from nmt.data import hub;"
-        "hub.load(DataConfig(kind='hub', hub=HubConfig(path='bentrevett/multi30k')), 'train')"
+        "from nmt.config.schema import *; from nmt.data.hub import *;"
+        "HubCorpus(DataConfig(kind='hub', hub=HubConfig(path='bentrevett/multi30k'))).load('train')"
     )
     run = subprocess.run(
         [sys.executable, "-c", program],
@@ -223,7 +223,7 @@ def test_iwslt2017_reads_the_files_of_its_pair(exported: Path, pair: tuple[str, 
     data = compose("train", "data=iwslt2017", f"data.source_language={source}", f"data.target_language={target}").data
     data.hub.path = str(exported)
     for split in ("train", "validation", "test"):
-        assert hub.load(data, split)[:] == {"source": [f"{split} {source}"], "target": [f"{split} {target}"]}
+        assert HubCorpus(data).load(split)[:] == {"source": [f"{split} {source}"], "target": [f"{split} {target}"]}
 
 
 @pytest.mark.parametrize("name", ["multi30k", "wmt14"])
@@ -242,11 +242,11 @@ def test_a_named_corpus_has_its_columns(name: str, tmp_path_factory: pytest.Temp
     data.hub.path = str(folder)
     data.hub.name = None  # which the page of the repository explains, and a folder has not
     for split in ("train", "validation", "test"):
-        assert hub.load(data, split)[:] == {"source": ["a cat"], "target": ["eine Katze"]}
+        assert HubCorpus(data).load(split)[:] == {"source": ["a cat"], "target": ["eine Katze"]}
 
 
 def complaint(config: DataConfig) -> str:
     with pytest.raises(UserError) as caught:
-        hub.load(config, "train")
+        HubCorpus(config).load("train")
     assert "\n" not in str(caught.value)
     return str(caught.value)

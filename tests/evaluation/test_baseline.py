@@ -9,9 +9,10 @@ import datasets
 import numpy as np
 import torch
 
+from nmt.alignment.weights import Alignment
 from nmt.config.schema import SearchConfig
 from nmt.evaluation.baseline import baseline_of
-from nmt.translator import Alignment, Translation
+from nmt.translator import Translation
 
 SOURCES, TARGETS = ["a b", "", "c"], ["A B", "", "C"]
 
@@ -20,7 +21,8 @@ class Echo:
     """Says every sentence again, and counts how many it was given."""
 
     def __init__(self, precision: str = "fp32", step: int = 5, **search: Any) -> None:
-        self.search, self.precision, self.step = SearchConfig(**search), precision, step
+        self.search, self.precision = SearchConfig(**search), precision
+        self.step: int | None = step
         self.device = torch.device("cpu")
         self.checkpoint: Path | None = None
         self.ensemble: list[Path] = []

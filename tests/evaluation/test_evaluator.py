@@ -1,3 +1,4 @@
+import html
 import io
 import json
 from collections.abc import Sequence
@@ -11,12 +12,15 @@ import torch
 from rich.console import Console
 
 from nmt.alignment.links import LinkRule
+from nmt.alignment.weights import Alignment
 from nmt.config.schema import SearchConfig
 from nmt.errors import UserError
-from nmt.evaluation.agreement import Translating, Views
 from nmt.evaluation.baseline import baseline_of
-from nmt.evaluation.evaluator import evaluate_split, finite, pick, print_table
-from nmt.translator import Alignment, Translation
+from nmt.evaluation.evaluator import evaluate_split, finite
+from nmt.evaluation.output import pick
+from nmt.evaluation.table import print_table
+from nmt.evaluation.views import Translating, Views
+from nmt.translator import Translation
 
 SOURCES = ["a b", "a b c d", "", "c " * 11, "b"]
 REFERENCES = ["A B", "A B D C", "", "C " * 11, "B"]
@@ -179,7 +183,7 @@ def test_gold_speaks_of_words_between_spaces(tmp_path: Path) -> None:
 
     metrics = evaluate(tmp_path / "test", Shattering())
     assert metrics["aer"] is None
-    for shown in (printed(metrics), (tmp_path / "test" / "report.html").read_text()):
+    for shown in (printed(metrics), html.unescape((tmp_path / "test" / "report.html").read_text())):
         assert "gold alignments, but in none of 5 pairs are the model's words those between spaces" in shown
         assert "no gold alignments" not in shown
 

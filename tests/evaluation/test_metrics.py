@@ -8,14 +8,17 @@ from hypothesis import strategies as st
 from nmt.config.schema import DataConfig, TokenizerConfig, TrainConfig
 from nmt.errors import UserError
 from nmt.evaluation.metrics import (
+    bleu,
     bleu_by_length,
+    bleu_interval,
     bleu_tokenizer,
     check_tokenizer,
-    corpus_scores,
+    chrf,
+    corpus_score,
     paired_bootstrap,
-    quick_scores,
     repetition_rate,
     sentence_chrf,
+    ter,
 )
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c"]), max_size=12)
@@ -44,52 +47,57 @@ def plain_bleu(hypotheses: list[str], references: list[str]) -> float:
 def test_bleu_is_that_of_the_paper() -> None:
     shorter = [line.replace(" the mat", "") for line in GOOD]
     for hypotheses in (GOOD, BAD, shorter):
-        assert corpus_scores(hypotheses, REFERENCES).bleu == pytest.approx(plain_bleu(hypotheses, REFERENCES))
+        assert corpus_score(bleu(), hypotheses, REFERENCES).value == pytest.approx(plain_bleu(hypotheses, REFERENCES))
 
 
 def test_perfect_translations_have_perfect_scores() -> None:
-    scores = corpus_scores(REFERENCES, REFERENCES)
-    assert scores.bleu == pytest.approx(100)
-    assert scores.chrf == pytest.approx(100)
-    assert scores.ter == 0
-    assert scores.bleu_ci95 == pytest.approx((100, 100))
+    assert corpus_score(bleu(), REFERENCES, REFERENCES).value == pytest.approx(100)
+    assert corpus_score(chrf(), REFERENCES, REFERENCES).value == pytest.approx(100)
+    assert corpus_score(ter(), REFERENCES, REFERENCES).value == 0
+    assert bleu_interval(REFERENCES, REFERENCES)[0] == pytest.approx((100, 100))
 
 
 def test_ter_counts_edits_against_reference_words() -> None:
-    assert corpus_scores(["a b x d"], ["a b c d e"]).ter == pytest.approx(100 * 2 / 5)
+    assert corpus_score(ter(), ["a b x d"], ["a b c d e"]).value == pytest.approx(100 * 2 / 5)
 
 
 def test_signatures_name_the_settings() -> None:
-    cased = corpus_scores(GOOD, REFERENCES).signatures
-    uncased = corpus_scores(GOOD, REFERENCES, tokenize="none", lowercase=True).signatures
-    assert "tok:13a" in cased["bleu"]
-    assert "bs:" not in cased["bleu"]
-    assert "bs:1000" in cased["bleu_ci95"]
-    assert "tok:none" in uncased["bleu"]
-    for metric in ("bleu", "chrf", "ter"):
-        assert "case:mixed" in cased[metric]
-        assert "case:lc" in uncased[metric]
-        assert "version:" in cased[metric]
+    signatures = {build: corpus_score(build(), GOOD, REFERENCES).signature for build in (bleu, chrf, ter)}
+    assert "tok:13a" in signatures[bleu]
+    assert "bs:" not in signatures[bleu]
+    assert "bs:1000" in bleu_interval(GOOD, REFERENCES)[1]
+    assert "tok:none" in corpus_score(bleu("none"), GOOD, REFERENCES).signature
+    for build, signature in signatures.items():
+        assert "case:mixed" in signature
+        assert "case:lc" in corpus_score(build("none", True), GOOD, REFERENCES).signature
+        assert "version:" in signature
 
 
 def test_lowercase_ignores_case_everywhere() -> None:
     upper = [line.upper() for line in REFERENCES]
-    scores = corpus_scores(upper, REFERENCES, lowercase=True)
-    assert scores.bleu == pytest.approx(100)
-    assert scores.ter == 0
-    assert corpus_scores(upper, REFERENCES).ter > 50
+    assert corpus_score(bleu(lowercase=True), upper, REFERENCES).value == pytest.approx(100)
+    assert corpus_score(chrf(lowercase=True), upper, REFERENCES).value == pytest.approx(100)
+    assert corpus_score(ter(lowercase=True), upper, REFERENCES).value == 0
+    assert corpus_score(ter(), upper, REFERENCES).value > 50
 
 
 def test_confidence_interval_holds_the_score_and_is_reproducible() -> None:
-    first, again = corpus_scores(BAD, REFERENCES), corpus_scores(BAD, REFERENCES)
-    low, high = first.bleu_ci95
+    first, again = bleu_interval(BAD, REFERENCES), bleu_interval(BAD, REFERENCES)
+    low, high = first[0]
     assert first == again
-    assert low < first.bleu < high
+    assert low < corpus_score(bleu(), BAD, REFERENCES).value < high
 
 
-def test_quick_scores_are_the_same() -> None:
-    full = corpus_scores(GOOD, REFERENCES)
-    assert quick_scores(GOOD, REFERENCES) == {"bleu": full.bleu, "chrf": full.chrf}
+@pytest.mark.parametrize(("tokenize", "warns"), [("13a", True), ("none", False)])
+def test_text_that_looks_tokenized_is_warned_of_once(
+    caplog: pytest.LogCaptureFixture, tokenize: str, warns: bool
+) -> None:
+    tokenized = [f"line {n} ends ." for n in range(100)]
+    with caplog.at_level("WARNING", logger="sacrebleu"):
+        corpus_score(bleu(tokenize), tokenized, tokenized)
+        assert not caplog.records
+        bleu_interval(tokenized, tokenized, tokenize=tokenize)
+    assert bool(caplog.records) == warns
 
 
 def test_sentence_chrf_is_by_sentence() -> None:
@@ -126,9 +134,9 @@ def test_repetition_rate_is_its_definition(words: list[str]) -> None:
 
 
 def test_paired_bootstrap_knows_better_from_equal() -> None:
-    better = paired_bootstrap(GOOD, BAD, REFERENCES)["bleu"]
-    worse = paired_bootstrap(BAD, GOOD, REFERENCES)["bleu"]
-    equal = paired_bootstrap(GOOD, GOOD, REFERENCES)["chrf"]
+    better = paired_bootstrap({"bleu": bleu()}, GOOD, BAD, REFERENCES)["bleu"]
+    worse = paired_bootstrap({"bleu": bleu()}, BAD, GOOD, REFERENCES)["bleu"]
+    equal = paired_bootstrap({"bleu": bleu(), "chrf": chrf()}, GOOD, GOOD, REFERENCES)["chrf"]
     assert better["difference"] == pytest.approx(plain_bleu(GOOD, REFERENCES) - plain_bleu(BAD, REFERENCES))
     assert worse["difference"] == -better["difference"]
     assert better["p_value"] < 0.01
@@ -138,11 +146,11 @@ def test_paired_bootstrap_knows_better_from_equal() -> None:
 
 def test_wrong_input_says_what_is_wrong() -> None:
     with pytest.raises(UserError, match="2 translations cannot be scored against 1 references"):
-        corpus_scores(["a", "b"], ["a"])
+        corpus_score(bleu(), ["a", "b"], ["a"])
     with pytest.raises(UserError, match="nothing to score"):
-        quick_scores([], [])
+        corpus_score(chrf(), [], [])
     with pytest.raises(UserError, match="bleu_tokenize=ja-mecab is not available here"):
-        corpus_scores(["a"], ["a"], tokenize="ja-mecab")
+        corpus_score(bleu("ja-mecab"), ["a"], ["a"])
 
 
 @pytest.mark.parametrize(
@@ -168,8 +176,8 @@ def test_bleu_goes_by_the_target_language(language: str, tokenizer: str) -> None
 
 def test_chinese_has_a_score() -> None:
     hypothesis, reference = ["我们喜欢吃苹果和梨"], ["我们喜欢吃苹果和桃子"]
-    assert quick_scores(hypothesis, reference)["bleu"] == 0
-    assert quick_scores(hypothesis, reference, tokenize="zh")["bleu"] > 50
+    assert corpus_score(bleu(), hypothesis, reference).value == 0
+    assert corpus_score(bleu("zh"), hypothesis, reference).value > 50
 
 
 def test_a_tokenizer_that_is_not_here_is_told() -> None:

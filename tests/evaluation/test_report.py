@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from nmt.evaluation.report import Drawing, Sentence, gold_note, mark_differences, number, render_report, summary
+from nmt.evaluation.registry import gold_note, number
+from nmt.evaluation.report import Drawing, Sentence, mark_differences, render_report, summary
 
 VOID = {"meta", "input", "br"}
 ROWS = [

@@ -15,6 +15,7 @@ from nmt.config.schema import AttentionConfig, ModelConfig, SearchConfig, Tokeni
 from nmt.data.batch import Batch, collate
 from nmt.evaluation import saliency
 from nmt.evaluation.saliency import Explainer, gradient_times_input, word_saliency
+from nmt.fast.accelerate import accelerate
 from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import build_tokenizers
@@ -52,7 +53,7 @@ def log_probs(model: Seq2Seq, batch: Batch, change: Callable[[Tensor], Tensor]) 
     def hook(module: torch.nn.Module, inputs: Any, output: Tensor) -> Tensor:
         return change(output)
 
-    handle, model.encoder.fast = model.encoder.embedding.register_forward_hook(hook), False
+    handle = model.encoder.embedding.register_forward_hook(hook)
     state = model.start(batch.source, batch.source_mask, batch.source_lengths)
     handle.remove()
     decoded = model.decoder(batch.target_in, state.memory, state.decoder)
@@ -89,14 +90,14 @@ def test_neither_padding_nor_the_rest_of_the_batch_matters(variant: dict[str, An
 
 
 def test_the_model_is_left_alone() -> None:
-    model, batch = small_model(tied_embeddings="all").train(), random_batch()
+    model, batch = accelerate(small_model(tied_embeddings="all")).train(), random_batch()
     before = {name: parameter.clone() for name, parameter in model.named_parameters()}
     with torch.no_grad():
         first, second = (gradient_times_input(model, batch) for _ in range(2))
     torch.testing.assert_close(first, second, atol=0, rtol=0)  # no dropout
     assert not first.requires_grad
     assert not model.encoder.embedding._forward_hooks
-    assert model.encoder.fast
+    assert "recur" in vars(model.encoder)
     for name, parameter in model.named_parameters():
         assert parameter.requires_grad
         assert parameter.grad is None

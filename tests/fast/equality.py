@@ -3,17 +3,20 @@
 import torch
 
 from nmt.data.batch import Batch
+from nmt.fast.accelerate import accelerate, restore
+from nmt.fast.objective import token_loss as chunked_loss
 from nmt.models.seq2seq import Seq2Seq
 from nmt.training.objective import token_loss
 
 
 def run(model: Seq2Seq, batch: Batch, *, fast: bool) -> dict[str, torch.Tensor]:
-    """Return loss, weights and every gradient, those by way of contexts and attention weights in."""
-    model.encoder.fast = model.decoder.fast = fast
+    """Return loss, weights and every gradient, those through contexts and attention weights included."""
+    (accelerate if fast else restore)(model)
     model.zero_grad()
     decoded = model(batch)
     real = decoded.weights[batch.target_mask]
-    loss = token_loss(model, decoded, batch, label_smoothing=0.1).objective + (real**2).sum()
+    objective = chunked_loss if fast else token_loss
+    loss = objective(model, decoded, batch, label_smoothing=0.1)[0] + (real**2).sum()
     loss.backward()
     gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     return {"loss": loss.detach(), "weights": real.detach(), **gradients}

@@ -12,11 +12,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from nmt.attention.scores import SCORES
 from nmt.config.schema import AttentionConfig
-from nmt.fast.arena import Arena
-from nmt.fast.chains import Emitted, Given, Task
-from nmt.fast.execution import gradients_of
-from nmt.models.decoder import Feeding
-from nmt.training.objective import ProjectedCrossEntropy
+from nmt.fast.accelerate import accelerate
+from nmt.fast.objective import ProjectedCrossEntropy
+from nmt.models.encoder import EncoderOutput
 from tests.models.small import name_of, small_model
 
 ROWS, STEPS, LENGTH = 3, 4, 5
@@ -54,13 +52,15 @@ def move(model: nn.Module) -> None:
 @pytest.mark.parametrize("variant", VARIANTS, ids=name_of)
 def test_all_is_made_where_the_weights_are(variant: dict):
     """Any operation that is given tensors of two devices fails."""
-    model = small_model(**variant)
+    model = accelerate(small_model(**variant))
     decoder, output, encoder = model.decoder, model.output, model.encoder
     with FakeTensorMode(), torch.no_grad():
         move(model)
-        states = torch.empty(ROWS, LENGTH, 2 * encoder.rnn.hidden_size, device="meta")
-        memory = decoder.attention.project_memory(states, torch.ones(ROWS, LENGTH, dtype=torch.bool, device="meta"))
-        first = decoder.start(torch.empty(ROWS, encoder.num_layers, encoder.final_size, device="meta"))
+        states = torch.empty(ROWS, LENGTH, encoder.state_size, device="meta")
+        final = torch.empty(ROWS, len(decoder.stack.cells), encoder.final_size, device="meta")
+        mask = torch.ones(ROWS, LENGTH, dtype=torch.bool, device="meta")
+        memory = decoder.project_memory(EncoderOutput(states, final, states[:, 0]), mask)
+        first = decoder.start(final)
         words = torch.ones(ROWS, STEPS, dtype=torch.long, device="meta")
         features, weights, _ = decoder(words, memory, first)
         arguments = (features.flatten(0, 1), output.weight, output.bias, words.flatten(), 0.1, True)
@@ -68,9 +68,3 @@ def test_all_is_made_where_the_weights_are(variant: dict):
         assert features.is_meta
         assert weights.is_meta
         assert loss.is_meta
-        if isinstance(decoder, Feeding):
-            gates = decoder.input_gates(torch.empty(STEPS, ROWS, decoder.embedding.embedding_dim, device="meta"))
-            given = Given(gates, memory, [layer[:, 0] for layer in first.layers], gates.dtype)
-            chain = decoder.chain(Task(Arena(gates.device), given))
-            found = gradients_of(chain, Emitted(*(torch.zeros_like(each) for each in chain.run())))
-            assert all(each.is_meta for each in (*found[:3], *found.states, *found.parameters.values()))

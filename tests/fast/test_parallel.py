@@ -6,9 +6,8 @@ import torch
 from nmt.attention.attention import Memory
 from nmt.attention.build import build_attention
 from nmt.fast import parallel
-from nmt.fast.parallel import attend_at_all_steps, fused, needs_much_memory, sequence
-from nmt.models.cells import CELLS
-from nmt.models.embedding import Embedded
+from nmt.fast.parallel import attend_at_all_steps, needs_much_memory, sequence, torch_layer
+from nmt.models.layers import CELLS
 from tests.attention.compositions import small
 
 
@@ -22,7 +21,7 @@ def test_torchs_own_layer_is_the_same_recurrence(kind: str):
     inputs = torch.randn(5, 2, 3, dtype=torch.float64, requires_grad=True)
     initial = torch.randn(2, cell.state_size, dtype=torch.float64, requires_grad=True)
     wanted = (inputs, initial, *cell.parameters())
-    found, expected = sequence(cell, Embedded(inputs), initial), fused(cell, inputs, initial)
+    found, expected = sequence(cell, inputs, initial), torch_layer(cell, inputs, initial)
     torch.testing.assert_close(found, expected)
     by_found, by_expected = (torch.autograd.grad(x.square().sum(), wanted) for x in (found, expected))
     for one, other in zip(by_found, by_expected, strict=True):
@@ -33,7 +32,7 @@ def test_torchs_own_layer_is_the_same_recurrence(kind: str):
 @pytest.mark.parametrize("window", ["global", "local_m"])
 def test_some_steps_at_a_time_equal_all_at_once(score: str, window: str, monkeypatch: pytest.MonkeyPatch):
     torch.manual_seed(0)
-    settings = small(query_size=4, state_size=4, size=3)
+    settings = small(query_size=4, state_size=4, size=3, radius=1)
     attention = build_attention(score, "softmax", window, settings).double()
     mask = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
     states = torch.randn(2, 6, 4, dtype=torch.float64, requires_grad=True)

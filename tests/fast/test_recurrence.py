@@ -9,14 +9,12 @@ from nmt.attention.normalizers import NORMALIZERS
 from nmt.attention.scores import SCORES
 from nmt.config.schema import AttentionConfig
 from nmt.fast import attention as fast_attention
-from nmt.fast import linear
+from nmt.fast import dropout, kernels
 from nmt.fast import stack as fast_stack
-from nmt.fast.arena import Arena
-from nmt.fast.attention import AnySteps, attention_steps, closed_form
-from nmt.models import dropout
-from nmt.models.embedding import Embedded
+from nmt.fast.accelerate import accelerate
+from nmt.fast.attention import attention_steps
+from nmt.fast.objective import token_loss
 from nmt.models.seq2seq import Seq2Seq
-from nmt.training.objective import token_loss
 from tests.fast.equality import assert_same, run
 from tests.models.small import random_batch, small_model
 
@@ -51,8 +49,12 @@ def test_equals_it_under_dropout_between_layers(decoder: str, monkeypatch: pytes
     def every_other(like: torch.Tensor, rate: float) -> torch.Tensor:
         return (torch.arange(like.shape[-1]) % 2 * 2.0).to(like).expand_as(like)
 
+    def readable(x: torch.Tensor, p: float, training: bool, inplace: bool = False) -> torch.Tensor:
+        return x * every_other(x, p) if training and p else x
+
     for module in (dropout, fast_stack):
         monkeypatch.setattr(module, "keep_mask", every_other)
+    monkeypatch.setattr(torch.nn.functional, "dropout", readable)
     model = small_model(decoder=decoder, num_layers=3, dropout=0.5)
     model.encoder.rnn.dropout = 0.0  # torch's own layers draw their own masks
     assert_same(model, random_batch(LENGTHS))
@@ -105,13 +107,13 @@ def test_energies_of_some_rows_at_a_time_are_those_of_all(cached: int, monkeypat
 @pytest.mark.parametrize("score", ["additive", "general"])
 def test_it_runs_back_in_its_own_precision_whatever_autocast_says_then(score: str):
     batch = random_batch(LENGTHS)
-    model = small_model(hidden_size=16, attention=AttentionConfig(score=score)).float()
+    model = accelerate(small_model(hidden_size=16, attention=AttentionConfig(score=score)).float())
     memory = model.start(batch.source, batch.source_mask, batch.source_lengths).memory
-    embedded = model.decoder.embedding(batch.target_in.t()).detach()
+    gates = model.decoder.read_words(batch.target_in.t()).gates.detach()
     state = model.start(batch.source, batch.source_mask, batch.source_lengths).decoder
 
     def gradients(within: bool) -> tuple[torch.Tensor, ...]:
-        hidden = model.decoder.fast_path(Embedded(embedded), memory, state).hidden
+        hidden = model.decoder.unroll(gates, memory, state).hidden
         with torch.autocast("cpu", torch.bfloat16, enabled=within):
             inputs = [memory.keys, model.decoder.stack.first.recurrent.weight]
             return torch.autograd.grad(hidden.square().sum(), inputs, retain_graph=True)
@@ -124,7 +126,7 @@ def test_it_runs_back_in_its_own_precision_whatever_autocast_says_then(score: st
 @pytest.mark.parametrize("decoder", ["bahdanau", "luong", "conditional"])
 def test_products_by_onednn_give_the_same(decoder: str, cell: str, monkeypatch: pytest.MonkeyPatch):
     """In fp32, whatever the processor: the other tests are in double precision, which it does not have."""
-    monkeypatch.setattr(linear, "has_quicker_kernels", lambda x: x.dtype == torch.float32)
+    monkeypatch.setattr(kernels, "onednn_is_faster", lambda x: x.dtype == torch.float32)
     model = small_model(decoder=decoder, cell=cell, num_layers=2, hidden_size=16).float()
     for lengths in (LENGTHS, [(1, 1)]):
         batch = random_batch(lengths)
@@ -136,9 +138,9 @@ def test_products_by_onednn_give_the_same(decoder: str, cell: str, monkeypatch: 
 @pytest.mark.parametrize("decoder", ["bahdanau", "luong", "conditional", "gnmt"])
 def test_a_weight_that_changes_before_the_run_back_is_noticed(decoder: str):
     """Gradients would be wrong: a chain reads weights where they are."""
-    model = small_model(decoder=decoder, num_layers=2)
+    model = accelerate(small_model(decoder=decoder, num_layers=2))
     batch = random_batch(LENGTHS)
-    loss = token_loss(model, model(batch), batch, label_smoothing=0.1).objective
+    loss = token_loss(model, model(batch), batch, label_smoothing=0.1)[0]
     with torch.no_grad():
         model.decoder.stack.first.recurrent.weight.add_(1.0)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
@@ -151,10 +153,10 @@ def test_two_batches_may_be_under_way_at_once():
     batches = [random_batch(LENGTHS), random_batch([(4, 4), (2, 6)], seed=1)]
     expected = [run(model, batch, fast=True)["loss"] for batch in batches]
     model.zero_grad()
-    losses = [token_loss(model, model(batch), batch, label_smoothing=0.1).objective for batch in batches]
+    losses = [token_loss(model, model(batch), batch, label_smoothing=0.1)[0] for batch in batches]
     both = torch.autograd.grad(losses[0] + losses[1], model.output.weight)[0]
     single = [
-        torch.autograd.grad(token_loss(model, model(b), b, label_smoothing=0.1).objective, model.output.weight)[0]
+        torch.autograd.grad(token_loss(model, model(b), b, label_smoothing=0.1)[0], model.output.weight)[0]
         for b in batches
     ]
     torch.testing.assert_close(both, single[0] + single[1])
@@ -162,19 +164,19 @@ def test_two_batches_may_be_under_way_at_once():
 
 
 def test_a_second_backward_pass_is_refused():
-    model = small_model()
+    model = accelerate(small_model())
     batch = random_batch(LENGTHS)
-    loss = token_loss(model, model(batch), batch, label_smoothing=0.0).objective
+    loss = token_loss(model, model(batch), batch, label_smoothing=0.0)[0]
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="once"):
         loss.backward()
 
 
 def test_frozen_parameters_get_no_gradient():
-    model = small_model(decoder="bahdanau")
+    model = accelerate(small_model(decoder="bahdanau"))
     model.decoder.context.weight.requires_grad_(False)
     batch = random_batch(LENGTHS)
-    token_loss(model, model(batch), batch, label_smoothing=0.0).objective.backward()
+    token_loss(model, model(batch), batch, label_smoothing=0.0)[0].backward()
     assert model.decoder.context.weight.grad is None
     assert model.decoder.stack.first.recurrent.weight.grad is not None
 
@@ -189,14 +191,10 @@ def test_frozen_parameters_of_an_attention_get_none_either():
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("window", ["global", "local_m"])
 def test_the_commonest_attentions_have_their_own_derivative(score: str, window: str, normalizer: str):
-    """Any other composition is right too, but slower: see `AnySteps`."""
+    """Any other composition runs as it is written."""
     model = small_model(attention=AttentionConfig(score=score, window=window, normalizer=normalizer))
-    batch = random_batch(LENGTHS)
-    with torch.no_grad():
-        memory = model.start(batch.source, batch.source_mask, batch.source_lengths).memory
-        steps = attention_steps(Arena(torch.device("cpu")), model.decoder.attention, memory, 3, torch.float64)
     own = (
         window == "global" and normalizer != "hard" and score in {"additive", "concat", "dot", "scaled_dot", "general"}
     )
-    assert isinstance(steps, AnySteps) is not own
-    assert (closed_form(model.decoder.attention) is not None) is own
+    assert (attention_steps(model.decoder.attention) is not None) is own
+    assert ("unroll" in vars(accelerate(model).decoder)) is own

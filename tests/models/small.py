@@ -1,6 +1,7 @@
 """Small models for every decoder, cell and score."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,7 +35,7 @@ def variants() -> list[dict]:
     """Every decoder x cell x score, and each further option once."""
     names = itertools.product(("bahdanau", "luong", "conditional"), ("gru", "lstm"), SCORES)
     every = [{"decoder": d, "cell": c, "attention": AttentionConfig(score=s)} for d, c, s in names]
-    options = [
+    options: list[dict[str, Any]] = [
         {"normalizer": "sparsemax"},
         {"normalizer": "entmax15", "temperature": 0.5},
         {"window": "local_m", "radius": 1},

@@ -1,5 +1,7 @@
 """Building: what is shared, what is refused, how weights start."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -9,7 +11,7 @@ from nmt.models.build import build_model, check_model, check_used
 from nmt.models.summary import count_parameters, summarize
 from tests.models.small import VOCAB
 
-SIZES = {"embedding_size": 6, "hidden_size": 8}
+SIZES: dict[str, Any] = {"embedding_size": 6, "hidden_size": 8}
 
 
 @pytest.mark.parametrize("decoder", ["bahdanau", "luong", "conditional"])

@@ -1,21 +1,23 @@
 """Our cells against torch's."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
-from nmt.models.cells import CELLS
+from nmt.models.layers import CELLS
 
 
 @pytest.mark.parametrize("name", sorted(CELLS))
 def test_cell_equals_torch(name):
     torch.manual_seed(0)
-    ours = CELLS[name](5, 4).double()
+    ours: Any = CELLS[name](5, 4).double()
     for parameter in ours.parameters():
         nn.init.normal_(parameter)
     inputs, hidden, memory = torch.randn(3, 5).double(), torch.randn(3, 4).double(), torch.randn(3, 4).double()
     if name == "gru":
-        theirs = nn.GRUCell(5, 4).double()
+        theirs: Any = nn.GRUCell(5, 4).double()
         copy(theirs, ours)
         with torch.no_grad():
             theirs.bias_hh[8:] = ours.candidate_bias

@@ -1,11 +1,14 @@
 """Checkpoints are whole, atomic, and loaded without running code."""
 
 import dataclasses
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from nmt.config.file import load_config
 from nmt.config.schema import ModelConfig, TrainConfig
 from nmt.errors import UserError
 from nmt.models import checkpoint
@@ -111,7 +114,8 @@ def test_a_reader_at_every_point_of_a_writer_finds_a_whole_checkpoint_and_change
     folder = tmp_path / "checkpoints" / name
     model, config, tokenizers = parts
     save_checkpoint(folder, model, config, tokenizers, step=1)
-    calls, steps = [], []
+    calls: list[str] = []
+    steps: list[Any] = []
 
     def read() -> None:
         before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
@@ -127,7 +131,7 @@ def test_a_reader_at_every_point_of_a_writer_finds_a_whole_checkpoint_and_change
 
         return call
 
-    monkeypatch.setattr(checkpoint.shutil, "rmtree", watched(checkpoint.shutil.rmtree))
+    monkeypatch.setattr(shutil, "rmtree", watched(shutil.rmtree))
     monkeypatch.setattr(checkpoint, "flush", watched(checkpoint.flush))
     monkeypatch.setattr(Path, "rename", watched(Path.rename))
     save_checkpoint(folder, model, config, tokenizers, step=2)
@@ -145,10 +149,10 @@ def test_a_checkpoint_replaced_while_it_is_read_is_read_again(
     save_checkpoint(folder, model, config, tokenizers, step=1)
     if between_renames:
         folder.rename(retired(folder))
-    read_config, read = checkpoint.load_config, []
+    read: list[Path] = []
 
     def replaced_meanwhile(path: Path):
-        found = read_config(path)
+        found = load_config(path)
         if not read:
             save_checkpoint(folder, model, config, tokenizers, step=2)
         read.append(path.parent)

@@ -1,5 +1,7 @@
 """Ensembles against the mean of probabilities, written down."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -15,7 +17,7 @@ from tests.models.small import VOCAB, random_batch
 LENGTHS = [(5, 4), (1, 7), (9, 1), (3, 3)]
 
 
-def member(seed: int, decoder: str = "bahdanau", **attention: str) -> Seq2Seq:
+def member(seed: int, decoder: str = "bahdanau", **attention: Any) -> Seq2Seq:
     torch.manual_seed(seed)
     config = ModelConfig(
         decoder=decoder, embedding_size=6, hidden_size=8, dropout=0.0, attention=AttentionConfig(**attention)
@@ -48,7 +50,8 @@ def test_the_probability_is_the_mean_of_the_members(members: list[Seq2Seq]) -> N
 @torch.no_grad()
 def test_given_targets_are_read_as_the_steps_would(members: list[Seq2Seq]) -> None:
     batch = random_batch(LENGTHS)
-    for model in (Ensemble(members), members[0]):
+    models: tuple[Any, ...] = (Ensemble(members), members[0])
+    for model in models:
         log_probs, weights = model.log_probs(batch), model.attend(batch)
         state = model.start(batch.source, batch.source_mask, batch.source_lengths)
         for position, tokens in enumerate(batch.target_in.split(1, dim=1)):
@@ -65,10 +68,11 @@ def test_given_targets_are_read_as_the_steps_would(members: list[Seq2Seq]) -> No
 def test_a_model_twice_translates_as_once(beam_size: int) -> None:
     """The states of every member follow the hypotheses that go on, and the sentences that are not finished."""
     batch = random_batch(LENGTHS)
-    options = {"beam_size": beam_size, "n_best": beam_size, "length_penalty": 1.0, "coverage_penalty": 0.0}
-    options["max_lengths"] = 2 * batch.source_lengths
+    options: dict[str, Any] = {"beam_size": beam_size, "n_best": beam_size, "max_lengths": 2 * batch.source_lengths}
+    options |= {"length_penalty": 1.0, "coverage_penalty": 0.0}
     inputs = (batch.source, batch.source_mask, batch.source_lengths)
-    once, twice = (beam_search(model, *inputs, **options) for model in (member(1), Ensemble([member(1), member(1)])))
+    models: tuple[Any, ...] = (member(1), Ensemble([member(1), member(1)]))
+    once, twice = (beam_search(model, *inputs, **options) for model in models)
     for one, other in zip(once, twice, strict=True):
         assert [each.tokens for each in one] == [each.tokens for each in other]
         assert [each.score for each in one] == pytest.approx([each.score for each in other])
@@ -80,7 +84,7 @@ def test_what_is_found_has_the_probability_that_the_ensemble_gives_it(members: l
     batch = random_batch(LENGTHS)
     inputs = (batch.source, batch.source_mask, batch.source_lengths)
     ensemble = Ensemble(members)
-    options = {"max_lengths": 2 * batch.source_lengths}
+    options: dict[str, Any] = {"max_lengths": 2 * batch.source_lengths}
     wide = beam_search(ensemble, *inputs, beam_size=8, length_penalty=1.0, coverage_penalty=0.0, n_best=1, **options)
     assert max(len(found.tokens) for (found,) in wide) > 1
     for row, ((found,), source) in enumerate(zip(wide, batch.source, strict=True)):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.scripts.running import SCRIPTS
+from tests.scripts.running import SCRIPTS, SENTENCES, STEPS, study
 
 
 @pytest.fixture
@@ -33,3 +33,13 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: Any) -> Callab
         return 0
 
     return run
+
+
+@pytest.fixture(scope="session")
+def attention_study(tmp_path_factory: pytest.TempPathFactory, tiny_options: list[str]) -> Path:
+    """A folder in which two runs of the study are finished."""
+    folder = tmp_path_factory.mktemp("attention")
+    chosen = ("--scores", "additive", "dot", "--normalizers", "sparsemax", "--windows", "global", "--workers", "2")
+    done = study("study_attention", *tiny_options, *SENTENCES, *STEPS, *chosen, cwd=folder)
+    assert "sparsemax" in done.stdout
+    return folder

@@ -22,3 +22,9 @@ def study(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[
     done = subprocess.run(line, cwd=cwd, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     return done
+
+
+# Overrides and options of a study of seconds: enough sentences for one with an adjective behind its noun.
+SENTENCES = ("data.grammar.validation_size=60", "trainer.log_every=2")
+STEPS = ("--steps", "6", "--seed", "3")
+COST = ("parameters", "updates", "minutes")  # the last columns of a table

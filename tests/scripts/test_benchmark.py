@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "scripts" / "benchmark.py"
+from tests.scripts.running import ROOT, SCRIPTS
+
+SCRIPT = SCRIPTS / "benchmark.py"
 SMALL = ("model.embedding_size=8", "model.hidden_size=16", "--threads", "1", "--device", "cpu")
 
 # Byte-pair pieces; the targets have 10, 9, 7 and 7 tokens with end marks.

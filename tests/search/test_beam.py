@@ -1,6 +1,7 @@
 """Beam search against a list of all hypotheses."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -140,7 +141,8 @@ def test_the_n_best_are_distinct_and_sorted(seed, alpha, beam_size, limit):
 
 def textbook(model, source, beam_size, alpha, max_length):
     """Beam search as its module's docstring defines it, with lists, for one sentence and n_best = 1."""
-    beam, ended = [(0.0, ())], []
+    beam: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    ended: list[tuple[float, tuple[int, ...]]] = []
     for length in range(1, max_length + 1):
         grown = [
             (log_prob + model.look_up(source, (2, *prefix))[0][token], (*prefix, token))
@@ -202,7 +204,7 @@ def test_a_search_stops_when_nothing_can_get_better():
     assert len(steps) == CHECK_EVERY["cpu"]
 
 
-def test_forbidden_tokens_never_appear_however_probable():
+def test_forbidden_tokens_never_appear_however_probable(monkeypatch):
     model = ToyModel(seed=1)
     plain = model.look_up
 
@@ -210,7 +212,7 @@ def test_forbidden_tokens_never_appear_however_probable():
         log_probs, weights = plain(source, prefix)
         return np.where(np.arange(model.vocab) < EOS, 0.0, log_probs), weights
 
-    model.look_up = tempting
+    monkeypatch.setattr(model, "look_up", tempting)
     arguments, max_lengths = make_inputs([[4, 5], [6]], [6, 4])
     for results in beam_search(model, *arguments, beam_size=4, n_best=4, max_lengths=max_lengths):
         assert len(results) == 4
@@ -221,7 +223,7 @@ def test_ties_fall_the_same_way_in_every_batch_and_run():
     model = ToyModel(uniform=True)
     alone, max_length = make_inputs([[4, 5]], [4])
     batch, max_lengths = make_inputs([[4, 5], [6, 7, 8], [9]], [4, 6, 2])
-    options = {"beam_size": 4, "n_best": 4, "length_penalty": 1.0}
+    options: dict[str, Any] = {"beam_size": 4, "n_best": 4, "length_penalty": 1.0}
     first = [hypothesis.tokens for hypothesis in beam_search(model, *alone, max_lengths=max_length, **options)[0]]
     for _ in range(3):
         again = beam_search(model, *batch, max_lengths=max_lengths, **options)[0]

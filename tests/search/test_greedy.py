@@ -21,7 +21,7 @@ def greedy_search(model, *arguments, **options):
 
 def one_by_one(model, source, max_length):
     """The tokens of greedy search, including eos, without tensors."""
-    produced = []
+    produced: list[int] = []
     while len(produced) < max_length and EOS not in produced:
         log_probs = model.look_up(tuple(source), (BOS, *produced))[0].copy()
         log_probs[[PAD, UNK, BOS]] = -np.inf

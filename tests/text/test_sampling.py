@@ -12,7 +12,8 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.text.sampling import BPE, UNKNOWN_PENALTY, WORD_MARK, Unigram
+from nmt.text.sampling import BPE, UNKNOWN_PENALTY, Unigram
+from nmt.text.vocabulary import WORD_MARK
 
 LINES = [
     "the lower river runs slowly past the newest window",
@@ -64,7 +65,7 @@ def distance(counts: Counter[tuple[int, ...]], expected: dict[tuple[int, ...], f
 @given(line=words)
 def test_bpe_without_dropout_is_sentencepieces(line: str) -> None:
     sampler = BPE(PROCESSORS["bpe"], 0.5)
-    found = [i for word in sampler._words(line) for i in sampler._whole(word)[0]]
+    found = [i for word in sampler._words(line) for i in sampler._merged(word)[0]]
     assert found == PROCESSORS["bpe"].encode(line)
 
 

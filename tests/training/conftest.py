@@ -19,8 +19,8 @@ from nmt.config.schema import (
     TrainConfig,
     TrainerConfig,
 )
-from nmt.data.encoded import EncodedCorpus, Ragged
-from nmt.data.loader import TrainLoader
+from nmt.data.batch import TrainLoader
+from nmt.data.tables import EncodedCorpus, Ragged
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
 from nmt.training.optimizer import Schedule, build_optimizer
@@ -31,14 +31,14 @@ from tests.training.toy import CPU, VOCAB, Make, Saved, toy
 
 @pytest.fixture(scope="module")
 def tokenizers() -> Tokenizers:
-    """Asked for by the loader, and not used: the toy has no subwords."""
+    """Required by the loader, but not used: the toy has no subwords."""
     lines = ["some words", "other words"]
     return build_tokenizers(lines, lines, TokenizerConfig(vocab_size=320))
 
 
 @pytest.fixture(scope="module")
 def letters() -> EncodedCorpus:
-    """Sentences whose translation they are themselves."""
+    """Sentences that are their own translations."""
     generator = np.random.default_rng(0)
     sides = Ragged.of([generator.integers(4, VOCAB, generator.integers(2, 6)).tolist() for _ in range(256)])
     return EncodedCorpus(datasets.Dataset.from_dict({"source": [""] * 256, "target": [""] * 256}), sides, sides)

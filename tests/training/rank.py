@@ -1,4 +1,4 @@
-"""What one of several processes does in test_processes.py: `python -m tests.training.rank NAME FOLDER`."""
+"""Tasks of one of several processes in test_distributed.py: `python -m tests.training.rank NAME,... FOLDER`."""
 
 import itertools
 import os
@@ -15,6 +15,7 @@ import torch
 
 from nmt.attention.normalizers import SampledAttention
 from nmt.config.schema import (
+    AttentionConfig,
     BatchConfig,
     GuidedAlignmentConfig,
     ModelConfig,
@@ -24,18 +25,17 @@ from nmt.config.schema import (
     TokenizerConfig,
     TrainerConfig,
 )
-from nmt.data.batch import Batch, collate
-from nmt.data.encoded import EncodedCorpus, Ragged
-from nmt.data.loader import TrainLoader
+from nmt.data.batch import Batch, TrainLoader, collate
+from nmt.data.tables import EncodedCorpus, Ragged
 from nmt.errors import UserError
 from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import build_tokenizers
-from nmt.training.distributed import Processes, add_up_gradients, join
+from nmt.training.distributed import ProcessGroup, process_group
 from nmt.training.optimizer import Schedule
 from nmt.training.reinforce import Reinforce
 from nmt.training.reporting import NullReporter
-from nmt.training.torchrun_env import Launch
+from nmt.training.torchrun_env import RankEnvironment
 from nmt.training.trainer import Trainer
 from nmt.training.validation import Validation
 
@@ -57,7 +57,7 @@ def loader(rank: int, size: int) -> TrainLoader:
 
 
 def batches_of_all(size: int, accumulate: int) -> Iterator[list[list[Batch]]]:
-    """For each update, and each of its batches, the batches of all processes."""
+    """Yield, for each update and each of its batches, the batches of all ranks."""
     endless = (itertools.chain.from_iterable(itertools.repeat(loader(rank, size))) for rank in range(size))
     steps = zip(*endless, strict=True)
     while step := list(itertools.islice(steps, accumulate)):
@@ -72,26 +72,29 @@ def taught(*batches: Batch) -> Batch:
     return collate(sides, sides, rows, alignment)
 
 
-def trainer(processes: Processes, *, dropout: float = 0.0, **settings: Any) -> Trainer:
+def trainer(
+    processes: ProcessGroup, *, dropout: float = 0.0, attention: AttentionConfig | None = None, **settings: Any
+) -> Trainer:
     """A toy whose every setting that is divided by counts, or that keeps a state over updates, is on."""
-    torch.manual_seed(processes.rank)  # the weights are to be those of the first
-    shape = ModelConfig(embedding_size=8, hidden_size=8, dropout=dropout, readout="linear")
+    torch.manual_seed(processes.rank)  # the weights become those of rank 0
+    shape = ModelConfig(
+        embedding_size=8, hidden_size=8, dropout=dropout, readout="linear", attention=attention or AttentionConfig()
+    )
     model = build_model(shape, VOCAB, VOCAB, joint=True).double()
-    processes.copy_from_first([*model.parameters(), *model.buffers()])
-    processes.part_randomness(1)
+    processes.seed_rank(1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.5)
     guided = GuidedAlignmentConfig(weight=0.5, decay=0.5)
     common = {"device": "cpu", "ema_decay": 0.9, "accumulate": 2, "guided_alignment": guided, "log_every": 1}
     return Trainer(
         model,
-        loader(processes.rank, processes.size),
+        loader(processes.rank, processes.world_size),
         optimizer,
         Schedule(optimizer, ScheduleConfig(kind="cosine", warmup_steps=0), 0.5),
         TrainerConfig(**{**common, **settings}),
         OptimizerConfig(clip_norm=0.0),
         device=torch.device("cpu"),
-        validate=processes.by_first(validate),
-        save=processes.by_first(save),
+        validate=processes.on_rank_zero(validate),
+        save=processes.on_rank_zero(save),
         reporter=NullReporter(),
         processes=processes,
     )
@@ -116,33 +119,55 @@ def found(trained: Trainer) -> dict[str, Any]:
     }
 
 
-def primitives(processes: Processes) -> dict[str, Any]:
-    """Every kind of thing that processes say to each other."""
+class Partial(torch.nn.Module):
+    """Uses its first parameter on rank 0 alone, its second nowhere, and its third everywhere."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.rank = rank
+        self.first, self.second, self.third = (torch.nn.Parameter(torch.full((2,), float(rank))) for _ in range(3))
+
+    def forward(self) -> torch.Tensor:
+        loss = self.third @ torch.tensor([3.0, 4.0])
+        return loss + self.first @ torch.tensor([1.0, 2.0]) if self.rank == 0 else loss
+
+
+def gradients(processes: ProcessGroup) -> tuple[list[Any], list[Any]]:
+    """Parameters as `data_parallel` makes them, and gradients after a local backward pass and a synchronized one."""
+    partial = Partial(processes.rank)
+    parallel = processes.data_parallel(partial)
+    weights = [parameter.detach().clone() for parameter in partial.parameters()]
+    with processes.no_sync(parallel):
+        parallel().backward()
+    found = [None if each.grad is None else each.grad.tolist() for each in partial.parameters()]
+    parallel().backward()
+    return weights, [found, [None if each.grad is None else each.grad.tolist() for each in partial.parameters()]]
+
+
+def primitives(processes: ProcessGroup) -> dict[str, Any]:
+    """Everything that a process group offers."""
     rank = processes.rank
     tensors = [torch.full((2, 3), rank + 1.0), torch.arange(5) * (rank + 1), torch.tensor(rank + 0.5)]
-    processes.add_up(tensors)
-    first, second, third = (torch.nn.Parameter(torch.zeros(2)) for _ in range(3))
-    first.grad = torch.tensor([1.0, 2.0]) if rank == 0 else None
-    third.grad = torch.tensor([3.0, 4.0])
-    add_up_gradients([first, second, third], processes)
-    copied = torch.full((3,), float(rank))
-    processes.copy_from_first([copied])
-    totals = processes.total(rank + 1, 0.25)
+    tensors = [processes.all_reduce_(tensor) for tensor in tensors]
+    weights, (local, averaged) = gradients(processes)
+    sums = processes.sum_over_ranks(rank + 1, 0.25)
     clock = processes.clock()
     time.sleep(0.01)
+    processes.seed_rank(1)
     return {
-        "totals": totals,
+        "sums": sums,
         "clocks": (clock, processes.clock()),
-        "sums": tensors,
-        "gradients": [each.grad for each in (first, second, third)],
-        "copied": copied,
-        "gathered": processes.gather({"rank": rank}),
-        "by_first": processes.by_first(lambda: f"said by {rank}")(),
-        "each": processes.each(lambda: rank)(),
-        "error of the first": caught(processes.by_first(fail), rank, on=0),
-        "error of the second": caught(processes.each(fail), rank, on=1),
-        "defect of the first": caught(processes.by_first(divide), 0),
-        "random": (processes.part_randomness(1), torch.rand(3))[1],
+        "tensors": tensors,
+        "weights": weights,
+        "local gradients": local,
+        "averaged gradients": averaged,
+        "gathered": processes.all_gather({"rank": rank}),
+        "on_rank_zero": processes.on_rank_zero(lambda: f"rank {rank}")(),
+        "on_all_ranks": processes.on_all_ranks(lambda: rank)(),
+        "error of rank 0": caught(processes.on_rank_zero(fail), rank, on=0),
+        "error of rank 1": caught(processes.on_all_ranks(fail), rank, on=1),
+        "defect of rank 0": caught(processes.on_rank_zero(divide), 0),
+        "random": torch.rand(3),
     }
 
 
@@ -162,8 +187,8 @@ def caught(function: Any, *arguments: Any, **options: Any) -> str:
         return f"{type(error).__name__}: {error}"
 
 
-def updates(processes: Processes) -> dict[str, Any]:
-    """Updates on batches of its own, then the term of draws at random."""
+def updates(processes: ProcessGroup) -> dict[str, Any]:
+    """Updates on batches of its own, then the term of sampled attention."""
     toy = trainer(processes, max_steps=10)
     for batches in itertools.islice(toy.updates(), UPDATES):
         toy.update([taught(batch) for batch in batches])
@@ -171,8 +196,8 @@ def updates(processes: Processes) -> dict[str, Any]:
     return {**found(toy), "report": report, **reinforced(processes, [DRAWS[processes.rank]])}
 
 
-def reinforced(processes: Processes, draws: list[Any]) -> dict[str, Any]:
-    """The baseline after two batches, and the gradient by the log-probabilities of the second."""
+def reinforced(processes: ProcessGroup, draws: list[Any]) -> dict[str, Any]:
+    """The baseline after two batches, and the gradient with respect to the log-probabilities of the second."""
     term = Reinforce(ReinforceConfig(baseline_decay=0.5), processes)
     log_prob = torch.cat([each for each, _, _ in draws]).requires_grad_()
     losses, mask = torch.cat([each for _, each, _ in draws]), torch.cat([torch.tensor(each) for _, _, each in draws])
@@ -181,15 +206,43 @@ def reinforced(processes: Processes, draws: list[Any]) -> dict[str, Any]:
     return {"baseline": term.baseline, "by log_prob": torch.autograd.grad(loss, log_prob)[0]}
 
 
-def clocks(processes: Processes) -> dict[str, Any]:
-    """Training by the clock, to its end, in processes of different speed; the schedule follows the clock too."""
+def sampled(processes: ProcessGroup) -> dict[str, Any]:
+    """Updates whose forward pass sums rewards over ranks."""
+    toy = trainer(processes, attention=AttentionConfig(normalizer="hard"), max_steps=10)
+    for batches in itertools.islice(toy.updates(), UPDATES):
+        toy.update(batches)
+    return {**found(toy), "baseline": toy.reinforce.baseline}
+
+
+def unused(processes: ProcessGroup) -> dict[str, Any]:
+    """Updates of a model with a parameter, the projection of keys, that has no gradient."""
+    toy = trainer(processes, attention=AttentionConfig(score="location", projection="learned"), max_steps=10)
+    before = {name: weight.clone() for name, weight in toy.model.state_dict().items()}
+    for batches in itertools.islice(toy.updates(), UPDATES):
+        toy.update(batches)
+    return {**found(toy), "before": before}
+
+
+def skipped(processes: ProcessGroup) -> dict[str, Any]:
+    """An update, and one whose gradient is NaN on rank 1 alone."""
+    toy = trainer(processes, max_steps=10)
+    updates = toy.updates()
+    toy.update(next(updates))
+    before = {name: weight.clone() for name, weight in toy.model.state_dict().items()}
+    toy.model.output.weight.register_hook(lambda gradient: gradient * (float("nan") if processes.rank == 1 else 1.0))
+    toy.update(next(updates))
+    return {**found(toy), "before": before, "in a row": toy.meter.skipped_in_a_row}
+
+
+def clocks(processes: ProcessGroup) -> dict[str, Any]:
+    """Train for some seconds on ranks of different speed; the schedule follows the clock too."""
     toy = trainer(processes, max_minutes=0.01, validate_every_steps=3)
     toy.model.register_forward_hook(lambda *_: time.sleep(0.02 * processes.rank))
     toy.fit()
     return found(toy)
 
 
-def interrupted(processes: Processes) -> dict[str, Any]:
+def interrupted(processes: ProcessGroup) -> dict[str, Any]:
     """The second process alone gets a signal, twice."""
     toy = trainer(processes, dropout=0.3, max_steps=8, validate_every_steps=100)
 
@@ -205,8 +258,8 @@ def interrupted(processes: Processes) -> dict[str, Any]:
     raise AssertionError("not interrupted")
 
 
-def resumed(processes: Processes) -> dict[str, Any]:
-    """Go on from the third update."""
+def resumed(processes: ProcessGroup) -> dict[str, Any]:
+    """Resume from the third update."""
     toy = trainer(processes, dropout=0.3, max_steps=8, validate_every_steps=100)
     state = torch.load(Path(sys.argv[2]) / "last-3.pt", weights_only=True)
     toy.model.load_state_dict(state["model"])
@@ -215,14 +268,14 @@ def resumed(processes: Processes) -> dict[str, Any]:
     return found(toy)
 
 
-def straight(processes: Processes) -> dict[str, Any]:
-    """Train as if there had been no interrupt."""
+def straight(processes: ProcessGroup) -> dict[str, Any]:
+    """Train without an interrupt."""
     toy = trainer(processes, dropout=0.3, max_steps=8, validate_every_steps=100)
     toy.fit()
     return found(toy)
 
 
-def broken(processes: Processes) -> dict[str, Any]:
+def broken(processes: ProcessGroup) -> dict[str, Any]:
     """The second process has a defect in the middle of training."""
     toy = trainer(processes, max_steps=1000, validate_every_steps=100)
     toy.model.register_forward_hook(lambda *_: (divide(processes.rank == 0 or toy.progress.step < 3), None)[1])
@@ -230,18 +283,18 @@ def broken(processes: Processes) -> dict[str, Any]:
     raise AssertionError("no defect")
 
 
-TASKS = (primitives, updates, clocks, interrupted, resumed, straight, broken)
+TASKS = (primitives, updates, sampled, unused, skipped, clocks, interrupted, resumed, straight, broken)
 
 
 def main() -> None:
     tasks = {task.__name__: task for task in TASKS}
     torch.set_num_threads(1)
-    launch = Launch.of(os.environ)
-    with join(launch, "cpu") as processes:
+    environment = RankEnvironment.of(os.environ)
+    with process_group(environment, "cpu") as processes:
         results: dict[str, Any] = {}
         for name in sys.argv[1].split(","):
             results[name] = tasks[name](processes)
-            torch.save(results, Path(sys.argv[2]) / f"rank-{launch.rank}.pt")
+            torch.save(results, Path(sys.argv[2]) / f"rank-{environment.rank}.pt")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+from nmt.alignment.targets import taught_attention
 from nmt.config.schema import (
     AttentionConfig,
     DataConfig,
@@ -23,11 +24,10 @@ from nmt.config.schema import (
     TrainerConfig,
 )
 from nmt.data.batch import Batch, collate
-from nmt.data.links import taught_attention
 from nmt.errors import UserError
 from nmt.models.build import build_model
-from nmt.training.guided_alignment import KINDS, guidance_loss, guidance_weight
-from nmt.training.run import check_guidance, check_run
+from nmt.training.check_run import check_guided_alignment, check_run
+from nmt.training.guided_alignment import KINDS, guided_alignment_loss, guided_alignment_weight
 
 Pair = tuple[list[int], list[int], dict[int, set[int]]]
 
@@ -83,7 +83,7 @@ def test_the_term_equals_a_loop_over_words(kind: str, pairs: list[Pair]) -> None
     batch = batch_of(pairs)
     weights = attended(batch)
     assert batch.alignment is not None
-    found = guidance_loss(weights, batch.alignment, kind).item()
+    found = guided_alignment_loss(weights, batch.alignment, kind).item()
     assert found == pytest.approx(by_words(pairs, weights, kind), rel=1e-5, abs=1e-7)
 
 
@@ -97,16 +97,16 @@ def test_padding_is_irrelevant(kind: str) -> None:
     batch = batch_of(pairs)
     weights = attended(batch)
     assert batch.alignment is not None
-    together = guidance_loss(weights, batch.alignment, kind)
+    together = guided_alignment_loss(weights, batch.alignment, kind)
     apart = torch.zeros((), dtype=torch.float64)
     for row, pair in enumerate(pairs):
         alone = batch_of([pair])
         assert alone.alignment is not None
         _, num_targets, num_sources = alone.alignment.shape
-        apart += guidance_loss(weights[row : row + 1, :num_targets, :num_sources], alone.alignment, kind)
+        apart += guided_alignment_loss(weights[row : row + 1, :num_targets, :num_sources], alone.alignment, kind)
     torch.testing.assert_close(together, apart)
     weights[~batch.target_mask] = 0.5
-    torch.testing.assert_close(guidance_loss(weights, batch.alignment, kind), together)
+    torch.testing.assert_close(guided_alignment_loss(weights, batch.alignment, kind), together)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -115,7 +115,7 @@ def test_gradcheck(kind: str) -> None:
     assert batch.alignment is not None
     alignment = batch.alignment.double()
     weights = attended(batch).clamp(min=1e-3).requires_grad_()
-    assert torch.autograd.gradcheck(lambda w: guidance_loss(w, alignment, kind), (weights,))
+    assert torch.autograd.gradcheck(lambda w: guided_alignment_loss(w, alignment, kind), (weights,))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -127,7 +127,7 @@ def test_weights_of_exactly_zero_are_borne(kind: str, dtype: torch.dtype) -> Non
     weights = torch.zeros(1, 3, 4, dtype=dtype)
     weights[..., 0] = 1.0
     weights.requires_grad_()
-    loss = guidance_loss(weights, batch.alignment, kind)
+    loss = guided_alignment_loss(weights, batch.alignment, kind)
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(2 * (-math.log(1e-6) if kind == "cross_entropy" else 1.0))
     loss.backward()
@@ -140,26 +140,26 @@ def test_weights_of_exactly_zero_are_borne(kind: str, dtype: torch.dtype) -> Non
 def test_the_gold_itself_is_the_cheapest(kind: str) -> None:
     batch = batch_of([([2, 1], [1, 2], {0: {0}, 1: {0, 1}})])
     assert batch.alignment is not None
-    least = guidance_loss(batch.alignment, batch.alignment, kind)
+    least = guided_alignment_loss(batch.alignment, batch.alignment, kind)
     for _ in range(20):
-        assert guidance_loss(attended(batch, torch.float32), batch.alignment, kind) > least
+        assert guided_alignment_loss(attended(batch, torch.float32), batch.alignment, kind) > least
 
 
 def test_an_unlinked_batch_costs_nothing() -> None:
     batch = batch_of([([2, 1], [1, 2], {})])
     assert batch.alignment is not None
     for kind in KINDS:
-        assert guidance_loss(attended(batch), batch.alignment, kind) == 0.0
+        assert guided_alignment_loss(attended(batch), batch.alignment, kind) == 0.0
 
 
 def test_the_weight_decays_over_epochs() -> None:
     config = GuidedAlignmentConfig(weight=0.8, decay=0.25)
-    assert [guidance_weight(config, epochs) for epochs in (0.0, 0.5, 1.0, 2.0)] == [0.8, 0.4, 0.2, 0.05]
-    assert guidance_weight(GuidedAlignmentConfig(weight=0.8), 7.3) == 0.8
+    assert [guided_alignment_weight(config, epochs) for epochs in (0.0, 0.5, 1.0, 2.0)] == [0.8, 0.4, 0.2, 0.05]
+    assert guided_alignment_weight(GuidedAlignmentConfig(weight=0.8), 7.3) == 0.8
 
 
 def test_the_gradient_reaches_the_attention() -> None:
-    """Guidance alone, of a small model, turns its attention to where the links point."""
+    """The loss by itself turns the attention of a small model to where the links point."""
     torch.manual_seed(1)
     model = build_model(ModelConfig(embedding_size=16, hidden_size=32, dropout=0.0), 12, 12, joint=True)
     batch = batch_of([([1, 1, 1], [1, 1, 1], {0: {2}, 1: {0}, 2: {1}})])
@@ -167,7 +167,7 @@ def test_the_gradient_reaches_the_attention() -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     for _ in range(60):
         optimizer.zero_grad()
-        guidance_loss(model(batch).weights, batch.alignment, "cross_entropy").backward()
+        guided_alignment_loss(model(batch).weights, batch.alignment, "cross_entropy").backward()
         optimizer.step()
     assert model(batch).weights[0].argmax(dim=1).tolist()[:3] == [2, 0, 1]
     assert (model(batch).weights * batch.alignment).sum() > 2.8
@@ -291,7 +291,7 @@ def test_what_cannot_be_guided_is_told_before_any_work(data: DataConfig, model: 
     guided = GuidedAlignmentConfig(weight=0.5)
     config = TrainConfig(data=data, model=model, trainer=TrainerConfig(max_steps=1, guided_alignment=guided))
     with pytest.raises(UserError, match=rf"trainer\.guided_alignment\.weight=0\.5 needs .*{message}"):
-        check_guidance(config)
+        check_guided_alignment(config)
 
 
 def test_without_guidance_nothing_is_asked_of_the_corpus() -> None:

@@ -1,22 +1,23 @@
 """Interrupts wait for the end of an update, and never leave half of one."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 
 from nmt.models.seq2seq import Seq2Seq
-from nmt.training.interrupts import USUAL
+from nmt.training.interrupts import DEFAULT_HANDLERS
 from nmt.training.trainer import Trainer
+from nmt.training.validation import Validation
 from tests.training.toy import Make, copied, equal, toy
 
 
 @pytest.fixture
 def usual_signals() -> Iterator[None]:
-    """What signals do in a foreground process: a shell has its background jobs ignore Ctrl-C."""
-    before = {number: signal.signal(number, usual) for number, usual in USUAL.items()}
+    """Handlers as in a foreground process: a shell has its background jobs ignore Ctrl-C."""
+    before = {number: signal.signal(number, usual) for number, usual in DEFAULT_HANDLERS.items()}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -26,7 +27,7 @@ def usual_signals() -> Iterator[None]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("moment", ["update", "validation"])
 def test_an_interrupt_waits_for_the_end_of_the_update(make: Make, moment: str, number: signal.Signals) -> None:
-    """What is saved goes on as if there had been no interrupt."""
+    """Training resumed from what was saved equals training without an interrupt."""
     options = {"max_steps": 8, "validate_every_steps": 3, "ema_decay": 0.9, "accumulate": 2}
     straight, _ = make([1.0, 2.0, 3.0], model=toy(dropout=0.3), **options)
     straight.fit()
@@ -36,7 +37,7 @@ def test_an_interrupt_waits_for_the_end_of_the_update(make: Make, moment: str, n
         interrupted.model.decoder.register_forward_hook(lambda *_: at_step(interrupted, 3, number))
     else:
         validate = interrupted.validate
-        interrupted.validate = lambda model: (at_step(interrupted, 3, number), validate(model))[1]
+        interrupted.validate = after(lambda: at_step(interrupted, 3, number), validate)
     handler = signal.getsignal(number)
     with pytest.raises(KeyboardInterrupt):
         interrupted.fit()
@@ -55,8 +56,18 @@ def test_an_interrupt_waits_for_the_end_of_the_update(make: Make, moment: str, n
 
 def at_step(trainer: Trainer, step: int, number: signal.Signals) -> None:
     """Interrupt, once, in the update after `step - 1` whole ones."""
-    if trainer.progress.step == step and signal.getsignal(number) is not USUAL[number]:
+    if trainer.progress.step == step and signal.getsignal(number) is not DEFAULT_HANDLERS[number]:
         signal.raise_signal(number)
+
+
+def after(first: Callable[[], None], validate: Callable[[Seq2Seq], Validation]) -> Callable[[Seq2Seq], Validation]:
+    """Call something before each validation."""
+
+    def call(model: Seq2Seq) -> Validation:
+        first()
+        return validate(model)
+
+    return call
 
 
 def twice() -> None:
@@ -80,7 +91,7 @@ def test_a_second_interrupt_does_not_wait_and_leaves_what_was_saved(make: Make) 
 def test_a_second_interrupt_within_a_validation_loses_nothing(make: Make) -> None:
     trainer, saved = make([1.0], max_steps=8, validate_every_steps=3)
     validate = trainer.validate
-    trainer.validate = lambda model: (twice(), validate(model))[1]
+    trainer.validate = after(twice, validate)
     with pytest.raises(KeyboardInterrupt):
         trainer.fit()
     assert saved.steps("last") == [3]
@@ -108,7 +119,7 @@ def test_the_best_is_not_remembered_if_it_could_not_be_saved(make: Make) -> None
 def test_an_interrupt_of_the_last_validation_is_as_any_other(make: Make) -> None:
     trainer, saved = make([1.0], max_steps=2)
     validate = trainer.validate
-    trainer.validate = lambda model: (signal.raise_signal(signal.SIGINT), validate(model))[1]
+    trainer.validate = after(lambda: signal.raise_signal(signal.SIGINT), validate)
     with pytest.raises(KeyboardInterrupt):
         trainer.fit()
     assert saved.steps("best") == [2]
@@ -118,7 +129,7 @@ def test_an_interrupt_of_the_last_validation_is_as_any_other(make: Make) -> None
 @pytest.mark.usefixtures("usual_signals")
 def test_of_several_processes_none_leaves_while_the_state_is_saved(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer, saved = make([], max_steps=8)
-    monkeypatch.setattr(trainer.processes, "size", 2, raising=False)  # another, which says what this one does
+    monkeypatch.setattr(trainer.processes, "world_size", 2, raising=False)  # another, which says what this one does
     save = trainer.save
 
     def interrupted(name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:

@@ -10,10 +10,10 @@ from nmt.training.meter import Meter
 
 def noted(meter: Meter, tokens: int, norm: float, **sums: float) -> None:
     meter.add(**{name: torch.tensor(value) for name, value in sums.items()})
-    meter.note(tokens, 0.1, torch.tensor(norm))
+    meter.end_update(tokens, 0.1, torch.tensor(norm))
 
 
-def test_means_are_a_token_and_begin_anew():
+def test_means_are_a_token_and_begin_anew() -> None:
     meter = Meter(torch.device("cpu"))
     noted(meter, 4, 1.0, loss=8.0)
     meter.add(loss=torch.tensor(1.0), alignment_loss=torch.tensor(3.0))
@@ -28,22 +28,22 @@ def test_means_are_a_token_and_begin_anew():
 
 
 @pytest.mark.parametrize("norm", [math.nan, math.inf])
-def test_skipped_updates_are_counted_and_left_out_of_the_means(norm: float):
+def test_skipped_updates_are_counted_and_left_out_of_the_means(norm: float) -> None:
     meter = Meter(torch.device("cpu"))
     noted(meter, 4, 1.0, loss=8.0)
     noted(meter, 100, norm, loss=math.nan, alignment_loss=math.inf)
-    assert meter.in_a_row == 1
+    assert meter.skipped_in_a_row == 1
     found = meter.read()
     assert (found["loss"], found["alignment_loss"], found["skipped"]) == (2.0, 0.0, 1.0)
     noted(meter, 100, norm, loss=math.nan)
-    assert meter.in_a_row == 2  # over windows
+    assert meter.skipped_in_a_row == 2  # over windows
     assert math.isnan(meter.read()["loss"])
     noted(meter, 4, 1.0, loss=8.0)
-    assert meter.in_a_row == 0
+    assert meter.skipped_in_a_row == 0
     assert meter.read()["loss"] == 2.0
 
 
-def test_the_time_of_a_pause_does_not_count(monkeypatch: pytest.MonkeyPatch):
+def test_the_time_of_a_pause_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     meter = Meter(torch.device("cpu"))

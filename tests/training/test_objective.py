@@ -1,80 +1,23 @@
-"""The chunked loss against torch's cross-entropy."""
+"""The objective against its formula, token by token."""
 
-import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from nmt.training import objective
-from nmt.training.objective import ProjectedCrossEntropy
+from nmt.training.objective import token_loss
+from tests.models.small import VOCAB, random_batch, small_model
 
 
-def inputs(tokens: int, vocab: int, size: int = 5, seed: int = 0) -> tuple[torch.Tensor, ...]:
-    generator = torch.Generator().manual_seed(seed)
-    shapes = ((tokens, size), (vocab, size), (vocab,))
-    parts = [torch.randn(*shape, dtype=torch.float64, generator=generator).requires_grad_() for shape in shapes]
-    return *parts, torch.randint(vocab, (tokens,), generator=generator)
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    tokens=st.integers(1, 20),
-    vocab=st.integers(2, 9),
-    smoothing=st.sampled_from([0.0, 0.1, 0.5]),
-    chunk=st.integers(1, 8),
-)
-def test_equals_torch_in_value_and_gradient(tokens, vocab, smoothing, chunk):
-    features, weight, bias, labels = inputs(tokens, vocab)
-    expected = torch.nn.functional.cross_entropy(
-        features @ weight.T + bias, labels, label_smoothing=smoothing, reduction="sum"
-    )
-    plain = torch.nn.functional.cross_entropy(features @ weight.T + bias, labels, reduction="none")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(objective, "CHUNK", chunk)
-        found, cross_entropy = ProjectedCrossEntropy.apply(features, weight, bias, labels, smoothing, True)
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(cross_entropy, plain)
-    wanted = torch.autograd.grad(3 * expected, (features, weight, bias))
-    for gradient, right in zip(torch.autograd.grad(3 * found, (features, weight, bias)), wanted, strict=True):
-        torch.testing.assert_close(gradient, right)
-
-
-def test_the_gradient_is_that_of_finite_differences():
-    features, weight, bias, labels = inputs(4, 3)
-
-    def loss(parts):
-        return ProjectedCrossEntropy.apply(*parts, labels, 0.1, True)[0]
-
-    gradients = torch.autograd.grad(loss((features, weight, bias)), (features, weight, bias))
-    for part, gradient in enumerate(gradients):
-        for place in range(gradient.numel()):
-            values = []
-            for shift in (1e-6, -1e-6):
-                parts = [each.detach().clone() for each in (features, weight, bias)]
-                parts[part].view(-1)[place] += shift
-                values.append(loss(parts).item())
-            assert gradient.view(-1)[place].item() == pytest.approx((values[0] - values[1]) / 2e-6, abs=1e-7)
-
-
-def test_a_second_backward_pass_is_refused():
-    found, _ = ProjectedCrossEntropy.apply(*inputs(4, 3), 0.1, True)
-    found.backward(retain_graph=True)
-    with pytest.raises(RuntimeError, match="once"):
-        found.backward()
-
-
-def test_improbable_words_have_a_finite_loss():
-    features, weight, bias = torch.ones(1, 1), torch.tensor([[500.0], [-500.0]]), torch.zeros(2)
-    found, _ = ProjectedCrossEntropy.apply(features, weight, bias, torch.tensor([1]), 0.0, True)
-    torch.testing.assert_close(found, torch.tensor(1000.0))
-
-
-def test_bf16_stays_near_fp32():
-    features, weight, bias, labels = (
-        x.detach().float() if x.is_floating_point() else x for x in inputs(30, 50, size=16)
-    )
-    exact, _ = ProjectedCrossEntropy.apply(features, weight, bias, labels, 0.1, True)
-    with torch.autocast("cpu", torch.bfloat16):
-        rounded, _ = ProjectedCrossEntropy.apply(features, weight, bias, labels, 0.1, True)
-    assert rounded.dtype == torch.float32
-    torch.testing.assert_close(rounded, exact, rtol=1e-2, atol=0)
+def test_it_is_the_formula():
+    """-sum_i [(1 - eps) log p(y_i) + eps / V sum_v log p(v)], and -log p(y_i) of each token, on real tokens only."""
+    model, batch = small_model(), random_batch([(5, 4), (1, 7), (9, 1)])
+    decoded = model(batch)
+    loss = token_loss(model, decoded, batch, label_smoothing=0.1)
+    log_probs = model.project(decoded.features).log_softmax(dim=-1)
+    objective, each = 0.0, []
+    for row in range(len(batch)):
+        for position in range(int(batch.target_mask[row].sum())):
+            gold = log_probs[row, position, batch.target_out[row, position]]
+            each.append(-gold)
+            objective -= 0.9 * gold + 0.1 / VOCAB * log_probs[row, position].sum()
+    torch.testing.assert_close(loss.objective, objective)
+    torch.testing.assert_close(loss.cross_entropies, torch.stack(each))
+    assert not loss.cross_entropies.requires_grad

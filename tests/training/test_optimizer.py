@@ -19,24 +19,24 @@ def rates(config: ScheduleConfig, steps: int, peak: float = 2.0) -> list[float]:
     return found
 
 
-def test_constant_after_linear_warmup():
+def test_constant_after_linear_warmup() -> None:
     assert rates(ScheduleConfig(kind="constant", warmup_steps=4), 6) == [0.5, 1.0, 1.5, 2.0, 2.0, 2.0]
 
 
-def test_inverse_square_root():
+def test_inverse_square_root() -> None:
     found = rates(ScheduleConfig(kind="inverse_sqrt", warmup_steps=4), 16)
     assert found[3] == 2.0
     assert found[15] == pytest.approx(1.0)
 
 
-def test_cosine_ends_at_the_final_factor():
+def test_cosine_ends_at_the_final_factor() -> None:
     found = rates(ScheduleConfig(kind="cosine", warmup_steps=0, final_factor=0.1), 10)
     assert found[-1] == pytest.approx(0.2)
     assert found[4] == pytest.approx(2.0 * (0.1 + 0.9 * 0.5))
     assert found == sorted(found, reverse=True)
 
 
-def test_plateau_reduces_after_patience_and_remembers():
+def test_plateau_reduces_after_patience_and_remembers() -> None:
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))])
     config = ScheduleConfig(kind="plateau", warmup_steps=0, factor=0.5, patience=1)
     schedule = Schedule(optimizer, config, 1.0)
@@ -56,33 +56,34 @@ def test_plateau_reduces_after_patience_and_remembers():
     assert resumed.set(1, 0.0) == 0.25
 
 
-def test_only_matrices_decay():
+def test_only_matrices_decay() -> None:
     model = nn.Linear(2, 2)
     optimizer = build_optimizer(model, OptimizerConfig(weight_decay=0.1))
     decay = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     assert (decay[id(model.weight)], decay[id(model.bias)]) == (0.1, 0.0)
 
 
-def test_average_ramps_up():
+def test_average_ramps_up() -> None:
     model = nn.Linear(1, 1, bias=False)
     average = build_average(model, 0.5)
-    expected = None
+    expected = 1.0
     for count, value in enumerate([1.0, 3.0, 7.0, 7.0]):
         nn.init.constant_(model.weight, value)
         average.update_parameters(model)
         keep = min(0.5, (1 + count) / (10 + count))
-        expected = value if expected is None else keep * expected + (1 - keep) * value
-        assert average.module.weight.item() == pytest.approx(expected)
+        expected = keep * expected + (1 - keep) * value
+        (weight,) = average.module.parameters()
+        assert weight.item() == pytest.approx(expected)
     assert not math.isclose(expected, 7.0)
 
 
 @pytest.mark.parametrize("clip_norm", [1e-2, 1.0, 1e3, math.inf])
 @pytest.mark.parametrize("kind", ["fused", "plain", "double"])
-def test_a_clipped_step_is_clipping_and_a_step(kind: str, clip_norm: float):
+def test_a_clipped_step_is_clipping_and_a_step(kind: str, clip_norm: float) -> None:
     models = [nn.Linear(3, 2, dtype=torch.float64 if kind == "double" else None) for _ in range(2)]
     models[1].load_state_dict(models[0].state_dict())
     config = OptimizerConfig(learning_rate=0.1, weight_decay=0.1)
-    optimizers = [build_optimizer(model, config) for model in models]
+    optimizers: list[torch.optim.Optimizer] = [build_optimizer(model, config) for model in models]
     if kind == "plain":
         optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
     for step in range(5):
@@ -100,7 +101,7 @@ def test_a_clipped_step_is_clipping_and_a_step(kind: str, clip_norm: float):
 
 @pytest.mark.parametrize("kind", ["fused", "plain"])
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_gradient_that_is_not_finite_changes_nothing(kind: str, bad: float):
+def test_a_gradient_that_is_not_finite_changes_nothing(kind: str, bad: float) -> None:
     models = [nn.Linear(3, 2) for _ in range(3)]
     for model, gradients in zip(models, ([], [1.0, 2.0], [1.0, bad, 2.0]), strict=True):
         model.load_state_dict(models[0].state_dict())
@@ -118,7 +119,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(kind: str, bad: float):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
-def test_energies_and_biases_do_not_decay():
+def test_energies_and_biases_do_not_decay() -> None:
     config = ModelConfig(embedding_size=8, hidden_size=16, attention=AttentionConfig(coverage="fertility"))
     model = build_model(config, 9, 9, joint=True)
     optimizer = build_optimizer(model, OptimizerConfig(weight_decay=0.1))

@@ -7,14 +7,14 @@ import torch
 
 from nmt.attention.normalizers import SampledAttention
 from nmt.config.schema import ReinforceConfig
-from nmt.training.reinforce import Reinforce, to_come
+from nmt.training.reinforce import Reinforce, discounted_returns
 
 POSITIONS, STEPS = 3, 2
 MASK = torch.ones(1, STEPS, dtype=torch.bool)
 
 
 def log_likelihood(draws: tuple[int, ...]) -> list[float]:
-    """Return a reward for each step that depends on the draws up to it, in no simple way."""
+    """Return for each step a reward that depends on the draws up to it."""
     return [float(-1.0 - ((7 * sum(3**k * a for k, a in enumerate(draws[: t + 1]))) % 5)) for t in range(len(draws))]
 
 
@@ -32,39 +32,42 @@ def expected_gradient(scores: torch.Tensor, config: ReinforceConfig) -> torch.Te
         term.baseline = torch.tensor(-2.5, dtype=torch.float64)  # whatever it is, it must not matter
         sampled = sampled_of(scores, draws)
         loss = term(sampled, -torch.tensor(log_likelihood(draws), dtype=torch.float64), MASK)
+        assert sampled.log_prob is not None
         total += sampled.log_prob.sum().exp().detach() * torch.autograd.grad(loss, scores)[0]
     return total
 
 
 def exact_gradient(scores: torch.Tensor, entropy: float) -> torch.Tensor:
     """Differentiate -E[sum_t r_t] - entropy x sum_t H_t, the expectation written out."""
-    objective = -entropy * sampled_of(scores, (0,) * STEPS).entropy.sum()
+    log_probs = scores.log_softmax(dim=-1)
+    objective = entropy * (log_probs.exp() * log_probs).sum()
     for draws in itertools.product(range(POSITIONS), repeat=STEPS):
-        objective = objective - sampled_of(scores, draws).log_prob.sum().exp() * sum(log_likelihood(draws))
+        log_prob = log_probs[torch.arange(STEPS), list(draws)].sum()
+        objective = objective - log_prob.exp() * sum(log_likelihood(draws))
     return torch.autograd.grad(objective, scores)[0]
 
 
 @pytest.mark.parametrize("entropy", [0.0, 0.3])
-def test_the_expected_gradient_is_exact(entropy: float):
+def test_the_expected_gradient_is_exact(entropy: float) -> None:
     torch.manual_seed(0)
     scores = torch.randn(STEPS, POSITIONS, dtype=torch.float64, requires_grad=True)
     found = expected_gradient(scores, ReinforceConfig(discount=1.0, entropy=entropy))
     torch.testing.assert_close(found, exact_gradient(scores, entropy))
 
 
-def test_a_discount_is_a_bias():
+def test_a_discount_is_a_bias() -> None:
     torch.manual_seed(0)
     scores = torch.randn(STEPS, POSITIONS, dtype=torch.float64, requires_grad=True)
     found = expected_gradient(scores, ReinforceConfig(discount=0.0, entropy=0.0))
     assert not torch.allclose(found, exact_gradient(scores, 0.0))
 
 
-def test_rewards_to_come():
+def test_discounted_returns() -> None:
     rewards = torch.tensor([[1.0, 2.0, 4.0]])
-    torch.testing.assert_close(to_come(rewards, 0.5), torch.tensor([[1 + 1 + 1.0, 2 + 2.0, 4.0]]))
+    torch.testing.assert_close(discounted_returns(rewards, 0.5), torch.tensor([[1 + 1 + 1.0, 2 + 2.0, 4.0]]))
 
 
-def test_padding_never_matters():
+def test_padding_never_matters() -> None:
     torch.manual_seed(0)
     log_prob, entropy = torch.randn(2, 3, dtype=torch.float64), torch.rand(2, 3, dtype=torch.float64)
     mask = torch.tensor([[True, True, True], [True, False, False]])
@@ -77,11 +80,12 @@ def test_padding_never_matters():
     assert term(SampledAttention(log_prob, entropy)) == term(SampledAttention(other, torch.where(mask, entropy, other)))
 
 
-def test_the_baseline_follows_the_reward_and_is_restored():
+def test_the_baseline_follows_the_reward_and_is_restored() -> None:
     config = ReinforceConfig(baseline_decay=0.5)
     term, sampled = Reinforce(config), SampledAttention(torch.zeros(1, 2), torch.zeros(1, 2))
     term(sampled, torch.tensor([1.0, 3.0]), MASK)
     term(sampled, torch.tensor([5.0, 7.0]), MASK)
+    assert term.baseline is not None
     assert term.baseline.item() == pytest.approx(-(0.5 * 2 + 0.5 * 6))
     again = Reinforce(config)
     again.load_state_dict(term.state_dict())
@@ -89,7 +93,7 @@ def test_the_baseline_follows_the_reward_and_is_restored():
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_what_is_not_finite_is_not_remembered(known: bool):
+def test_what_is_not_finite_is_not_remembered(known: bool) -> None:
     term, sampled = (
         Reinforce(ReinforceConfig(baseline_decay=0.5)),
         SampledAttention(torch.zeros(1, 2), torch.zeros(1, 2)),
@@ -98,4 +102,5 @@ def test_what_is_not_finite_is_not_remembered(known: bool):
         term(sampled, torch.tensor([1.0, 3.0]), MASK)
     term(sampled, torch.tensor([float("nan"), 7.0]), MASK)
     term(sampled, torch.tensor([5.0, 7.0]), MASK)
+    assert term.baseline is not None
     assert term.baseline.item() == pytest.approx(-(0.5 * 2 + 0.5 * 6) if known else -6.0)

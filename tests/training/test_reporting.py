@@ -13,7 +13,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from nmt.config.schema import TrainConfig
-from nmt.training.reporting import Reporter, Sample, as_markdown, duration, hyperparameters
+from nmt.training.board import Sample, as_markdown, hyperparameters
+from nmt.training.console import duration
+from nmt.training.reporting import Reporter
+from nmt.translator import Translation
 
 TRAIN: dict[str, Any] = {
     "epoch": 0.5,
@@ -30,7 +33,11 @@ METRICS = {"loss": 1.5, "perplexity": 4.48, "bleu": 31.25, "chrf": 55.0, "aer": 
 def sample(words: int = 2) -> Sample:
     weights = np.full((words, 3), 1 / 3, dtype=np.float32)
     target = [f"mot{number}" for number in range(words)]
-    return Sample("a b c", "x | y", " ".join(target), weights, ["a", "b", "c"], target)
+    text = " ".join(target)
+    translation = Translation(
+        ["a", "b", "c"], target, weights, source="a b c", text=text, score=0, log_prob=0, pieces=[]
+    )
+    return Sample(translation, "x | y")
 
 
 def report(run_dir: Path, console: Console, *, steps: tuple[int, ...] = (20, 40), after: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""What may change when a run goes on, and beginning with the weights of another."""
+"""Settings that may change when a run is resumed, and beginning with the weights of another."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ QUIET = ("trainer.evaluate=false", "trainer.num_samples=0", "trainer.log_every=1
 
 @pytest.fixture
 def config(tiny_run: Path) -> TrainConfig:
-    """The configuration of a run that is there."""
+    """The configuration of a run that exists."""
     config = load_config(tiny_run / "config.yaml")
     config.run_dir = str(tiny_run)
     return config
@@ -83,7 +83,7 @@ def test_how_it_is_trained_may_change(config: TrainConfig, tiny_run: Path, name:
 
 @pytest.fixture
 def run(tiny_run: Path, tmp_path: Path) -> Path:
-    """A copy of a run, to be gone on with."""
+    """A copy of a run, to be resumed."""
     folder = tmp_path / "run"
     shutil.copytree(tiny_run, folder)
     return folder

@@ -3,20 +3,20 @@
 import itertools
 import json
 from collections.abc import Container
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from nmt.config.schema import (
-    GuidedAlignmentConfig,
-)
+from nmt.config.schema import GuidedAlignmentConfig
 from nmt.data.batch import Batch, collate
-from nmt.data.encoded import EncodedCorpus
+from nmt.data.tables import EncodedCorpus
 from nmt.errors import UserError
 from nmt.models.seq2seq import Seq2Seq
-from nmt.training.guided_alignment import guidance_loss
+from nmt.training.guided_alignment import guided_alignment_loss
 from nmt.training.trainer import Trainer
 from tests.training.toy import Make, copied, equal, toy
 
@@ -63,14 +63,14 @@ def guided(letters: EncodedCorpus, rows: range) -> Batch:
     return collate(sides, sides, np.array(rows), alignment)
 
 
-def test_guidance_is_a_weighted_term_of_the_mean_over_target_tokens(make: Make, letters: EncodedCorpus) -> None:
-    """However the sentences are parted into batches; the weight is that of the epochs before the update."""
+def test_guided_alignment_is_a_weighted_term_of_the_mean_over_target_tokens(make: Make, letters: EncodedCorpus) -> None:
+    """However the sentences are divided into batches; the weight is that of the epochs before the update."""
     batch = guided(letters, range(16))
     assert batch.alignment is not None
     model = toy().double()
     decoded = model(batch)
     gold = model.project(decoded.features).log_softmax(dim=-1).gather(2, batch.target_out[:, :, None])[:, :, 0]
-    term = guidance_loss(decoded.weights, batch.alignment, "squared")
+    term = guided_alignment_loss(decoded.weights, batch.alignment, "squared")
     expected = (0.25 * term - gold[batch.target_mask].sum()) / batch.num_target_tokens
     gradients = dict(zip(copied(model), torch.autograd.grad(expected, list(model.parameters())), strict=True))
 
@@ -95,7 +95,12 @@ def test_an_update_takes_as_many_batches_as_asked(make: Make) -> None:
     trainer, saved = make([1.0], max_steps=3, accumulate=3)
     sizes = []
     update = trainer.update
-    trainer.update = lambda batches: (sizes.append(len(batches)), update(batches))[1]  # type: ignore[method-assign]
+
+    def counted(batches: list[Batch]) -> None:
+        sizes.append(len(batches))
+        update(batches)
+
+    trainer.update = counted  # type: ignore[method-assign]
     trainer.fit()
     assert sizes == [3, 3, 3]
     # 256 sentences are 8 batches an epoch, so the ninth is the first of the second epoch.
@@ -151,16 +156,15 @@ def test_the_end_is_validated_once(make: Make) -> None:
     assert trainer.progress.epochs == 1.0
 
 
-def test_updates_skipped_before_a_validation_are_told_after_it(make: Make) -> None:
+def test_updates_skipped_before_a_validation_are_reported_after_it(make: Make, tmp_path: Path) -> None:
     trainer, saved = make([1.0, 2.0], max_steps=8, validate_every_steps=3, log_every=4)
     spoil(trainer, {2})
     saved.metrics = itertools.repeat(1.0)
     trainer.fit()
-    lines = (trainer.reporter.run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [each.get("skipped") for each in map(json.loads, lines) if each["event"] == "train"] == [1, None]
+    assert [record.get("skipped") for record in records(tmp_path) if record["event"] == "train"] == [1, None]
 
 
-def test_weights_gone_astray_are_not_validated(make: Make) -> None:
+def test_a_model_that_has_diverged_is_not_validated(make: Make) -> None:
     trainer, saved = make([], max_steps=50, validate_every_steps=12, log_every=1000)
     spoil(trainer, range(1, 51))
     with pytest.raises(UserError, match="the last 12 gradients were not finite"):
@@ -189,10 +193,12 @@ def test_the_state_is_saved_now_and_then(make: Make) -> None:
         ),
     ],
 )
-def test_it_is_told_why_training_ends(make: Make, limits: dict[str, int], reason: str) -> None:
+def test_the_reason_why_training_ends_is_reported(
+    make: Make, tmp_path: Path, limits: dict[str, int], reason: str
+) -> None:
     trainer, _ = make([1.0, 1.0, 1.0], **limits)
     trainer.fit()
-    assert reason in (trainer.reporter.run_dir / "train.log").read_text(encoding="utf-8")
+    assert reason in (tmp_path / "train.log").read_text(encoding="utf-8")
 
 
 def test_the_gradient_is_clipped(make: Make, letters: EncodedCorpus) -> None:
@@ -207,34 +213,43 @@ def test_the_gradient_is_clipped(make: Make, letters: EncodedCorpus) -> None:
     assert trainer.meter.read()["gradient_norm"] > 1e-2
 
 
+def records(run_dir: Path) -> list[dict[str, Any]]:
+    lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
 def spoil(trainer: Trainer, steps: Container[int]) -> None:
-    """Let the gradient of some updates be no number."""
+    """Make the gradient of some updates NaN."""
     trainer.model.output.weight.register_hook(
         lambda gradient: gradient * (float("nan") if trainer.progress.step in steps else 1.0)
     )
 
 
-def test_an_update_whose_gradient_is_not_finite_is_skipped(make: Make) -> None:
+def test_an_update_whose_gradient_is_not_finite_is_skipped(make: Make, tmp_path: Path) -> None:
     trainer, saved = make([1.0, 2.0], max_steps=6, validate_every_steps=3, log_every=3, ema_decay=0.5)
     spoil(trainer, {3})
     seen = []
     update = trainer.update
-    trainer.update = lambda batches: (update(batches), seen.append(copied(trainer.model)))[0]  # type: ignore[method-assign]
+
+    def watched(batches: list[Batch]) -> None:
+        update(batches)
+        seen.append(copied(trainer.model))
+
+    trainer.update = watched  # type: ignore[method-assign]
     trainer.fit()
     assert equal(seen[1], seen[2])
     assert not equal(seen[2], seen[3])
     assert all(weight.isfinite().all() for _, _, weights in saved.models for weight in weights.values())
-    records = [json.loads(line) for line in (trainer.reporter.run_dir / "metrics.jsonl").read_text().splitlines()]
-    first, second = (record for record in records if record["event"] == "train")
+    first, second = (record for record in records(tmp_path) if record["event"] == "train")
     assert first["skipped"] == 1
     assert "skipped" not in second
     assert 0 < first["loss"] < 5
-    assert "skipped since the last report, their gradients not being finite: 1" in (
-        trainer.reporter.run_dir / "train.log"
-    ).read_text(encoding="utf-8")
+    assert "skipped since the last report, their gradients not being finite: 1" in (tmp_path / "train.log").read_text(
+        encoding="utf-8"
+    )
 
 
-def test_training_that_has_gone_astray_ends(make: Make) -> None:
+def test_training_that_has_diverged_ends(make: Make) -> None:
     trainer, saved = make([1.0], max_steps=50, validate_every_steps=5, log_every=4)
     spoil(trainer, range(7, 51))
     saved.metrics = itertools.repeat(1.0)

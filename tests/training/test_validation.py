@@ -9,17 +9,21 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.alignment.links import alignment_error_rate, argmax_links, attention_entropy, coverage_deficit
+from nmt.alignment.aer import alignment_error_rate
+from nmt.alignment.links import argmax_links
 from nmt.alignment.pharaoh import parse_pharaoh
+from nmt.alignment.weights import attention_entropy, coverage_deficit
 from nmt.config.schema import BatchConfig, ModelConfig, SearchConfig, TokenizerConfig, TrainConfig, TrainerConfig
 from nmt.data.batch import collate
-from nmt.data.encoded import EncodedCorpus, Ragged
+from nmt.data.tables import EncodedCorpus, Ragged
 from nmt.errors import UserError
-from nmt.evaluation.metrics import quick_scores, repetition_rate
+from nmt.evaluation.metrics import bleu, chrf, corpus_score, repetition_rate
+from nmt.evaluation.outcome import Outcome
+from nmt.evaluation.registry import measure, names_at
 from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
-from nmt.training.validation import Validator, attention
+from nmt.training.validation import Validator
 from nmt.translator import Translator, empty
 
 SOURCES = [f"the cat sees {'the big ' * (i % 5)}dog number {i} and sleeps" for i in range(12)]
@@ -47,6 +51,11 @@ def encoded(tokenizers: Tokenizers, *, gold: bool = True) -> EncodedCorpus:
     columns = {"source": SOURCES, "target": TARGETS, **({"alignment": GOLD} if gold else {})}
     sides = (Ragged.of(tokenizers.source.encode(SOURCES)), Ragged.of(tokenizers.target.encode(TARGETS)))
     return EncodedCorpus(datasets.Dataset.from_dict(columns), *sides)
+
+
+def quick_scores(hypotheses: list[str], references: list[str], *scoring: Any) -> dict[str, float]:
+    metrics = {"bleu": bleu(*scoring), "chrf": chrf(*scoring)}
+    return {name: corpus_score(metric, hypotheses, references).value for name, metric in metrics.items()}
 
 
 def validator(tokenizers: Tokenizers, *, gold: bool = True, beam: int = 1, **trainer: Any) -> Validator:
@@ -93,10 +102,10 @@ def test_the_scores_are_those_of_the_configuration(model: Seq2Seq, tokenizers: T
     found = Validator(shouting, tokenizers, config, CPU)(model).metrics
     search = SearchConfig(beam_size=1, max_length_ratio=0.2, max_length_offset=4)
     texts = [each.text for each in Translator(model, tokenizers, search, CPU).translate(SOURCES)]
-    expected = quick_scores(texts, columns["target"], tokenize="char", lowercase=True)
+    expected = quick_scores(texts, columns["target"], "char", True)
     assert {name: found[name] for name in expected} == expected
     assert expected != quick_scores(texts, columns["target"])
-    assert expected != quick_scores(texts, columns["target"], tokenize="char")
+    assert expected != quick_scores(texts, columns["target"], "char")
 
 
 def test_alignments_are_scored_where_there_is_gold(model: Seq2Seq, tokenizers: Tokenizers) -> None:
@@ -127,16 +136,27 @@ def test_attention_is_measured_without_gold_too(model: Seq2Seq, tokenizers: Toke
 
 
 def test_a_model_that_says_nothing_has_no_attention_to_measure() -> None:
-    assert attention([empty("")]) == {}
+    names = ("attention_entropy", "coverage_deficit", "repetition_rate")
+    assert set(names) <= set(names_at("validation"))
+    values, _ = measure(Outcome(translations=[empty("")], references=["a"]), names)
+    assert set(values.values()) == {None}
+
+
+def test_what_is_not_available_is_left_out_but_for_what_is_watched(model: Seq2Seq, tokenizers: Tokenizers) -> None:
+    assert validator(tokenizers, gold=False)(model).metrics.keys() == validator(tokenizers)(model).metrics.keys() - {
+        "aer"
+    }
+    assert math.isnan(validator(tokenizers, gold=False, metric="aer")(model).metrics["aer"])
 
 
 def test_the_samples_are_the_same_every_time(model: Seq2Seq, tokenizers: Tokenizers) -> None:
     first, second = (validator(tokenizers, num_samples=3)(model).samples for _ in range(2))
-    assert [each.source for each in first] == [each.source for each in second]
-    assert len({each.source for each in first}) == 3
+    assert [each.translation.source for each in first] == [each.translation.source for each in second]
+    assert len({each.translation.source for each in first}) == 3
     for each in first:
-        assert each.reference == TARGETS[SOURCES.index(each.source)]
-        assert each.weights.shape == (len(each.target_words), len(each.source_words))
+        found = each.translation
+        assert each.reference == TARGETS[SOURCES.index(found.source)]
+        assert found.weights.shape == (len(found.target_words), len(found.source_words))
     assert validator(tokenizers, num_samples=0)(model).samples == []
     assert len(validator(tokenizers, num_samples=100)(model).samples) == 12
 

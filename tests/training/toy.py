@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 
 class Saved:
-    """What a trainer saved, in order, and what it validated."""
+    """Records what a trainer saved, in order, and what it validated."""
 
     def __init__(self, metrics: list[float]) -> None:
         self.metrics = iter(metrics)

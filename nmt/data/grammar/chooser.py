@@ -1,4 +1,4 @@
-"""Random choices that do not depend on the machine or the version of Python."""
+"""Reproducible random choices, whatever the machine and the version of Python."""
 
 import random
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class Chooser:
-    """Choices seeded by a text; made of `Random.random`, the one method that is promised never to change."""
+    """Choices seeded by a text, all by `Random.random`: the only method that Python guarantees not to change."""
 
     def __init__(self, seed: str) -> None:
         self._random = random.Random(seed)
@@ -20,7 +20,7 @@ class Chooser:
         return options[int(self._random.random() * len(options))]
 
     def between(self, low: int, high: int) -> int:
-        """An integer from `low` to `high`, both in; `low` if the range is empty."""
+        """An integer from `low` to `high` inclusive; `low` if the range is empty."""
         return low + int(self._random.random() * (max(low, high) - low + 1))
 
     def weighted(self, options: Sequence[tuple[float, T]]) -> T:

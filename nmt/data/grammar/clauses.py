@@ -1,12 +1,12 @@
 """Clauses: subject, predicate and relative clauses.
 
-French must follow from the English alone, so whatever English leaves open is not generated:
+French is a function of the English, so no ambiguous English is generated:
 
-- a relative clause stands right after its noun, which has no `of` phrase and no partner joined by `and`;
-- predicates are joined by `and` only where the first holds no clause, no negation and no modal verb, so the
-  subject of the second is that of the nearest clause;
-- a verb is always transitive or never, so the gap of `that she sees` is seen;
-- clauses are joined by `, and` (grammar_sentences.py), noun phrases and predicates without a comma.
+- a relative clause directly follows its noun, which has no `of` phrase and is not coordinated;
+- predicates are coordinated only where the first contains no clause, negation or modal verb, so the second has the
+  subject of the nearest clause;
+- a verb is either always transitive or never, so the gap in `that she sees` is unambiguous;
+- clauses are joined by `, and` (sentences.py), noun phrases and predicates by `and` without a comma.
 """
 
 from collections.abc import Callable
@@ -14,12 +14,10 @@ from dataclasses import dataclass, replace
 
 from nmt.data.grammar.chooser import Chooser
 from nmt.data.grammar.lexicon import (
-    ALL,
     BE,
     DEGREES,
     EXIST,
     FREQUENCY,
-    LIVING,
     MANNER,
     NEVER,
     NOT,
@@ -31,17 +29,14 @@ from nmt.data.grammar.lexicon import (
 from nmt.data.grammar.nouns import NounPhrase, NounPhrases, adjective_phrase, introduce, possessible
 from nmt.data.grammar.phrase import Phrase, unit
 from nmt.data.grammar.verbs import conjugate, infinitive
-from nmt.data.grammar.words import Adverb, Kind, Kinds, Pronoun, Tense, Verb
+from nmt.data.grammar.words import ALL, LIVING, Adverb, Kind, Kinds, Pronoun, Tense, Verb
 
 SUBJECT_KINDS = ((6, Kind.PERSON), (2, Kind.ANIMAL), (0.7, Kind.THING), (0.3, Kind.PLACE))
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a predicate is built for.
-
-    `simple` asks for no clause, negation or modal verb inside; `joined` allows two predicates joined by `and`.
-    """
+    """The conditions for a predicate; `simple` excludes clauses, negation and modals, `joined` allows coordination."""
 
     subject: NounPhrase
     tense: Tense
@@ -52,7 +47,7 @@ class Context:
 
 
 class Clauses:
-    """Random clauses; a `budget` is about how many English words to use."""
+    """Random clauses; a `budget` is the approximate number of English words."""
 
     def __init__(self, lexicon: Lexicon, choose: Chooser) -> None:
         self._lexicon = lexicon
@@ -107,7 +102,7 @@ class Clauses:
         coordinate: bool = False,
         relative: bool = True,
     ) -> NounPhrase:
-        """Any noun phrase but a pronoun; `coordinate` and `relative` allow these."""
+        """Return any noun phrase but a pronoun; `coordinate` and `relative` allow coordination and relative clauses."""
         nouns, kind = self._nouns, self._choose.pick(kinds)
         options: list[tuple[float, Callable[[], NounPhrase]]] = [
             (5 if budget <= 5 else 1, lambda: nouns.simple(budget, kind, definite))
@@ -207,7 +202,7 @@ class Clauses:
     # --- parts ----------------------------------------------------------------------------------------------
 
     def _object(self, verb: Verb, context: Context, budget: int) -> Phrase:
-        """A direct object; under negation a definite one, since `not a` would be another thing in French (`pas de`)."""
+        """A direct object; definite under negation, since `not a` has another form in French (`pas de`)."""
         definite = True if context.modifier and context.modifier.negative else None
         relative = not context.simple
         return self.noun_phrase(budget, verb.objects, definite=definite, coordinate=True, relative=relative).phrase
@@ -253,13 +248,13 @@ class Clauses:
         return self._choose.pick(OBJECT_PRONOUNS) if Kind.PERSON in verb.objects else THEM
 
     def _modifier(self, context: Context) -> Adverb | None:
-        """`not`, `never`, an adverb of frequency, or mostly nothing."""
+        """`not`, `never`, an adverb of frequency, or, mostly, None."""
         if context.budget < 3 or context.simple or self._choose.chance(0.6):
             return None
         return self._choose.weighted(((2, NOT), (1, NEVER), (1.5, self._choose.pick(FREQUENCY))))
 
     def _place(self, budget: int, context: Context, *, chance: float) -> Phrase:
-        """A phrase of place if there are words left, and nothing otherwise."""
+        """A phrase of place if the budget allows it, else an empty phrase."""
         if budget < 3 or not self._choose.chance(chance):
             return Phrase()
         return self._prepositional(budget, relative=not context.simple)

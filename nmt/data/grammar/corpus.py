@@ -2,36 +2,64 @@
 
 The French sentence is a function of the English one, so a perfect translator scores a BLEU of 100. The parts:
 
-    lexicon.py            the words
-    grammar_words.py      kinds of words and their inflection
-    grammar_phrase.py     paired word lists that know their links; elision, contraction, spelling
-    grammar_verbs.py      verb groups: negation, clitic pronouns, participles
-    grammar_nouns.py      noun phrases
-    grammar_clauses.py    predicates and relative clauses
-    grammar_sentences.py  subordinate clauses and coordination
-    grammar_chooser.py    random choices that are the same everywhere
+    lexicon.toml, lexicon.py  the words
+    words.py                  parts of speech and their inflection
+    phrase.py                 pairs of word sequences with their links; elision, contraction, spelling
+    nouns.py                  noun phrases
+    verbs.py                  verb groups: negation, clitic pronouns, participles
+    clauses.py                predicates and relative clauses
+    sentences.py              subordinate clauses and coordination
+    chooser.py                reproducible random choices
 """
 
+import hashlib
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import datasets
+import pyarrow as pa
 
 from nmt.config.schema import GrammarConfig
 from nmt.data.grammar.chooser import Chooser
 from nmt.data.grammar.lexicon import Lexicon
 from nmt.data.grammar.phrase import punctuation, spell
 from nmt.data.grammar.sentences import Sentences
+from nmt.data.tables import SPLITS, Corpus
 from nmt.errors import UserError, unknown
 
-SPLITS = ("train", "validation", "test", "test_long")
-CONTINUE = 0.92  # chance of one more word when a length is drawn, so that short sentences are the commonest
-MAX_REJECTED = 2_000  # sentences in a row that are of no use before the bounds are thought too narrow
+CONTINUE = 0.92  # probability of one more word when a length is drawn: lengths are geometric
+MAX_REJECTED = 2_000  # rejected sentences in a row after which no more are thought to exist within the bounds
 
 
-@dataclass(frozen=True)
-class SentencePair:
-    """A sentence, its translation and their gold alignment in Pharaoh form.
+class GrammarCorpus(Corpus):
+    """Generated pairs (`data=grammar`), kept in `data.cache_dir`: generating them takes seconds."""
+
+    def load(self, split: str) -> datasets.Dataset:
+        """Return a split, stored under a digest of all that determines it: settings, words and rules."""
+        digest = hashlib.sha256(f"{self.config.grammar} {split}".encode())
+        for file in sorted(Path(__file__).parent.glob("*.*")):
+            digest.update(file.read_bytes())
+
+        def build() -> pa.Table:
+            pairs = generate(self.config.grammar, split)
+            return pa.table({name: [getattr(pair, name) for pair in pairs] for name in SentencePair._fields})
+
+        return self.stored(digest.hexdigest(), build)
+
+    def has_split(self, split: str) -> bool:
+        """Whether there is such a split: the grammar generates all of them."""
+        return split in SPLITS
+
+    def has_gold(self, split: str) -> bool:
+        """Whether there is such a split: the grammar aligns all pairs."""
+        return split in SPLITS
+
+
+class SentencePair(NamedTuple):
+    """A sentence, its translation and their gold alignment in Pharaoh notation.
 
     `alignment` counts words between spaces from 0, source first: `i-j` is a sure link, `i?j` a possible one.
     """
@@ -44,7 +72,7 @@ class SentencePair:
 def generate(config: GrammarConfig, split: str) -> list[SentencePair]:
     """Return the distinct pairs of one split; the same pairs in the same order wherever it runs.
 
-    Every sentence belongs to one split by its checksum, so splits of the same or of different sizes never overlap.
+    The checksum of a sentence decides its split, so splits never overlap, whatever their sizes.
 
     Raises:
         UserError: if there is no such split, or not that many sentences within the bounds on length.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from nmt.data.grammar.chooser import Chooser
-from nmt.data.grammar.lexicon import NUMERALS, OF, PEOPLE, SUBJECT_PRONOUNS, THE, VERY, Lexicon
+from nmt.data.grammar.lexicon import NUMERALS, OF, SUBJECT_PRONOUNS, THE, VERY, Lexicon
 from nmt.data.grammar.phrase import Phrase, SourceWord, TargetWord, unit
 from nmt.data.grammar.words import (
     Adjective,
@@ -20,7 +20,7 @@ from nmt.data.grammar.words import (
 
 @dataclass(frozen=True)
 class NounPhrase:
-    """A noun phrase with what others need to agree with it."""
+    """A noun phrase with the agreement and kind that verbs and adjectives need."""
 
     phrase: Phrase
     agreement: Agreement
@@ -47,7 +47,7 @@ def introduce(preposition: Preposition, complement: Phrase) -> Phrase:
 
 
 def possess(possessor: Phrase, nominal: Phrase, agreement: Agreement) -> Phrase:
-    """`Marie's` + `black dog` -> `le chien noir de Marie`; the last word of the possessor bears the `'s`."""
+    """`Marie's` + `black dog` -> `le chien noir de Marie`; the last word of the possessor gets the `'s`."""
     *before, last = possessor.source
     owner = SourceWord(f"{last.text}'s")
     renamed = tuple(
@@ -62,7 +62,7 @@ def possess(possessor: Phrase, nominal: Phrase, agreement: Agreement) -> Phrase:
 
 
 class NounPhrases:
-    """Random noun phrases; a `budget` is about how many English words to use."""
+    """Random noun phrases; a `budget` is the approximate number of English words."""
 
     def __init__(self, lexicon: Lexicon, choose: Chooser) -> None:
         self._lexicon = lexicon
@@ -157,4 +157,4 @@ class NounPhrases:
 
 def possessible(kind: Kind) -> bool:
     """Whether `Marie's ...` reads well with nouns of this kind."""
-    return kind in (*PEOPLE, Kind.ANIMAL, Kind.THING, Kind.PLACE)
+    return kind in (Kind.PERSON, Kind.ANIMAL, Kind.THING, Kind.PLACE)

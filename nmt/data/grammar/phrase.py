@@ -1,8 +1,7 @@
-"""Pairs of source and target words that know their links, and how a pair of word lists becomes two lines of text.
+"""Phrases: source and target words with their links, and how a phrase is spelled as a pair of lines.
 
-A link is a reference from a target word to the source words themselves, not to their positions. So a phrase may be
-built by putting words in any order on either side, and no index has to be shifted; positions are looked up once,
-in `spell`. French spelling across word borders (elision and contraction) is applied there too.
+A link is a reference from a target word to source words, not to positions, so phrases are concatenated and reordered
+without shifting indices; `spell` looks up positions, and applies French spelling across words (elision, contraction).
 """
 
 from collections.abc import Sequence
@@ -19,14 +18,14 @@ ENGLISH_VOWELS = "aeiou"
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SourceWord:
-    """One English word; two words of the same text are still two words."""
+    """One English word, identified by the object, not by its text."""
 
     text: str
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TargetWord:
-    """One French word and the English words it renders: surely, or possibly only."""
+    """One French word, and the English words that it is linked to, as sure or as possible links."""
 
     text: str
     sure: tuple[SourceWord, ...] = ()
@@ -35,7 +34,7 @@ class TargetWord:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Two word lists that say the same; `a + b` puts them side by side in both languages."""
+    """A pair of translations; `a + b` concatenates both sides."""
 
     source: tuple[SourceWord, ...] = ()
     target: tuple[TargetWord, ...] = ()
@@ -44,14 +43,14 @@ class Phrase:
         return Phrase(self.source + other.source, self.target + other.target)
 
     def __len__(self) -> int:
-        """Source words, punctuation out."""
+        """Return the number of source words, without punctuation."""
         return sum(word.text not in PUNCTUATION for word in self.source)
 
 
 def unit(english: str, french: str, head: int = 0) -> Phrase:
-    """Words that are translated together: the English word at `head` is surely linked to every French word.
+    """Words translated as one: every French word has a sure link to the English `head`, possible links to the others.
 
-    The other English words are possibly linked: in `in front of` -> `devant`, the head is `front`.
+    In `in front of` -> `devant`, the head is `front`, number 1.
     """
     source = tuple(SourceWord(text) for text in english.split())
     sure = (source[head],)
@@ -60,13 +59,13 @@ def unit(english: str, french: str, head: int = 0) -> Phrase:
 
 
 def punctuation(mark: str) -> Phrase:
-    """A mark on both sides; `spell` attaches it to the word before."""
+    """A punctuation mark on both sides; `spell` attaches it to the preceding word."""
     assert mark in PUNCTUATION
     return Phrase((SourceWord(mark),), (TargetWord(mark),))
 
 
 def spell(phrase: Phrase) -> tuple[str, str, str]:
-    """Return the source line, the target line and the links in Pharaoh form, `i-j` sure and `i?j` possible only."""
+    """Return the source line, the target line and the links in Pharaoh notation, `i-j` sure and `i?j` possible only."""
     target = contract(elide(phrase.target))
     position = {word: i for i, word in enumerate(word for word in phrase.source if word.text not in PUNCTUATION)}
     links = []

@@ -1,4 +1,4 @@
-"""Sentences: clauses joined by `, and`, `because`, `when`, `if` and `says that`, nested as deep as there are words."""
+"""Sentences: clauses joined by `, and`, `because`, `when`, `if` and `says that`, nested as the budget allows."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from nmt.data.grammar.words import Kind, Tense
 
 Tenses = tuple[Tense, ...]
 TENSES: Tenses = (Tense.PRESENT, Tense.PAST, Tense.FUTURE)
-# By the tense of the main clause: conjunctions, and the tenses after them that are right in both languages.
+# By the tense of the main clause: conjunctions, and the tenses after them that are correct in both languages.
 SUBORDINATES: dict[Tense, tuple[tuple[str, str, Tenses], ...]] = {
     Tense.PRESENT: (
         ("because", "parce que", (Tense.PRESENT, Tense.PAST)),
@@ -27,7 +27,7 @@ LONGEST_CLAUSE = 20  # words: a longer sentence must be
 
 
 class Sentences:
-    """Random sentences; a `budget` is about how many English words to use."""
+    """Random sentences; a `budget` is the approximate number of English words."""
 
     def __init__(self, lexicon: Lexicon, choose: Chooser) -> None:
         self._lexicon = lexicon
@@ -35,7 +35,7 @@ class Sentences:
         self._clauses = Clauses(lexicon, choose)
 
     def sentence(self, budget: int, tenses: Tenses = TENSES, banned: frozenset[str] = frozenset()) -> Phrase:
-        """One clause or several; the main verb is in one of `tenses`, and `banned` constructions are not used."""
+        """Return one clause or several; the main verb is in one of `tenses`; `banned` constructions do not occur."""
         options: list[tuple[float, Callable[..., Phrase]]] = []
         if budget <= LONGEST_CLAUSE:
             options.append((6 if budget <= ONE_CLAUSE else 2, self._single))
@@ -51,7 +51,7 @@ class Sentences:
         return self._clauses.clause(budget, self._choose.pick(tenses))
 
     def _report(self, budget: int, tenses: Tenses, banned: frozenset[str]) -> Phrase:
-        """`he says that ...`; after a past verb the other is past too, as English wants it."""
+        """`he says that ...`; after a past verb the other is past too (sequence of tenses)."""
         tense = self._choose.pick(tenses)
         subject = self._clauses.subject(self._choose.between(1, min(budget // 3, 8)), Kind.PERSON)
         verb = conjugate(self._choose.pick(self._lexicon.reporting), tense, subject.agreement)

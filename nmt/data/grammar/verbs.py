@@ -13,13 +13,13 @@ def conjugate(
     pronoun: Pronoun | None = None,
     gap: Agreement | None = None,
 ) -> Phrase:
-    """The finite verb with what stands close to it in either language.
+    """Return the finite verb with its auxiliaries, negation or adverb, and pronoun.
 
     English: (will | does | did) + not or adverb + verb + particle + object pronoun.
     French: (ne) + object pronoun + verb or auxiliary + (pas, jamais or adverb) + participle.
 
-    `modifier` is `not`, `never` or an adverb such as `often`; `pronoun` the object, if it is one; `gap` the agreement
-    of the object if it is the noun that a relative clause stands at, since a participle agrees with it.
+    `modifier` is `not`, `never` or an adverb such as `often`; `pronoun` the object, if that is a pronoun; `gap` the
+    agreement of the object, if that is the noun of a relative clause, since the participle agrees with it.
     """
     helpers, middle, main = _english_verb(verb, tense, subject, modifier)
     particle = tuple(SourceWord(text) for text in verb.particle.split())

@@ -1,4 +1,4 @@
-"""Kinds of words with their inflected forms, and the regular inflection of English and French."""
+"""Parts of speech with their inflected forms, and the regular inflection of English and French."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -8,7 +8,7 @@ from nmt.data.grammar.phrase import begins_with_vowel
 
 
 class Kind(Enum):
-    """What a noun stands for; verbs, adjectives and prepositions choose their nouns by it."""
+    """The semantic class of a noun, which verbs, adjectives and prepositions select for."""
 
     PERSON = "person"
     ANIMAL = "animal"
@@ -20,6 +20,12 @@ class Kind(Enum):
 
 
 Kinds = tuple[Kind, ...]
+LIVING = (Kind.PERSON, Kind.ANIMAL)
+GOODS = (Kind.THING, Kind.SURFACE)
+OBJECTS = (*GOODS, Kind.FOOD)
+SOLID = (*GOODS, Kind.PLACE, Kind.ANIMAL)
+ALL = (*LIVING, *OBJECTS, Kind.PLACE)
+GROUPS = {"living": LIVING, "goods": GOODS, "objects": OBJECTS, "solid": SOLID, "all": ALL}
 
 
 class Tense(Enum):
@@ -78,7 +84,7 @@ class Adjective:
 class Determiner:
     """A determiner; an empty English form means that it has no such number.
 
-    `definite` ones, in a wide sense, may stand in a negated object, and not after `there is`.
+    `definite` ones, in a wide sense, are possible in a negated object, but not after `there is`.
     """
 
     singular: str
@@ -108,7 +114,7 @@ class Preposition:
 
 @dataclass(frozen=True)
 class Adverb:
-    """An adverb; a `negative` one puts `ne` before the verb besides."""
+    """An adverb; a `negative` one also puts `ne` before the verb."""
 
     english: str
     french: str
@@ -128,7 +134,7 @@ class Pronoun:
 class Verb:
     """A verb; each pair of forms is (singular, plural) of the third person.
 
-    `particle` is the `at` of `look at`, which French leaves out; `preposition` introduces the object in French.
+    `particle` is the `at` of `look at`, which French omits; `preposition` introduces the object in both languages.
     `copular` verbs (be, can, must) need no `do` and stand before `not`. The participle is empty where the
     French past is one word; with `etre` it agrees with the subject, else with an object that stands before it.
     """
@@ -172,67 +178,3 @@ def add_s(english: str) -> str:
     if english.endswith("y") and english[-2] not in "aeiou":
         return f"{english[:-1]}ies"
     return f"{english}es" if english.endswith(("s", "x", "ch", "sh", "o")) else f"{english}s"
-
-
-def nouns(kind: Kind, *, masculine: str, feminine: str) -> tuple[Noun, ...]:
-    """Read nouns from tables of `english=french`, separated by commas; an irregular plural follows a slash."""
-    rows = [(row, False) for row in masculine.split(",")] + [(row, True) for row in feminine.split(",")]
-    return tuple(_noun(*row.strip().split("="), feminine=is_feminine, kind=kind) for row, is_feminine in rows)
-
-
-def _noun(english: str, french: str, *, feminine: bool, kind: Kind) -> Noun:
-    one, _, many = english.partition("/")
-    un, _, plusieurs = french.partition("/")
-    return Noun((one, many or add_s(one)), (un, plusieurs or plural(un)), feminine, kind)
-
-
-def names(kind: Kind, *, masculine: str = "", feminine: str = "") -> tuple[Name, ...]:
-    """Read proper names from space-separated tables; `London=Londres` where the languages differ."""
-    rows = [(row, False) for row in masculine.split()] + [(row, True) for row in feminine.split()]
-    return tuple(Name(row.split("=")[0], row.split("=")[-1], is_feminine, kind) for row, is_feminine in rows)
-
-
-def adjective(
-    english: str, french: str, kinds: Kinds, *, before_noun: bool = False, gradable: bool = True
-) -> Adjective:
-    """Read `beau/bel belle`: masculine and feminine; the feminine may be left out where it is regular."""
-    masculine, _, feminine = french.partition(" ")
-    return Adjective(english, masculine, feminine or inflect(masculine, Agreement(True)), kinds, before_noun, gradable)
-
-
-def verb(
-    english: str,
-    past: str,
-    french: str,
-    *,
-    etre: bool = False,
-    copular: bool = False,
-    subjects: Kinds = (Kind.PERSON,),
-    objects: Kinds = (),
-    preposition: Preposition | None = None,
-) -> Verb:
-    """Read `look at`, its past and the French `infinitive singular plural future participle`.
-
-    The infinitive alone is enough for a regular verb in -er.
-    """
-    base, _, particle = english.partition(" ")
-    forms = french.split()
-    if len(forms) == 1:
-        stem = french.removesuffix("er")
-        forms = [french, f"{stem}e", f"{stem}ent", f"{french}a", f"{stem}é"]
-    infinitive, one, many, future, participle = forms
-    present = (base, base) if copular else (add_s(base), base)
-    compound = ("est", "sont") if etre else ("a", "ont")
-    return Verb(
-        base=base,
-        particle=particle,
-        english={Tense.PRESENT: present, Tense.PAST: (past, past), Tense.FUTURE: (base, base)},
-        infinitive=infinitive,
-        french={Tense.PRESENT: (one, many), Tense.PAST: compound, Tense.FUTURE: (future, f"{future[:-1]}ont")},
-        participle=participle,
-        etre=etre,
-        copular=copular,
-        subjects=subjects,
-        objects=objects,
-        preposition=preposition,
-    )

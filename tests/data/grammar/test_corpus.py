@@ -15,10 +15,11 @@ from nmt.config.schema import GrammarConfig
 from nmt.data.grammar import lexicon
 from nmt.data.grammar.chooser import Chooser
 from nmt.data.grammar.clauses import Clauses, Context
-from nmt.data.grammar.corpus import SPLITS, SentencePair, generate, sentences
+from nmt.data.grammar.corpus import SentencePair, generate, sentences
 from nmt.data.grammar.nouns import NounPhrases
 from nmt.data.grammar.phrase import Phrase, spell
 from nmt.data.grammar.words import Agreement, Kind, Tense
+from nmt.data.tables import SPLITS
 from nmt.errors import UserError
 
 T = TypeVar("T")
@@ -168,7 +169,7 @@ def test_the_same_english_always_has_the_same_french(words: lexicon.Lexicon) -> 
 
 
 class Recorder(Clauses):
-    """Clauses that project_memory every predicate they make."""
+    """Clauses that record every predicate they make."""
 
     made: list[tuple[Context, str]]
 

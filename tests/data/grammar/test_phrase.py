@@ -8,7 +8,7 @@ from nmt.data.grammar import lexicon
 from nmt.data.grammar.nouns import adjective_phrase, determine, introduce, possess
 from nmt.data.grammar.phrase import Phrase, punctuation, spell, unit
 from nmt.data.grammar.verbs import conjugate, infinitive
-from nmt.data.grammar.words import Agreement, Pronoun, Tense, Verb, add_s, inflect, plural
+from nmt.data.grammar.words import Agreement, Preposition, Pronoun, Tense, Verb, add_s, inflect, plural
 
 MAN, WOMEN = Agreement(), Agreement(feminine=True, plural=True)
 HIM, HER = (pronoun for pronoun in lexicon.OBJECT_PRONOUNS if pronoun.english in ("him", "her"))
@@ -37,7 +37,7 @@ def never_loved() -> Phrase:
 
 
 def near_the_hotel() -> Phrase:
-    near = next(word for word in lexicon.PREPOSITIONS if word.english == "near")
+    near = next(word for word in lexicon.Lexicon().prepositions if word.english == "near")
     sleeps = unit("he", "il") + conjugate(find("sleep"), Tense.FUTURE, MAN)
     return sleeps + introduce(near, the("garden", "jardin")) + introduce(lexicon.OF, the("hotel", "hôtel"))
 
@@ -50,7 +50,7 @@ def seen_houses() -> Phrase:
 
 def cannot_speak() -> Phrase:
     can = negated("can", Tense.PRESENT, subject=WOMEN)
-    king = introduce(lexicon.TO, the("king", "roi"))
+    king = introduce(Preposition("to", "à"), the("king", "roi"))
     return the("women", "femmes", WOMEN) + can + infinitive(find("speak")) + king
 
 
@@ -130,7 +130,7 @@ def test_worked_examples(phrase: Phrase, source: str, target: str, alignment: st
     ],
 )
 def test_adjectives_agree(english: str, following: str, agreement: tuple[bool, bool], french: str) -> None:
-    adjective = next(word for word in lexicon.ADJECTIVES if word.english == english)
+    adjective = next(word for word in lexicon.Lexicon().adjectives if word.english == english)
     phrase = adjective_phrase(adjective, Agreement(*agreement), degree=lexicon.VERY, following=following)
     assert [word.text for word in phrase.target] == ["très", french]
 
@@ -147,7 +147,7 @@ def test_adjectives_agree(english: str, following: str, agreement: tuple[bool, b
     ],
 )
 def test_determiners_agree(determiner: str, agreement: tuple[bool, bool], noun: str, french: str) -> None:
-    found = next(word for word in lexicon.DETERMINERS if determiner in (word.singular, word.plural))
+    found = next(word for word in lexicon.Lexicon().determiners if determiner in (word.singular, word.plural))
     phrase = determine(found, Agreement(*agreement), unit("x", noun))
     assert spell(phrase)[1].lower() == french
 

@@ -1,12 +1,13 @@
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from benchmarking.arithmetic import Work, forward_flop, update_flop
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarking.arithmetic import Work, forward_flop, update_flop
 from nmt.attention.scores import SCORES
 from nmt.config.schema import AttentionConfig, ModelConfig
 from nmt.data.batch import Batch, collate
@@ -17,7 +18,7 @@ from nmt.training.objective import token_loss
 pytestmark = pytest.mark.filterwarnings("ignore:TF32 acceleration")  # said by torch when oneDNN is switched
 
 VOCAB = 90
-VARIANTS = [
+VARIANTS: list[dict[str, Any]] = [
     *(
         {"decoder": decoder, "cell": cell, "attention": AttentionConfig(score=score, size=10)}
         for decoder, cell, score in itertools.product(
@@ -38,7 +39,7 @@ VARIANTS = [
 ]
 
 
-def model_of(variant: dict) -> tuple[Seq2Seq, ModelConfig]:
+def model_of(variant: dict[str, Any]) -> tuple[Seq2Seq, ModelConfig]:
     """A small model on the reference path."""
     config = ModelConfig(**{"embedding_size": 12, "hidden_size": 16, "dropout": 0.0, "fast": "off", **variant})
     return build_model(config, VOCAB, VOCAB, joint=True), config
@@ -46,8 +47,8 @@ def model_of(variant: dict) -> tuple[Seq2Seq, ModelConfig]:
 
 def batch_of(lengths: list[tuple[int, int]]) -> Batch:
     """Pairs of these many tokens, end marks in."""
-    sides = [[np.full(length - 1, 5, np.int32) for length in side] for side in zip(*lengths, strict=True)]
-    return collate(*sides, np.arange(len(lengths)))
+    source, target = ([np.full(length - 1, 5, np.int32) for length in side] for side in zip(*lengths, strict=True))
+    return collate(source, target, np.arange(len(lengths)))
 
 
 def counted(model: Seq2Seq, batch: Batch, *, backward: bool) -> int:
@@ -60,7 +61,7 @@ def counted(model: Seq2Seq, batch: Batch, *, backward: bool) -> int:
     return counter.get_total_flops()
 
 
-def name_of(variant: dict) -> str:
+def name_of(variant: dict[str, Any]) -> str:
     values = (
         v
         for value in variant.values()
@@ -70,7 +71,7 @@ def name_of(variant: dict) -> str:
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=name_of)
-def test_forward_pass_is_what_torch_counts(variant: dict) -> None:
+def test_forward_pass_is_what_torch_counts(variant: dict[str, Any]) -> None:
     model, config = model_of(variant)
     model.requires_grad_(False)  # the loss forms its gradient on the way forward
     batch = batch_of([(9, 7)] * 3)
@@ -78,7 +79,7 @@ def test_forward_pass_is_what_torch_counts(variant: dict) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=name_of)
-def test_update_is_what_torch_counts(variant: dict) -> None:
+def test_update_is_what_torch_counts(variant: dict[str, Any]) -> None:
     model, config = model_of(variant)
     batch = batch_of([(30, 30)] * 2)
     # Torch leaves products out whose factor is the zero state before the first step, or needs no gradient.

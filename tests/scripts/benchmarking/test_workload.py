@@ -2,13 +2,14 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from benchmarking.arithmetic import Work
 from benchmarking.profiling import TRAINING_PHASES, training_phases
 from benchmarking.training import Repeat, repeat_updates, speed
 from benchmarking.translation import measure_translation
 from benchmarking.workload import random_sentences, start_training
-
 from nmt.config.schema import BatchConfig, ModelConfig, SearchConfig, TrainConfig, TrainerConfig
+from nmt.data.batch import Batch
 from nmt.text.tokenizer import Tokenizers
 from nmt.text.vocabulary import Vocabulary
 from nmt.training.trainer import Trainer
@@ -34,15 +35,15 @@ def test_random_sentences_have_one_length_and_no_padding(trainer: Trainer) -> No
     assert trainer.model.output.out_features == 20
 
 
-def test_every_repeat_goes_on_through_the_corpus(trainer: Trainer) -> None:
+def test_every_repeat_goes_on_through_the_corpus(monkeypatch: pytest.MonkeyPatch, trainer: Trainer) -> None:
     seen: list[int] = []
     update = trainer.update
 
-    def watched(batches: list) -> None:
+    def watched(batches: list[Batch]) -> None:
         seen.extend(row for batch in batches for row in batch.rows)
         update(batches)
 
-    trainer.update = watched
+    monkeypatch.setattr(trainer, "update", watched)
     measured = repeat_updates(trainer, updates=2, repeats=3)
     assert [each.work for each in measured] == [Work(6, 30, 30, 30, 150, 150)] * 3
     assert trainer.progress.step == 2 * (1 + 3)

@@ -1,0 +1,83 @@
+"""Alignment error rate: links against gold links, and the reading of gold."""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import datasets
+
+from nmt.alignment.pharaoh import Link, Links, check_links, parse_pharaoh
+from nmt.errors import UserError
+from nmt.text.tokenizer import Tokenizers
+
+
+class AlignmentScores(NamedTuple):
+    """Agreement of links with gold, each score from 0 to 1."""
+
+    aer: float
+    precision: float
+    recall: float
+
+
+def alignment_error_rate(hypotheses: Sequence[Collection[Link]], gold: Sequence[Links]) -> AlignmentScores:
+    """Score the links A of a corpus against sure links S and possible links P (Och & Ney, 2003).
+
+    AER = 1 - (|A & S| + |A & P|) / (|A| + |S|), precision = |A & P| / |A|, recall = |A & S| / |S|.
+    Where a denominator is 0 there is no error to make: AER is 0, precision and recall are 1.
+
+    Raises:
+        ValueError: the sequences differ in length.
+    """
+    in_sure = in_possible = num_links = num_sure = 0
+    for links, truth in zip(hypotheses, gold, strict=True):
+        chosen = set(links)
+        in_sure += len(chosen & truth.sure)
+        in_possible += len(chosen & (truth.possible | truth.sure))
+        num_links += len(chosen)
+        num_sure += len(truth.sure)
+    total = num_links + num_sure
+    return AlignmentScores(
+        aer=1 - (in_sure + in_possible) / total if total else 0.0,
+        precision=in_possible / num_links if num_links else 1.0,
+        recall=in_sure / num_sure if num_sure else 1.0,
+    )
+
+
+def score_comparable(links: Sequence[Collection[Link] | None], gold: Sequence[Links]) -> AlignmentScores | None:
+    """Score the sentence pairs that have links, leaving out those with None (`word_links`); None where none has."""
+    pairs = [(chosen, truth) for chosen, truth in zip(links, gold, strict=True) if chosen is not None]
+    if not pairs:
+        return None
+    return alignment_error_rate([chosen for chosen, _ in pairs], [truth for _, truth in pairs])
+
+
+def read_gold(corpus: datasets.Dataset, split: str) -> list[Links] | None:
+    """Return the gold links of every sentence pair, or None where the corpus has no column `alignment`.
+
+    Raises:
+        UserError: a link cannot be read or points outside its sentences.
+    """
+    if "alignment" not in corpus.column_names:
+        return None
+    gold = []
+    for number, row in enumerate(corpus, start=1):
+        where = f"gold alignment of {split} line {number}"
+        links = parse_pharaoh(row["alignment"] or "", where)
+        check_links(links, len(row["source"].split()), len(row["target"].split()), where)
+        gold.append(links)
+    return gold
+
+
+def check_comparable(metric: str, tokenizers: Tokenizers, sources: Sequence[str], targets: Sequence[str]) -> None:
+    """Check that some sentence pair has the words that gold counts: the parts between spaces.
+
+    Raises:
+        UserError: in every pair the tokenizers find other words, so that `metric`, a key of METRICS, has no value.
+    """
+    for source, target in zip(sources, targets, strict=True):
+        sides = ((tokenizers.source, source), (tokenizers.target, target))
+        if all(len(side.parts(side.encode([line])[0], line)[0]) == len(line.split()) for side, line in sides):
+            return
+    raise UserError(
+        f"trainer.metric={metric} cannot be measured in any of {len(sources)} validation pairs: the subword models "
+        "part their lines into other words than spaces do; choose another metric, or other subword models"
+    )

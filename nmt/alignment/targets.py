@@ -1,0 +1,159 @@
+"""Attention targets for guided alignment: gold links between words, as attention between their pieces."""
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol, final, runtime_checkable
+
+import datasets
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+from jaxtyping import Float32
+
+from nmt.alignment.pharaoh import parse_pharaoh
+from nmt.errors import UserError
+from nmt.text.tokenizer import Tokenizer, Tokenizers
+from nmt.text.vocabulary import WORD_MARK, Vocabulary
+
+COLUMNS = ("source", "target", "alignment")
+SAMPLE_SIZE = 1_000  # sentence pairs checked before training
+
+IntArray = npt.NDArray[np.integer]
+Attention = Float32[np.ndarray, "_ _"]  # of a sentence pair: target pieces by source pieces
+
+logger = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class Sequences(Protocol):
+    """The ids of sentences, by row."""
+
+    def __getitem__(self, row: int, /) -> IntArray: ...
+
+
+@runtime_checkable
+class Encoded(Protocol):
+    """A table with the columns source, target and alignment, and the ids of its sides (`nmt.data.tables`)."""
+
+    @property
+    def corpus(self) -> datasets.Dataset: ...
+
+    @property
+    def source(self) -> Sequences: ...
+
+    @property
+    def target(self) -> Sequences: ...
+
+
+@final
+class AlignmentTargets:
+    """The attention that gold links ask for, for the segmentation in use, which sampling changes in every epoch.
+
+    Links count the parts between spaces, as for the alignment error rate: words, made of pieces that are merged at
+    the word mark, or, in text that is segmented already, the pieces themselves. A pair in which spaces and pieces
+    disagree (normalization splits a word, a piece spans several) has no target.
+
+    Args:
+        encoded: a corpus with the column alignment, in Pharaoh notation.
+        tokenizers: the models that its ids are of.
+
+    Raises:
+        UserError: no pair has links, or none of a sample of those that have can be given a target.
+    """
+
+    def __init__(self, encoded: Encoded, tokenizers: Tokenizers) -> None:
+        assert "alignment" in encoded.corpus.column_names, "guided alignment needs gold"
+        self._text = encoded.corpus.select_columns(list(COLUMNS))
+        self._source_words = WordIndex(tokenizers.source)
+        self._target_words = WordIndex(tokenizers.target)
+        self._check_sample(encoded)
+
+    def __call__(self, rows: IntArray, sources: Sequence[IntArray], targets: Sequence[IntArray]) -> list[Attention]:
+        """Return the target of each pair, 0 for a pair that has none.
+
+        Args:
+            rows: indices of the pairs in the corpus.
+            sources: the ids of their sources, as they are segmented now.
+            targets: the ids of their targets.
+        """
+        attention = []
+        text = self._text[rows.tolist()]
+        lines = zip(*(text[column] for column in COLUMNS), strict=True)
+        for (source, target, links), source_ids, target_ids in zip(lines, sources, targets, strict=True):
+            source_word, target_word = self._source_words(source_ids), self._target_words(target_ids)
+            if not (same_word_count(source, source_word) and same_word_count(target, target_word)):
+                links = ""
+            attention.append(taught_attention(links, source_word, target_word))
+        return attention
+
+    def _check_sample(self, encoded: Encoded) -> None:
+        """Warn of the share of linked pairs that have no target, estimated on pairs spread over the corpus."""
+        column = self._text.with_format("arrow")[:].column("alignment")
+        linked = np.flatnonzero(pc.not_equal(pc.utf8_trim_whitespace(column), "").to_numpy())
+        if len(linked) == 0:
+            raise UserError(
+                "trainer.guided_alignment has nothing to teach: the gold alignments of the training text hold no "
+                "links; look at data.train.alignment, or set trainer.guided_alignment.weight=0"
+            )
+        rows = linked[:: -(-len(linked) // SAMPLE_SIZE)]
+        numbers = rows.tolist()
+        matrices = self(rows, [encoded.source[row] for row in numbers], [encoded.target[row] for row in numbers])
+        lost = sum(not matrix.any() for matrix in matrices) / len(matrices)
+        words = "the subword models part their lines into other words than spaces do"
+        if lost == 1.0:
+            raise UserError(f"trainer.guided_alignment cannot teach any of {len(rows)} training pairs: {words}")
+        if lost > 0.0:
+            logger.warning("attention is not guided in about %.2g%% of the linked pairs: %s", 100 * lost, words)
+
+
+@final
+class WordIndex:
+    """Maps the pieces of a sentence to the indices of their words, for any segmentation, by looking ids up in arrays.
+
+    As `parts` of the tokenizer, except that subwords are always merged at the word mark, whatever the line's spaces.
+    """
+
+    def __init__(self, tokenizer: Tokenizer | Vocabulary) -> None:
+        pieces = tokenizer.pieces(range(len(tokenizer)))
+        is_segmented = isinstance(tokenizer, Vocabulary)
+        self._starts_word = np.array([is_segmented or piece.startswith(WORD_MARK) for piece in pieces])
+        self._is_mark = np.array([not is_segmented and piece == WORD_MARK for piece in pieces])
+
+    def __call__(self, ids: IntArray) -> npt.NDArray[np.int64]:
+        """Return the index of each piece's word; control pieces are not allowed among the ids."""
+        starts = self._starts_word[ids]
+        starts[1:] &= ~self._is_mark[ids[:-1]]  # a mark that stands alone belongs to the word after it
+        starts[:1] = True
+        return np.cumsum(starts) - 1
+
+
+def same_word_count(line: str, word_of_piece: npt.NDArray[np.int64]) -> bool:
+    """Tell whether the pieces make as many words as the spaces of their line do."""
+    return len(line.split()) == (int(word_of_piece[-1]) + 1 if len(word_of_piece) else 0)
+
+
+def taught_attention(links: str, source_word: npt.NDArray[np.int64], target_word: npt.NDArray[np.int64]) -> Attention:
+    """Spread the links of each target word evenly over the pieces of the source words it is linked to.
+
+        p(j, i) = 1 / n_j  if the word of target piece j is linked to that of source piece i, else 0,
+
+    with n_j the number of pieces of all source words it is linked to. Possible links count for a word without sure
+    ones (targets from given links: Chen et al., 2016).
+
+    Args:
+        links: Pharaoh notation, within the pair's words.
+        source_word: the index of the word of each source piece.
+        target_word: the index of the word of each target piece.
+
+    Returns:
+        p [target pieces, source pieces]: rows sum to 1, or are 0 where the piece's word has no link.
+    """
+    gold = parse_pharaoh(links)
+    has_sure = {j for _, j in gold.sure}
+    linked = np.zeros((target_word.max(initial=-1) + 1, source_word.max(initial=-1) + 1), np.float32)
+    for i, j in gold.possible:
+        if (i, j) in gold.sure or j not in has_sure:
+            linked[j, i] = 1.0
+    pieces = linked[np.ix_(target_word, source_word)]
+    spread: Attention = pieces / np.maximum(pieces.sum(axis=1, keepdims=True), 1.0)
+    return spread

@@ -1,0 +1,72 @@
+"""Attention weights between words: merged from those between pieces; their entropy and coverage."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How much each target word attends to each source word.
+
+    Rows sum to 1, or are 0 where attention names no word: all of it is on the end mark, or it is uniform.
+    """
+
+    source_words: list[str]
+    target_words: list[str]
+    weights: Float[Array, "target source"]
+
+
+def merge_words(
+    weights: Float[Array, "rows columns"], target_word: Sequence[int], source_word: Sequence[int]
+) -> Float[Array, "target source"]:
+    """Attention between words from attention between pieces.
+
+    A source word gets the sum of its pieces' columns, a target word the mean of its pieces' rows. Rows and columns
+    beyond the words (end marks) are left out, and rows are normalized again. A row that has nothing left, or that is
+    uniform over the pieces of several words, as those of `fixed_context` are, names no word: it is 0.
+
+    Args:
+        weights: attention between pieces, end marks included.
+        target_word: index of the word of each target piece.
+        source_word: index of the word of each source piece.
+    """
+    columns = np.zeros((len(source_word), max(source_word, default=-1) + 1), dtype=np.float64)
+    columns[np.arange(len(source_word)), source_word] = 1.0
+    rows = np.zeros((max(target_word, default=-1) + 1, len(target_word)), dtype=np.float64)
+    rows[target_word, np.arange(len(target_word))] = 1.0
+    pieces = weights[: len(target_word), : len(source_word)].astype(np.float64)
+    if columns.shape[1] > 1:
+        pieces[np.ptp(pieces, axis=1) == 0] = 0.0
+    merged = rows @ pieces @ columns
+    total = merged.sum(axis=1, keepdims=True)
+    return np.divide(merged, total, out=np.zeros_like(merged), where=total > 0)
+
+
+def attention_entropy(weights: Sequence[Float[Array, "_ _"]]) -> float | None:
+    """Mean over target words of the entropy -sum_i p_i ln p_i of their weights, in nats; 0 is a hard alignment.
+
+    A word whose weights are all 0 does not count. None where no word counts.
+    """
+    total, count = 0.0, 0
+    for matrix in weights:
+        rows = matrix[matrix.sum(axis=1) > 0].astype(np.float64)
+        total -= float((rows * np.log(rows, out=np.zeros_like(rows), where=rows > 0)).sum())
+        count += len(rows)
+    return max(total, 0.0) / count if count else None
+
+
+def coverage_deficit(weights: Sequence[Float[Array, "_ _"]]) -> float | None:
+    """Mean over source words i of max(0, 1 - sum_j p_ij), p_ij the weight that target word j gives to source word i.
+
+    0 where every source word gets the attention of a target word or more, 1 where none gets any: a measure of what a
+    translation omits. The terms of the coverage penalty (Wu et al., 2016) without their logarithm. A translation with
+    fewer words than its source cannot reach 0. None where there are no source words.
+    """
+    deficits = [np.maximum(0.0, 1.0 - matrix.sum(axis=0, dtype=np.float64)) for matrix in weights]
+    num_words = sum(len(deficit) for deficit in deficits)
+    return float(sum(deficit.sum() for deficit in deficits)) / num_words if num_words else None

@@ -1,0 +1,114 @@
+"""The files of an evaluation: metrics.json, hypotheses.txt, alignments.pharaoh, report.html, heatmaps/."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from nmt.alignment.pharaoh import Link, Links, format_pharaoh
+from nmt.alignment.weights import Alignment
+from nmt.errors import UserError
+from nmt.evaluation.heatmap import draw_heatmaps, save_png
+from nmt.evaluation.registry import Values
+from nmt.evaluation.report import Drawing, Sentence, render_report
+from nmt.evaluation.text_heatmap import render_svg
+from nmt.translator import Translation
+
+METRICS_FILE = "metrics.json"
+HYPOTHESES = "hypotheses.txt"
+ALIGNMENTS = "alignments.pharaoh"
+INTERSECTION = "alignments.intersection.pharaoh"
+REPORT = "report.html"
+HEATMAPS = "heatmaps"
+LONGEST_HEATMAP = 60  # words of either side
+
+
+class Evidence(NamedTuple):
+    """How the words of each sentence are aligned.
+
+    Attributes:
+        attention: the translations, with their attention.
+        saliency: of the translations, where it was asked for.
+        links: those of the attention.
+        confirmed: those of them that a translator of the other direction finds too.
+        gold: links of the references.
+    """
+
+    attention: Sequence[Translation]
+    saliency: Sequence[Alignment] | None
+    links: Sequence[set[Link]]
+    confirmed: Sequence[set[Link]] | None
+    gold: Sequence[Links] | None
+
+
+def prepare(folder: Path) -> None:
+    """Create the folder, before the work begins.
+
+    Raises:
+        UserError: it cannot be created.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write the evaluation to {folder}: {error.strerror}") from error
+
+
+def write(folder: Path, metrics: Values, rows: Sequence[Sentence], evidence: Evidence, num_heatmaps: int) -> None:
+    """Write every file beside the folder first, then move each into place, metrics.json last."""
+    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        drawings = draw(staging / HEATMAPS, rows, evidence, pick(evidence.attention, num_heatmaps))
+        page = render_report(metrics, rows, drawings, title=f"Evaluation on {metrics['split']}")
+        (staging / REPORT).write_text(page, encoding="utf-8")
+        (staging / HYPOTHESES).write_text(lines(row.hypothesis for row in rows), encoding="utf-8")
+        (staging / ALIGNMENTS).write_text(lines(map(format_pharaoh, evidence.links)), encoding="utf-8")
+        if evidence.confirmed is not None:
+            (staging / INTERSECTION).write_text(lines(map(format_pharaoh, evidence.confirmed)), encoding="utf-8")
+        (staging / METRICS_FILE).write_text(json.dumps(metrics, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        shutil.rmtree(folder / HEATMAPS, ignore_errors=True)
+        (folder / INTERSECTION).unlink(missing_ok=True)
+        for name in (HEATMAPS, ALIGNMENTS, INTERSECTION, HYPOTHESES, REPORT, METRICS_FILE):
+            if (staging / name).exists():
+                (staging / name).replace(folder / name)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def pick(translations: Sequence[Translation], count: int) -> list[int]:
+    """Choose sentences to draw: evenly spread over the lengths that a heatmap can show, the same every time."""
+    drawable = [i for i, each in enumerate(translations) if 0 < max(each.weights.shape) <= LONGEST_HEATMAP]
+    drawable = [i for i in drawable if translations[i].weights.size]
+    drawable.sort(key=lambda i: len(translations[i].source_words))
+    spread = np.linspace(0, len(drawable) - 1, min(count, len(drawable))).round().astype(int)
+    return [drawable[i] for i in spread]
+
+
+def draw(folder: Path, rows: Sequence[Sentence], evidence: Evidence, chosen: Sequence[int]) -> list[Drawing]:
+    """Write a PNG for each chosen sentence, named by its line, and return the drawings for the report.
+
+    Gold is outlined where the translation has the words of the reference, which gold links join.
+    """
+    folder.mkdir()
+    drawings = []
+    for index in chosen:
+        row, translation = rows[index], evidence.attention[index]
+        words = translation.source_words, translation.target_words
+        panels = {"attention": translation.weights}
+        if evidence.saliency is not None:
+            panels["saliency"] = evidence.saliency[index].weights
+        is_reference = words == (row.source.split(), row.reference.split())
+        outlined = evidence.gold[index] if evidence.gold and is_reference else None
+        figure = draw_heatmaps(panels, *words, title=f"line {row.number}", gold=outlined)
+        save_png(figure, folder / f"{row.number:05d}.png")
+        pictures = {name: render_svg(weights, *words, gold=outlined) for name, weights in panels.items()}
+        drawings.append(Drawing(row, pictures))
+    return drawings
+
+
+def lines(texts: Iterable[str]) -> str:
+    """Join lines, each ended by a newline."""
+    return "".join(f"{text}\n" for text in texts)

@@ -1,0 +1,227 @@
+"""The metrics, one entry each: evaluation, validation, table, report, TensorBoard and the best checkpoint read them.
+
+To add a metric, write a function of an `Outcome` and enter it in `METRICS`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal, NamedTuple
+
+from sacrebleu.metrics.base import Metric as SacrebleuMetric
+
+from nmt.alignment.weights import attention_entropy, coverage_deficit
+from nmt.errors import UserError, unknown
+from nmt.evaluation.metrics import Score, bleu, chrf, corpus_score, repetition_rate, ter
+from nmt.evaluation.outcome import Outcome
+
+Values = Mapping[str, Any]  # the contents of metrics.json
+
+
+class Display(NamedTuple):
+    """How people see a metric.
+
+    Attributes:
+        label: its name.
+        digits: digits after the point.
+        note: what stands beside the number, or a function of the contents of metrics.json that returns it.
+        scale: a factor of the number shown; 100 for percent.
+    """
+
+    label: str
+    digits: int = 2
+    note: str | Callable[[Values], str] = ""
+    scale: float = 1.0
+
+    def cells(self, value: float | None, values: Values) -> tuple[str, str, str]:
+        """Return label, number and note."""
+        shown = number(None if value is None else self.scale * value, self.digits)
+        return self.label, shown, self.note if isinstance(self.note, str) else self.note(values)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A measure of translations, or of their alignments, and how it is shown and used.
+
+    Attributes:
+        measure: returns the value, with its signature if it has one; None where it is not available.
+        row: how the table shows it.
+        card: how the report shows it, if not as the table does.
+        in_report: whether the report shows it at all.
+        better: the better direction, without which it cannot be `trainer.metric`.
+        at_validation: whether it is measured at validations, during training.
+        at_evaluation: whether it is measured by evaluations.
+        on_request: whether only evaluations that ask for it measure it; table and report show it where they did.
+        needs_gold: whether it needs gold alignments.
+        sacrebleu: builds the metric, from tokenizer and case, for the comparison with a baseline by resampling.
+    """
+
+    measure: Callable[[Outcome], float | Score | None]
+    row: Display
+    _: KW_ONLY
+    card: Display | None = None
+    in_report: bool = True
+    better: Literal["higher", "lower"] | None = None
+    at_validation: bool = True
+    at_evaluation: bool = True
+    on_request: bool = False
+    needs_gold: bool = False
+    sacrebleu: Callable[[str, bool], SacrebleuMetric] | None = None
+
+
+def by_sacrebleu(build: Callable[[str, bool], SacrebleuMetric]) -> Callable[[Outcome], Score]:
+    """Return the measure of a metric of sacrebleu."""
+    return lambda it: corpus_score(build(it.tokenize, it.lowercase), it.hypotheses, it.references)
+
+
+def gold_score(name: str) -> Callable[[Outcome], float | None]:
+    """Return the measure of a score against gold."""
+    return lambda it: it.alignment.get(name)
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """Write a number for people; an en dash where there is none."""
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def interval_note(text: str) -> Callable[[Values], str]:
+    """Return the note of BLEU; the text has a place for either bound of the confidence interval."""
+    return lambda values: text.format(*map(number, values["bleu_ci95"]))
+
+
+def gold_note(values: Values) -> str:
+    """Say which sentence pairs an alignment error rate is of, or why there is none."""
+    scored, gold = values["aer_sentences"], values["gold_sentences"]
+    if not gold:
+        return "no gold alignments"
+    if not scored:
+        return f"gold alignments, but in none of {gold:,} pairs are the model's words those between spaces"
+    return "lower is better" if scored == gold else f"lower is better; {scored:,} of {gold:,} pairs"
+
+
+METRICS: dict[str, Metric] = {
+    "loss": Metric(lambda it: it.loss, Display("loss", 3), better="lower", at_evaluation=False),
+    "bleu": Metric(
+        by_sacrebleu(bleu),
+        Display("BLEU", 2, interval_note("95% interval {} to {}")),
+        card=Display("BLEU", 1, interval_note("95%: {} – {}")),
+        better="higher",
+        sacrebleu=bleu,
+    ),
+    "chrf": Metric(
+        by_sacrebleu(chrf),
+        Display("chrF"),
+        card=Display("chrF", 1, "higher is better"),
+        better="higher",
+        sacrebleu=chrf,
+    ),
+    "ter": Metric(
+        by_sacrebleu(ter),
+        Display("TER", 2, "lower is better"),
+        card=Display("TER", 1, "lower is better"),
+        better="lower",
+        at_validation=False,  # it takes long
+    ),
+    "perplexity": Metric(
+        lambda it: it.perplexity, Display("perplexity", 2, "of the references, a subword"), better="lower"
+    ),
+    "aer": Metric(gold_score("aer"), Display("AER", 3, gold_note), better="lower", needs_gold=True),
+    "intersection_aer": Metric(
+        gold_score("intersection_aer"),
+        Display("AER, intersection", 3, lambda values: f"with {values['reverse']}"),
+        card=Display("AER, intersection", 3, "with the reverse run"),
+        on_request=True,
+    ),
+    "reverse_aer": Metric(
+        gold_score("reverse_aer"),
+        Display("AER, reverse", 3, "of the reverse run alone"),
+        in_report=False,
+        on_request=True,
+    ),
+    "saliency_aer": Metric(gold_score("saliency_aer"), Display("AER, saliency", 3, "lower is better"), on_request=True),
+    "saliency_attention_spearman": Metric(
+        lambda it: it.saliency_correlation.spearman,
+        Display("saliency-attention", 3, "mean rank correlation, Spearman"),
+        card=Display("Saliency–attention", 3, "rank correlation"),
+        on_request=True,
+    ),
+    "saliency_attention_kendall": Metric(
+        lambda it: it.saliency_correlation.kendall, Display("", 3, "Kendall"), in_report=False, on_request=True
+    ),
+    "attention_entropy": Metric(
+        lambda it: attention_entropy(it.weights),
+        Display("attention entropy", 3, "nats a word"),
+        card=Display("Attention entropy", 2, "nats a word"),
+    ),
+    "coverage_deficit": Metric(
+        lambda it: coverage_deficit(it.weights),
+        Display("coverage deficit", 3, "attention that a source word lacks"),
+        card=Display("Coverage deficit", 2, "attention a source word lacks"),
+    ),
+    "repetition_rate": Metric(
+        lambda it: repetition_rate(it.hypotheses),
+        Display("repetition rate", 4, "share of words"),
+        card=Display("Repetition", 2, "% of words", scale=100),
+    ),
+    "sentences_per_second": Metric(
+        lambda it: len(it.translations) / it.seconds if it.seconds else None,
+        Display("speed", 1, lambda values: f"sentences/s, {number(values['seconds'])} s"),
+        card=Display("Speed", 1, "sentences/s"),
+        at_validation=False,
+    ),
+}
+
+
+def measure(outcome: Outcome, names: Iterable[str]) -> tuple[dict[str, float | None], dict[str, str]]:
+    """Return the values of metrics, and the signatures of those that have one."""
+    scores = {name: METRICS[name].measure(outcome) for name in names}
+    signatures = {name: score.signature for name, score in scores.items() if isinstance(score, Score)}
+    return {name: score.value if isinstance(score, Score) else score for name, score in scores.items()}, signatures
+
+
+def names_at(stage: Literal["validation", "evaluation"]) -> list[str]:
+    """Return the metrics that are measured at a stage."""
+    if stage == "evaluation":
+        return [name for name, metric in METRICS.items() if metric.at_evaluation]
+    return [name for name, metric in METRICS.items() if metric.at_validation and not metric.on_request]
+
+
+def shown(values: Values) -> dict[str, Metric]:
+    """Return the metrics that table and report of an evaluation show."""
+    found = {name: METRICS[name] for name in names_at("evaluation")}
+    return {name: metric for name, metric in found.items() if not metric.on_request or values.get(name) is not None}
+
+
+def shown_rows(values: Values) -> list[tuple[str, str, str]]:
+    """Return label, number and note of each row of the table."""
+    return [metric.row.cells(values.get(name), values) for name, metric in shown(values).items()]
+
+
+def shown_cards(values: Values) -> list[tuple[str, str, str]]:
+    """Return label, number and note of each card of the report."""
+    cards = {name: metric.card or capitalized(metric.row) for name, metric in shown(values).items() if metric.in_report}
+    return [card.cells(values.get(name), values) for name, card in cards.items()]
+
+
+def capitalized(display: Display) -> Display:
+    """Return a display whose label begins with a capital letter."""
+    return display._replace(label=display.label[:1].upper() + display.label[1:])
+
+
+def compared() -> dict[str, str]:
+    """Return the metrics that are compared with a baseline, and their labels."""
+    return {name: metric.row.label for name, metric in METRICS.items() if metric.sacrebleu is not None}
+
+
+def check_watched(name: str, *, has_gold: bool) -> None:
+    """Check that `trainer.metric` can choose the best checkpoint.
+
+    Raises:
+        UserError: it is no metric with a direction that is measured at validations, or it needs gold that is missing.
+    """
+    choices = [each for each in names_at("validation") if METRICS[each].better]
+    if name not in choices:
+        raise unknown("trainer.metric", name, choices)
+    if METRICS[name].needs_gold and not has_gold:
+        raise UserError(
+            f"trainer.metric={name} needs gold alignments of the validation text: set data.validation.alignment"
+        )

@@ -1,0 +1,101 @@
+"""Heatmaps as text: block characters for a terminal, SVG for a page; rows are target words, columns source words."""
+
+import html
+import unicodedata
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+from rich.cells import cell_len, set_cell_size
+
+from nmt.alignment.pharaoh import Links
+
+MAX_LABEL = 24  # characters of a word that are shown
+MAX_HEADER = 12  # the same for a word written downwards
+SHADES = ((0.75, "█"), (0.5, "▓"), (0.25, "▒"), (0.05, "░"))
+CELL, LETTER = 22, 7.5  # pixels of an SVG: a weight's square, a letter's width
+
+
+def render_text(
+    weights: Float[np.ndarray, "target source"], source_words: Sequence[str], target_words: Sequence[str]
+) -> str:
+    """Draw attention weights with block characters for a terminal; source words are written downwards.
+
+    Each source word has a column of two cells, so that wide (East Asian) characters fit too. A block is blank below
+    0.05 and darkens at 0.25, 0.5 and 0.75.
+    """
+    assert weights.shape == (len(target_words), len(source_words)), "a row a target word, a column a source word"
+    labels = [shorten(word) for word in target_words]
+    margin = max(map(cell_len, labels), default=0) + 1
+    columns = [characters(shorten(word, MAX_HEADER)) for word in source_words]
+    height = max(map(len, columns), default=0)
+    lines = []
+    for row in range(height):
+        letters = (column[row - height] if row >= height - len(column) else "" for column in columns)
+        lines.append(" " * margin + "".join(set_cell_size(letter, 2) for letter in letters))
+    for label, row_weights in zip(labels, weights, strict=True):
+        blocks = "".join(shade(float(weight)) * 2 for weight in row_weights)
+        lines.append(" " * (margin - 1 - cell_len(label)) + f"{label} {blocks}")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def render_svg(
+    weights: Float[np.ndarray, "target source"],
+    source_words: Sequence[str],
+    target_words: Sequence[str],
+    *,
+    gold: Links | None = None,
+) -> str:
+    """Draw attention weights as inline SVG in the colors of the page; pointing at a cell shows its words and weight."""
+    assert weights.shape == (len(target_words), len(source_words)), "a row a target word, a column a source word"
+    sources, targets = [shorten(word) for word in source_words], [shorten(word) for word in target_words]
+    left = 12 + LETTER * max(map(cell_len, targets), default=0)
+    top = 12 + LETTER * max(map(cell_len, sources), default=0)
+    width, height = CELL * len(sources), CELL * len(targets)
+    parts = [
+        f'<svg class="heatmap" width="{left + width + 4:.0f}" height="{top + height + 4:.0f}" role="img">'
+        f'<path class="frame" d="M{left:.0f} {top:.0f}h{width}v{height}H{left:.0f}z"/>'
+    ]
+    for i, word in enumerate(sources):
+        x = left + CELL * (i + 0.5) + 4
+        parts.append(f'<text transform="translate({x:.0f} {top - 6:.0f}) rotate(-90)">{html.escape(word)}</text>')
+    for j, word in enumerate(targets):
+        y = top + CELL * (j + 0.5) + 4
+        parts.append(f'<text x="{left - 6:.0f}" y="{y:.0f}" text-anchor="end">{html.escape(word)}</text>')
+    for j, i in np.ndindex(*weights.shape):
+        weight = float(weights[j, i])
+        kind = "" if gold is None or (i, j) not in gold.possible else "sure" if (i, j) in gold.sure else "possible"
+        title = html.escape(f"{printable(source_words[i])} → {printable(target_words[j])}: {weight:.3f}")
+        parts.append(
+            f'<rect x="{left + CELL * i + 1:.0f}" y="{top + CELL * j + 1:.0f}" width="{CELL - 2}" height="{CELL - 2}" '
+            f'class="{kind}" fill-opacity="{weight:.2f}"><title>{title}</title></rect>'
+        )
+    return "".join(parts) + "</svg>"
+
+
+def characters(word: str) -> list[str]:
+    """Return the characters of a word, each with the combining marks that follow it."""
+    clusters: list[str] = []
+    for character in word:
+        if clusters and cell_len(character) == 0:
+            clusters[-1] += character
+        else:
+            clusters.append(character)
+    return clusters
+
+
+def shade(weight: float) -> str:
+    """Return the block character of a weight."""
+    return next((block for least, block in SHADES if weight >= least), " ")
+
+
+def shorten(word: str, limit: int = MAX_LABEL) -> str:
+    """Return a label of one line, printable, of at most `limit` characters."""
+    word = printable(word)
+    return word if len(word) <= limit else word[: limit - 1] + "…"
+
+
+def printable(word: str) -> str:
+    """Replace control characters; joiners and other invisible format characters are part of some scripts."""
+    shown = (c.isprintable() or unicodedata.category(c) == "Cf" for c in word)
+    return "".join(c if ok else "\N{REPLACEMENT CHARACTER}" for c, ok in zip(word, shown, strict=True))

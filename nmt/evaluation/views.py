@@ -1,0 +1,113 @@
+"""Views of sentence pairs (attention, reverse direction, their intersection, saliency), each scored against gold."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+from nmt.alignment.aer import score_comparable
+from nmt.alignment.links import LinkRule, intersections, word_links
+from nmt.alignment.pharaoh import Link, Links
+from nmt.alignment.weights import Alignment
+from nmt.config.schema import SearchConfig
+from nmt.translator import Translation
+
+# The keys of AER, precision and recall in metrics.json.
+SCORES = {"attention": ("aer", "alignment_precision", "alignment_recall")} | {
+    view: (f"{view}_aer", f"{view}_precision", f"{view}_recall") for view in ("reverse", "intersection", "saliency")
+}
+
+
+@runtime_checkable
+class Translating(Protocol):
+    """The interface of a translator that evaluation needs; `nmt.translator.Translator` has it."""
+
+    search: SearchConfig
+    precision: str
+    device: torch.device
+    checkpoint: Path | None
+    ensemble: list[Path]
+    step: int | None
+
+    def translate(self, sentences: Sequence[str]) -> list[Translation]: ...
+
+    def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]: ...
+
+    def perplexity(self, sources: Sequence[str], targets: Sequence[str]) -> float: ...
+
+    def plain(self, lines: Sequence[str]) -> list[str]: ...
+
+
+@runtime_checkable
+class Explaining(Protocol):
+    """The interface of an explainer that evaluation needs; `nmt.evaluation.saliency.Explainer` has it."""
+
+    def pairs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]: ...
+
+    def translations(self, translations: Sequence[Translation]) -> list[Alignment]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Views:
+    """How sentence pairs are aligned, beside the attention.
+
+    Attributes:
+        rule: how weights become links, in every view.
+        reverse: a translator of the other direction, whose links are intersected with the attention's.
+        reverse_run: its name.
+        explainer: gives the saliency.
+    """
+
+    rule: LinkRule = field(default_factory=LinkRule)
+    reverse: Translating | None = None
+    reverse_run: str | None = None
+    explainer: Explaining | None = None
+
+
+def alignment_metrics(
+    translator: Translating,
+    sources: Sequence[str],
+    references: Sequence[str],
+    gold: Sequence[Links] | None,
+    views: Views,
+) -> dict[str, Any]:
+    """Score the links of attention between sources and references against gold, and those of the further views.
+
+    Gold counts the parts between spaces, in text that is segmented already its pieces; a pair whose words the
+    subword model counts otherwise is left out. `aer_sentences` of the `gold_sentences` were scored. A score that is
+    not available is None.
+    """
+    scores: dict[str, Any] = {key: None for keys in SCORES.values() for key in keys}
+    scores |= {"aer_sentences": 0, "gold_sentences": 0 if gold is None else len(gold)}
+    if gold is None:
+        return scores
+    forward = word_links(translator.align(sources, references), sources, references, views.rule)
+    scores |= gold_scores(forward, gold) | {"aer_sentences": sum(links is not None for links in forward)}
+    if views.reverse is not None:
+        reverse = word_links(views.reverse.align(references, sources), references, sources, views.rule)
+        transposed = [None if links is None else {(i, j) for j, i in links} for links in reverse]
+        scores |= gold_scores(transposed, gold, "reverse")
+        scores |= gold_scores(intersections(forward, reverse), gold, "intersection")
+    if views.explainer is not None:
+        saliency = word_links(views.explainer.pairs(sources, references), sources, references, views.rule)
+        scores |= gold_scores(saliency, gold, "saliency")
+    return scores
+
+
+def gold_scores(
+    links: Sequence[set[Link] | None], gold: Sequence[Links], view: str = "attention"
+) -> dict[str, float | None]:
+    """Return AER, precision and recall of the pairs that have links, under the view's keys; None where no pair has."""
+    return dict(zip(SCORES[view], score_comparable(links, gold) or (None, None, None), strict=True))
+
+
+def settings_of(views: Views) -> Mapping[str, Any]:
+    """Return the settings of the alignment scores, for metrics.json."""
+    uses_threshold = views.rule.method == "threshold"
+    return {
+        "alignment_method": views.rule.method,
+        "alignment_threshold": views.rule.threshold if uses_threshold else None,
+        "reverse": views.reverse_run,
+    }

@@ -1,0 +1,101 @@
+"""`accelerate(model)`: replaces methods of a model's modules by hand-written twins, by the class of each module.
+
+A twin has the signature and the values of the method that it replaces, and its gradients. Weights and their names stay
+as they are, and so does every module of an unknown class: it runs as it is written.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import MethodType
+from typing import Any, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nmt.attention.scores import Additive
+from nmt.fast import encoder, parallel, recurrence
+from nmt.fast.attention import attention_steps
+from nmt.fast.chains import CHAINS
+from nmt.fast.dropout import dropout
+from nmt.fast.words import read_words
+from nmt.models.decoder import Decoder, DecoderState, Emission, Gnmt, Luong
+from nmt.models.encoder import Recurrent
+from nmt.models.seq2seq import Seq2Seq
+
+Model = TypeVar("Model", bound=nn.Module)
+Twins = dict[str, Callable[..., Any]]  # by the name of the method
+
+
+def accelerate(model: Model) -> Model:
+    """Replace, in place, what is computed by a faster twin; return the model."""
+    for module in model.modules():
+        for name, twin in twins(module).items():
+            setattr(module, name, MethodType(twin, module))
+    return model
+
+
+def restore(model: Model) -> Model:
+    """Undo `accelerate`; return the model."""
+    for module in model.modules():
+        for name in twins(module):
+            vars(module).pop(name, None)
+    return model
+
+
+@contextmanager
+def restored(model: nn.Module) -> Iterator[None]:
+    """Within this context the model runs as it is written; its graph can be differentiated again and again."""
+    was_accelerated = any(vars(module).keys() & twins(module).keys() for module in model.modules())
+    restore(model)
+    try:
+        yield
+    finally:
+        if was_accelerated:
+            accelerate(model)
+
+
+def twins(module: nn.Module) -> Twins:
+    """Return the twins of a module's methods."""
+    if isinstance(module, Decoder):
+        return decoder_twins(module)
+    known: dict[type, Twins] = {
+        nn.Dropout: {"forward": dropout},
+        Additive: {"compare": compare},
+        Recurrent: {"recur": encoder.recur},
+        Seq2Seq: {"predict": predict},
+    }
+    return known.get(type(module), {})
+
+
+def decoder_twins(decoder: Decoder) -> Twins:
+    """Return the twins of a decoder's methods, as far as its attention and its linear maps allow."""
+    found: Twins = {"read_words": read_words}
+    if decoder.attention.stepwise or not isinstance(decoder.stack.first.recurrent, nn.Linear):  # 8-bit maps are others
+        return found
+    if isinstance(decoder, Gnmt) or (isinstance(decoder, Luong) and decoder.feedback is None):
+        return found | {"unroll": parallel.unroll, "forward": parallel.decode_by_cudnn}
+    if type(decoder) in CHAINS and attention_steps(decoder.attention) is not None:
+        return found | {"unroll": unroll}
+    return found
+
+
+def unroll(decoder: Decoder, gates: Float[Tensor, "step batch gates"], memory: Any, state: DecoderState) -> Emission:
+    """As `Decoder.unroll`: by a chain on a CPU."""
+    if gates.device.type != "cpu":
+        return Decoder.unroll(decoder, gates, memory, state)
+    return recurrence.unroll(decoder, gates, memory, state)
+
+
+def compare(score: Additive, query: Tensor, keys: Tensor) -> Tensor:
+    """As `Additive.compare`: tanh x = 2 sigma(2x) - 1, and torch's sigmoid on a CPU is much faster than its tanh."""
+    doubled = torch.add(2.0 * score.query(query)[:, :, None], keys, alpha=2.0)
+    energy = score.energy.weight[0]
+    return 2.0 * (doubled.sigmoid_() @ energy) - energy.sum()
+
+
+def predict(model: Seq2Seq, features: Float[Tensor, "*batch feature"]) -> Float[Tensor, "*batch vocab"]:
+    """As `Seq2Seq.predict`, in the logits' own memory where no gradient is wanted: fresh pages have to be cleared."""
+    logits = model.project(features)
+    in_place = not torch.is_grad_enabled() and logits.dtype == torch.promote_types(logits.dtype, torch.float32)
+    return torch.log_softmax(logits, dim=-1, out=logits if in_place else None)

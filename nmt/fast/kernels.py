@@ -1,0 +1,121 @@
+"""Kernels of torch without a public name, each with a public fallback; nothing else in nmt calls them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+def private(namespace: str, name: str, overload: str = "default") -> Callable[..., Any] | None:
+    """Return an operator of `torch.ops`, or None where this build of torch has none of that name."""
+    try:
+        found: Callable[..., Any] = getattr(getattr(getattr(torch.ops, namespace), name), overload)
+    except (AttributeError, RuntimeError):
+        return None
+    return found
+
+
+LINEAR = private("mkldnn", "_linear_pointwise")
+REORDER = private("mkldnn", "_reorder_linear_weight")
+TANH_BACKWARD = private("aten", "tanh_backward", "grad_input")
+SIGMOID_BACKWARD = private("aten", "sigmoid_backward", "grad_input")
+SOFTMAX_BACKWARD = private("aten", "_softmax_backward_data")
+
+
+def onednn_is_faster(x: Tensor) -> bool:
+    """Return whether to multiply by oneDNN, which torch has but calls for lower precisions only: fp32 with AVX-512.
+
+    oneDNN generates its kernels for the processor at hand. MKL's, which torch calls, are for AVX2 where the processor
+    is not Intel's (docs/results.md, speed).
+    """
+    return (
+        LINEAR is not None
+        and x.device.type == "cpu"
+        and x.dtype == torch.float32
+        and bool(torch.backends.mkldnn.enabled)
+        and torch.backends.cpu.get_cpu_capability() == "AVX512"
+    )
+
+
+def reorder(weight: Float[Tensor, "output input"]) -> Tensor:
+    """Return a matrix in the memory layout that `onednn_linear` reads fastest."""
+    return weight if REORDER is None else REORDER(weight)
+
+
+def onednn_linear(x: Float[Tensor, "*row input"], weight: Tensor, bias: Tensor | None) -> Float[Tensor, "*row output"]:
+    """Return x W^T + b; `weight` may be the result of `reorder`. Not for autograd."""
+    if LINEAR is None:
+        return nn.functional.linear(x, weight, bias)
+    result: Tensor = LINEAR(x, weight, bias, "none", [], "")
+    return result
+
+
+def has_no_gaps(weight: Tensor) -> bool:
+    """Return whether a matrix or its transpose is contiguous: oneDNN is slow on any other."""
+    return weight.is_contiguous() or weight.t().is_contiguous()
+
+
+def affine(
+    x: Float[Tensor, "row input"],
+    weight: Float[Tensor, "output input"],
+    bias: Float[Tensor, " output"] | None = None,
+    *,
+    out: Float[Tensor, "row output"] | None = None,
+) -> Float[Tensor, "row output"]:
+    """Return x W^T + b by the faster library; not for autograd.
+
+    Args:
+        x: vectors.
+        weight: W.
+        bias: b, if any.
+        out: memory that may be written to; the result may be elsewhere.
+    """
+    if onednn_is_faster(x) and has_no_gaps(weight):
+        return onednn_linear(x.contiguous(), weight, bias)
+    return torch.mm(x, weight.t(), out=out) if bias is None else torch.addmm(bias, x, weight.t(), out=out)
+
+
+def multiplier(weight: Float[Tensor, "*direction output input"]) -> Callable[[Tensor, Tensor], Tensor]:
+    """Choose, once for many products, how to multiply by W; return f(x, memory that may be written to) = x W^T.
+
+    An axis before those of the matrix makes it a batch of matrices.
+    """
+    transposed = weight.mT
+    if weight.dim() > 2:
+        return lambda x, out: torch.bmm(x, transposed, out=out)
+    if onednn_is_faster(weight) and has_no_gaps(weight):
+        # Reordering a transposed matrix costs as much as it gains over one sequence.
+        ordered = reorder(weight) if weight.is_contiguous() else weight
+        return lambda x, out: onednn_linear(x.contiguous(), ordered, None)
+    return lambda x, out: torch.mm(x, transposed, out=out)
+
+
+def tanh_(x: Tensor) -> Tensor:
+    """Tanh x = 2 sigma(2x) - 1, in place: on a CPU torch's sigmoid is six times as fast as its tanh."""
+    return x.mul_(2.0).sigmoid_().mul_(2.0).sub_(1.0)
+
+
+def grad_tanh(grad_output: Tensor, output: Tensor, out: Tensor) -> None:
+    """Write grad_output (1 - output^2) to `out`."""
+    if TANH_BACKWARD is None:
+        torch.mul(grad_output, 1.0 - output.square(), out=out)
+    else:
+        TANH_BACKWARD(grad_output, output, grad_input=out)
+
+
+def grad_sigmoid(grad_output: Tensor, output: Tensor, out: Tensor) -> None:
+    """Write grad_output output (1 - output) to `out`."""
+    if SIGMOID_BACKWARD is None:
+        torch.mul(grad_output, output * (1.0 - output), out=out)
+    else:
+        SIGMOID_BACKWARD(grad_output, output, grad_input=out)
+
+
+def grad_softmax(grad_weights: Tensor, weights: Tensor) -> Tensor:
+    """Return p (g - <p, g>) over the last axis."""
+    if SOFTMAX_BACKWARD is None:
+        return weights * (grad_weights - (weights * grad_weights).sum(dim=-1, keepdim=True))
+    grad: Tensor = SOFTMAX_BACKWARD(grad_weights, weights, -1, weights.dtype)
+    return grad

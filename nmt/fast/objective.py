@@ -1,0 +1,127 @@
+"""The objective in chunks of tokens, its gradient formed on the way forward."""
+
+from typing import Any, NamedTuple, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from nmt.data.batch import Batch
+from nmt.fast.arena import Arena
+from nmt.fast.kernels import affine
+from nmt.models.decoder import Decoded
+from nmt.models.seq2seq import Seq2Seq
+
+CHUNK = 512  # rows of logits alive at a time: small enough to stay in a CPU's cache, large enough for its products
+
+
+def token_loss(
+    model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smoothing: float
+) -> tuple[Float[Tensor, ""], Float[Tensor, " tokens"]]:
+    """Return the objective, summed over the real tokens of a batch, and the cross-entropy of each of them, in nats."""
+    features = decoded.features[batch.target_mask]
+    labels = batch.target_out[batch.target_mask]
+    output = model.output
+    arguments = (features, output.weight, output.bias, labels, label_smoothing, torch.is_grad_enabled())
+    objective, cross_entropies = ProjectedCrossEntropy.apply(*arguments)  # type: ignore[no-untyped-call]
+    return objective, cross_entropies
+
+
+@final
+class ProjectedCrossEntropy(torch.autograd.Function):
+    """Output layer and label-smoothed cross-entropy in one, the gradient formed on the way forward.
+
+    objective = -sum_i [(1 - eps) log p(y_i) + eps / V sum_v log p(v)]  (Szegedy et al., 2016), whose gradient by
+    the logits is p - (1 - eps) onehot(y) - eps / V. Logits live one chunk of rows at a time and are passed over as
+    seldom as can be: what the smoothing adds is linear in the features, so the gradients begin with it, formed from
+    the mean row of the weights.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        features: Float[Tensor, "tokens feature"],
+        weight: Float[Tensor, "vocab feature"],
+        bias: Float[Tensor, " vocab"],
+        labels: Int[Tensor, " tokens"],
+        label_smoothing: float,
+        differentiate: bool,
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, " tokens"]]:
+        """Return (objective, summed over tokens; cross-entropy of each)."""
+        differentiate = differentiate and any(ctx.needs_input_grad)
+        inputs, matrix, offset = to_compute_dtype(features), to_compute_dtype(weight), to_compute_dtype(bias)
+        log_normalizers, golds = bias.new_empty(2, len(labels))
+        share, row, total = label_smoothing / len(bias), weight.mean(dim=0), features.sum(dim=0)
+        grad_features, grad_weight, grad_bias = (
+            start.expand_as(each).clone(memory_format=torch.contiguous_format)
+            for start, each in (
+                (-label_smoothing * row, features),
+                (-share * total, weight),
+                (-share * len(labels) * bias.new_ones(1), bias),
+            )
+        )
+        arena = Arena.borrow(features.device)
+        memory = arena.take(min(CHUNK, len(labels)), len(bias), dtype=matrix.dtype)
+        for start in range(0, len(labels), CHUNK):
+            chunk = slice(start, start + CHUNK)
+            rows = inputs[chunk]
+            logits = affine(rows, matrix, offset, out=memory[: len(rows)])
+            log_normalizers[chunk], golds[chunk], residual = score(logits, labels[chunk], 1.0 - label_smoothing)
+            if differentiate:
+                grad_features[chunk] += affine(residual, matrix.t())
+                add_product(grad_weight, residual.T, rows)
+                grad_bias += residual.sum(dim=0)
+            del logits, residual  # before the next chunk's are made
+        arena.give_back()
+        means = total @ row + len(labels) * bias.mean()
+        ctx.gradients = grad_features, grad_weight, grad_bias
+        cross_entropies = log_normalizers - golds
+        ctx.mark_non_differentiable(cross_entropies)
+        objective = (log_normalizers - (1.0 - label_smoothing) * golds).sum() - label_smoothing * means
+        return objective, cross_entropies
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_objective: Float[Tensor, ""], _: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Scale the gradients that were formed on the way forward, where they are."""
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:
+            raise RuntimeError("the loss can be differentiated once")
+        return *(gradient.mul_(grad_objective) for gradient in gradients), None, None, None
+
+
+def add_product(
+    total: Float[Tensor, "row column"], left: Float[Tensor, "row inner"], right: Float[Tensor, "inner column"]
+) -> None:
+    """Add left @ right to the total; where they are of one type, within the product."""
+    if left.dtype == total.dtype:
+        torch.addmm(total, left, right, out=total)
+    else:
+        total += left @ right
+
+
+class Scored(NamedTuple):
+    """log Z and the logit of the right word, for some tokens, and the residuals p - confidence x onehot(label)."""
+
+    log_normalizer: Float[Tensor, " tokens"]
+    gold: Float[Tensor, " tokens"]
+    residual: Float[Tensor, "tokens vocab"]
+
+
+def score(logits: Float[Tensor, "tokens vocab"], labels: Int[Tensor, " tokens"], confidence: float) -> Scored:
+    """Score some tokens; the residuals overwrite the logits."""
+    rows = torch.arange(len(labels), device=labels.device)
+    exact = torch.promote_types(logits.dtype, torch.float32)
+    gold, largest = logits[rows, labels].to(exact), logits.amax(dim=1).to(exact)
+    probabilities = torch.softmax(logits, dim=1, out=logits)
+    # log Z from the likeliest word, whose probability cannot underflow as that of the right word can.
+    log_normalizer = largest - probabilities.amax(dim=1).to(exact).log()
+    probabilities[rows, labels] -= confidence
+    return Scored(log_normalizer, gold, probabilities)
+
+
+def to_compute_dtype(tensor: Tensor) -> Tensor:
+    """Return the tensor in the type that autocast, if enabled, multiplies matrices in."""
+    device = tensor.device.type
+    return tensor.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else tensor

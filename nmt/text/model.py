@@ -1,0 +1,112 @@
+"""Sentencepiece models: learned from text, loaded, and renumbered to the ids of the special pieces used here."""
+
+import io
+import logging
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import sentencepiece
+
+from nmt.config.schema import TokenizerConfig
+from nmt.errors import UserError
+from nmt.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
+
+# The model depends on the number of threads (the order of sums), so it is fixed, not that of the machine.
+LEARNING_THREADS = 4
+LEARNING_LINES = 2_000_000
+
+logger = logging.getLogger(__name__)
+
+
+def learn_model(lines: Sequence[str], config: TokenizerConfig, vocab_size: int) -> bytes:
+    """Return a serialized model, learned from every n-th line of a corpus of more than `LEARNING_LINES` lines.
+
+    Raises:
+        UserError: when `vocab_size` is too small for the characters of the text, or sentencepiece fails otherwise.
+    """
+    stride = -(-len(lines) // LEARNING_LINES)
+    if stride > 1:
+        logger.info("subwords are learned from one line in %d", stride)
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines[::stride]),
+            model_writer=model,
+            model_type=config.kind,
+            vocab_size=vocab_size,
+            hard_vocab_limit=False,
+            character_coverage=config.character_coverage,
+            normalization_rule_name=config.normalization,
+            byte_fallback=True,
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=BOS,
+            eos_id=EOS,
+            max_sentence_length=2**30,  # longer lines would be left out silently
+            num_threads=LEARNING_THREADS,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        needed = re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error))
+        if needed:
+            raise UserError(
+                f"tokenizer.vocab_size={vocab_size} is too small: the characters of this text, with specials and "
+                f"bytes, take {needed[1]}; raise it above that, or lower tokenizer.character_coverage (the rest become "
+                "bytes)"
+            ) from None
+        message = " ".join(str(error).split())
+        raise UserError(f"sentencepiece cannot learn subwords from this text: {message}") from None
+    return model.getvalue()
+
+
+def load_model(model: bytes) -> tuple[bytes, sentencepiece.SentencePieceProcessor]:
+    """Return a serialized model and its processor, with pad, unk, bos and eos at 0, 1, 2 and 3.
+
+    A model that has them elsewhere, or not at all, is renumbered.
+
+    Raises:
+        UserError: when the bytes are not a sentencepiece model.
+    """
+    processor = _processor(model)
+    ids = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())
+    if ids == (PAD, UNK, BOS, EOS):
+        return model, processor
+    model = _renumbered(model, ids)
+    return model, _processor(model)
+
+
+def _processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
+    try:
+        if model:  # sentencepiece takes empty bytes for "no model given"
+            return sentencepiece.SentencePieceProcessor(model_proto=model)
+    except RuntimeError:
+        pass
+    raise UserError("not a sentencepiece model")
+
+
+def _renumbered(model: bytes, ids: tuple[int, int, int, int]) -> bytes:
+    """Return the model with pad, unk, bos and eos at 0 to 3: those it has are moved, missing ones are added.
+
+    Segmentations do not change: both algorithms rank pieces by score, not by id.
+    """
+    from sentencepiece import sentencepiece_model_pb2
+
+    message: Any = sentencepiece_model_pb2
+    proto = message.ModelProto.FromString(model)
+    kinds = message.ModelProto.SentencePiece
+    found = [proto.pieces[i] if i >= 0 else kinds(piece=name) for i, name in zip(ids, SPECIALS, strict=True)]
+    names = {piece.piece for piece in found}
+    pieces = found + [piece for piece in proto.pieces if piece.piece not in names]
+    for piece, kind in zip(found, (kinds.CONTROL, kinds.UNKNOWN, kinds.CONTROL, kinds.CONTROL), strict=True):
+        piece.type = kind
+    renumbered = message.ModelProto(
+        pieces=pieces, trainer_spec=proto.trainer_spec, normalizer_spec=proto.normalizer_spec
+    )
+    if proto.HasField("denormalizer_spec"):
+        renumbered.denormalizer_spec.CopyFrom(proto.denormalizer_spec)
+    spec = renumbered.trainer_spec
+    spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = PAD, UNK, BOS, EOS
+    spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece = (piece.piece for piece in found)
+    spec.vocab_size = len(pieces)
+    return bytes(renumbered.SerializeToString())

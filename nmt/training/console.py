@@ -1,0 +1,107 @@
+"""Messages of a run: the console with its live bar, and `train.log`."""
+
+import logging
+import logging.handlers
+from collections.abc import Mapping
+from pathlib import Path
+from typing import final
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+LIVE = {"live": True}  # marks a log record that the live bar replaces
+
+
+@final
+class Display:
+    """The console: on a terminal a live bar below the messages, elsewhere messages only."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        columns = ("{task.fields[loss]}", "{task.fields[quality]}", "{task.fields[speed]}", "{task.fields[eta]}")
+        self.progress = Progress(
+            TextColumn("training"),
+            BarColumn(bar_width=None),
+            *(TextColumn(column) for column in columns),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            redirect_stdout=False,  # standard output may be a file
+            redirect_stderr=False,
+            disable=not console.is_terminal,
+        )
+        self.task = self.progress.add_task("", total=1.0, loss="", quality="", speed="", eta="")
+
+    def start(self) -> None:
+        """Show the bar."""
+        self.progress.start()
+
+    def stop(self) -> None:
+        """Remove the bar, if there is one."""
+        self.progress.stop()
+
+    def update(self, share_done: float, *, loss: float, speed: float, eta: float | None) -> None:
+        """Show share (0 to 1), loss (nats a token), speed (tokens/s) and the remaining seconds on the bar."""
+        self.progress.update(
+            self.task,
+            completed=min(1.0, share_done),
+            loss=f"loss {loss:.3f}",
+            speed=f"{speed:,.0f} tokens/s",
+            eta=f"ETA {duration(eta)}",
+        )
+
+    def validated(self, metrics: Mapping[str, float]) -> None:
+        """Show the last BLEU on the bar."""
+        if "bleu" in metrics:
+            self.progress.update(self.task, quality=f"BLEU {metrics['bleu']:.2f}")
+
+
+@final
+class Log(logging.Handler):
+    """Handler that shows the log messages of nmt on the console and, after `write_to`, writes them to a file."""
+
+    def __init__(self, display: Display) -> None:
+        super().__init__()
+        self.display = display
+        self.logger = logging.getLogger("nmt")
+        self.early = logging.handlers.MemoryHandler(10_000, flushLevel=logging.CRITICAL + 1, flushOnClose=False)
+        self.file: logging.Handler = self.early
+        self.before = (self.logger.level, self.logger.propagate)
+
+    def open(self) -> None:
+        """Attach the handler to the logger of nmt."""
+        self.before = (self.logger.level, self.logger.propagate)
+        self.logger.setLevel(logging.INFO)
+        self.logger.propagate = False
+        self.logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record to the file and show it, unless the live bar does."""
+        self.file.handle(record)
+        if not (self.display.console.is_terminal and hasattr(record, "live")):
+            prefix = f"{record.levelname.lower()}: " if record.levelno > logging.INFO else ""
+            self.display.console.print(prefix + record.getMessage(), markup=False, highlight=False, soft_wrap=True)
+
+    def write_to(self, path: Path) -> None:
+        """Append messages to a file, including those logged so far."""
+        self.file = logging.FileHandler(path, encoding="utf-8")
+        self.file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        self.early.setTarget(self.file)
+        self.early.flush()
+
+    def close(self) -> None:
+        """Restore the logger and close the file."""
+        self.logger.removeHandler(self)
+        self.logger.setLevel(self.before[0])
+        self.logger.propagate = self.before[1]
+        self.file.close()
+        super().close()
+
+
+def duration(seconds: float | None) -> str:
+    """Return seconds as `m:ss` or `h:mm:ss`, or `?` when unknown."""
+    if seconds is None:
+        return "?"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

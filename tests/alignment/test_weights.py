@@ -1,0 +1,88 @@
+"""Weights of words from weights of pieces, against sums in Python; entropy and coverage of known weights."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.alignment.weights import attention_entropy, coverage_deficit, merge_words
+
+
+def test_merged_words_against_a_worked_example() -> None:
+    weights = np.array(
+        [
+            [0.1, 0.2, 0.3, 0.4],  # "un-"
+            [0.3, 0.3, 0.2, 0.2],  # "-der"
+            [0.0, 0.0, 0.0, 1.0],  # "." says nothing: all of it is on eos
+            [0.2, 0.2, 0.2, 0.4],  # eos
+        ],
+        dtype=np.float32,
+    )
+    merged = merge_words(weights, target_word=[0, 0, 1], source_word=[0, 1, 1])
+    np.testing.assert_allclose(merged, [[0.4 / 1.4, 1.0 / 1.4], [0.0, 0.0]], atol=1e-7)
+
+
+def test_a_row_that_is_the_same_everywhere_names_no_word() -> None:
+    weights = np.array([[0.25, 0.25, 0.25, 0.25], [0.2, 0.3, 0.2, 0.3], [0.25, 0.25, 0.25, 0.25]], dtype=np.float32)
+    # The word of two pieces would have the most of an even row.
+    np.testing.assert_allclose(merge_words(weights, [0, 1, 2], [0, 0, 1])[[0, 2]], 0.0)
+    np.testing.assert_allclose(merge_words(weights, [0, 1, 1], [0, 0, 1]), [[0, 0], [5 / 7, 2 / 7]], atol=1e-6)
+    # Where there is one word, it is that one.
+    np.testing.assert_allclose(merge_words(weights, [0, 1, 2], [0, 0, 0]), 1.0)
+
+
+def test_merging_single_pieces_drops_the_end_marks_only() -> None:
+    weights = np.array([[0.5, 0.25, 0.25], [0.0, 0.5, 0.5], [0.1, 0.1, 0.8]])
+    np.testing.assert_allclose(merge_words(weights, [0, 1], [0, 1]), [[2 / 3, 1 / 3], [0.0, 1.0]])
+
+
+def test_merging_nothing() -> None:
+    assert merge_words(np.ones((1, 3)), [], [0, 1]).shape == (0, 2)
+
+
+def word_numbers(draw_sizes: list[int]) -> list[int]:
+    return [word for word, size in enumerate(draw_sizes) for _ in range(size)]
+
+
+@given(
+    sizes=st.tuples(*[st.lists(st.integers(1, 3), min_size=1, max_size=4)] * 2),
+    seed=st.integers(0, 1000),
+    ended=st.booleans(),
+)
+def test_merged_words_against_sums_in_python(sizes: tuple[list[int], list[int]], seed: int, ended: bool) -> None:
+    target_word, source_word = map(word_numbers, sizes)
+    weights = np.random.default_rng(seed).random((len(target_word) + ended, len(source_word) + 1))
+    merged = merge_words(weights, target_word, source_word)
+    for target in range(len(sizes[0])):
+        sums = [
+            sum(
+                weights[i, j]
+                for i, t in enumerate(target_word)
+                if t == target
+                for j, s in enumerate(source_word)
+                if s == source
+            )
+            for source in range(len(sizes[1]))
+        ]
+        np.testing.assert_allclose(merged[target], np.array(sums) / sum(sums))
+
+
+def test_entropy_of_known_rows() -> None:
+    uniform, hard = np.full((3, 4), 0.25, dtype=np.float32), np.eye(2, 4)
+    assert attention_entropy([uniform]) == pytest.approx(math.log(4))
+    assert attention_entropy([hard]) == 0
+    # A mean over rows, not over sentences; rows of zeros do not count.
+    assert attention_entropy([uniform, np.eye(1, 4), np.zeros((5, 4))]) == pytest.approx(math.log(4) * 3 / 4)
+    assert attention_entropy([np.zeros((0, 0))]) is None
+
+
+def test_coverage_deficit_is_what_source_words_lack() -> None:
+    # Columns receive 1.5, 0.5 and 0: deficits of 0, 0.5 and 1.
+    weights = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]], dtype=np.float32)
+    assert coverage_deficit([weights]) == pytest.approx(1.5 / 3)
+    assert coverage_deficit([np.eye(4)]) == 0
+    # A mean over source words, not over sentences; a translation without words leaves all of its source out.
+    assert coverage_deficit([np.eye(4), np.zeros((0, 2)), np.zeros((0, 0))]) == pytest.approx(2 / 6)
+    assert coverage_deficit([np.zeros((0, 0))]) is None

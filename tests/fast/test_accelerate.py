@@ -1,0 +1,60 @@
+"""Swapping the fast path in and out."""
+
+import copy
+
+import torch
+
+from nmt.fast.accelerate import accelerate, restore, restored
+from nmt.models.decoder import DECODERS
+from nmt.models.seq2seq import Seq2Seq
+from tests.models.small import random_batch, small_model, variants
+
+
+def swapped(model: Seq2Seq) -> set[str]:
+    """Names of replaced methods, by the module that has them."""
+    return {
+        f"{type(module).__name__}.{name}"
+        for module in model.modules()
+        for name in ("forward", "recur", "unroll", "read_words", "compare", "predict")
+        if name in vars(module)
+    }
+
+
+def test_nothing_of_a_checkpoint_changes(model: Seq2Seq) -> None:
+    """Neither names nor order nor values of weights; and `restore` leaves no trace."""
+    before, attributes = copy.deepcopy(model.state_dict()), {id(m): set(vars(m)) for m in model.modules()}
+    after = accelerate(model).state_dict()
+    assert list(after) == list(before)
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    assert swapped(model)
+    restore(model)
+    assert not swapped(model)
+    assert {id(m): set(vars(m)) for m in model.modules()} == attributes
+
+
+def test_every_decoder_is_known_to_the_tests_of_equality() -> None:
+    """tests/fast/test_recurrence.py compares values and gradients for each of `variants`."""
+    assert {variant.get("decoder", "bahdanau") for variant in variants()} == set(DECODERS)
+
+
+def test_a_copy_is_accelerated_by_itself() -> None:
+    """The moving average of the weights is a deep copy: its methods must read its own weights."""
+    model, batch = accelerate(small_model()), random_batch([(5, 4), (1, 7)])
+    twin = copy.deepcopy(model)
+    assert swapped(twin) == swapped(model)
+    with torch.no_grad():
+        before = twin(batch).features
+        for parameter in model.parameters():
+            parameter.zero_()
+        assert torch.equal(twin(batch).features, before)
+
+
+def test_within_restored_the_model_runs_as_it_is_written() -> None:
+    model = accelerate(small_model())
+    names = swapped(model)
+    with restored(model):
+        assert not swapped(model)
+    assert swapped(model) == names
+    with restored(restore(model)):
+        pass
+    assert not swapped(model)

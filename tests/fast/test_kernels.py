@@ -1,0 +1,48 @@
+"""Products by either library against those in double precision."""
+
+import pytest
+import torch
+
+from nmt.fast import kernels
+from nmt.fast.kernels import affine, multiplier
+
+needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
+
+
+@pytest.fixture(params=[False, pytest.param(True, marks=needs_onednn)], ids=["mkl", "onednn"])
+def quicker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Let either library multiply, whatever the processor."""
+    monkeypatch.setattr(kernels, "onednn_is_faster", lambda x: request.param and x.dtype == torch.float32)
+    return bool(request.param)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize("layout", ["rows", "columns", "slice"])
+def test_affine(quicker: bool, dtype: torch.dtype, has_bias: bool, layout: str) -> None:
+    for rows, size, outputs in ((1, 1, 1), (3, 7, 5), (64, 48, 33), (17, 64, 130)):
+        whole = torch.randn(outputs, 2 * size, dtype=dtype)
+        weight = {"rows": whole[:, :size].contiguous(), "columns": whole[:, :size].t().contiguous().t()}.get(layout)
+        weight = whole[:, :size] if weight is None else weight
+        bias = torch.randn(outputs, dtype=dtype) if has_bias else None
+        x = torch.randn(rows, 2 * size, dtype=dtype)[:, size:]  # not by itself in memory
+        expected = x.double() @ weight.double().t() + (0.0 if bias is None else bias.double())
+        memory = torch.full((rows, outputs), torch.nan, dtype=dtype)
+        for found in (affine(x, weight, bias), affine(x, weight, bias, out=memory)):
+            assert found.dtype == dtype
+            torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("directions", [(), (2,)], ids=["one", "two"])
+@pytest.mark.parametrize("layout", ["rows", "columns", "slice"])
+def test_multiplier(quicker: bool, layout: str, directions: tuple[int, ...]) -> None:
+    """Chosen once, it multiplies any number of vectors."""
+    for rows, size, outputs in ((1, 1, 1), (3, 7, 5), (64, 48, 33)):
+        whole = torch.randn(*directions, outputs, 2 * size)
+        part = whole[..., :size]
+        weight = {"rows": part.contiguous(), "columns": part.mT.contiguous().mT, "slice": part}[layout]
+        multiply = multiplier(weight)
+        for _ in range(2):
+            x = torch.randn(*directions, rows, 2 * size)[..., size:]
+            found = multiply(x, torch.full((*directions, rows, outputs), torch.nan))
+            torch.testing.assert_close(found.double(), x.double() @ weight.double().mT, rtol=1e-5, atol=1e-4)

@@ -1,0 +1,39 @@
+"""Tables as CSV and on the terminal."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from studies.tables import format_cell, print_table, write_rows, write_table
+
+ROWS: list[dict[str, Any]] = [{"name": "a,b", "speed": 12345.678, "count": 3}, {"name": "c", "speed": None, "count": 4}]
+
+
+def test_rows_are_written_as_they_come(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "table.csv"
+    written = write_rows(iter(ROWS), file)
+    assert next(written) is ROWS[0]
+    assert file.read_text() == 'name,speed,count\n"a,b",12345.7,3\n'
+    assert list(written) == ROWS[1:]
+    assert file.read_text().splitlines()[2] == "c,,4"
+
+
+def test_no_rows_make_an_empty_file(tmp_path: Path) -> None:
+    write_table([], tmp_path / "table.csv")
+    assert (tmp_path / "table.csv").read_text() == ""
+
+
+def test_a_table_is_printed_with_its_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([{"tokens_per_second": 12345.678}], "speed")
+    printed = capsys.readouterr().out
+    assert "tokens per second" in printed
+    assert "12,346" in printed
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [(None, ""), (0.12345, "0.1235"), (98.7, "98.7"), (12345.678, "12,346"), (7, "7"), (20000, "20,000"), ("a", "a")],
+)
+def test_cells(value: object, cell: str) -> None:
+    assert format_cell(value) == cell

@@ -1,0 +1,38 @@
+"""Wrong options of the scripts, and their help."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (["study_attention", "--scores", "aditive"], "unknown score 'aditive': choose one of"),
+        (["study_attention", "--windows", "local"], "did you mean 'local_"),
+        (["study_attention", "trainer.max_step=3"], "did you mean 'trainer.max_steps'"),
+        (["study_length", "--models", "bahdanau"], "unknown model 'bahdanau'"),
+        (["study_alignment", "data=text"], "data.validation.source"),
+        (["study_kernel_regression", "--points", "2"], "--points 2 are too few"),
+        (["draw_attention_gallery"], "make some with scripts/study_attention.py"),
+        (["draw_attention_gallery", "--run", "outputs/a"], "write NAME=RUN"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(
+    line: list[str], message: str, tmp_path: Path, call: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert call(*line) == 2
+    error = capfd.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ")
+    assert message in error
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["attention", "length", "alignment", "kernel_regression"])
+def test_help_names_the_source(name: str, call: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:
+    assert call(f"study_{name}", "--help") == 0
+    text = capfd.readouterr().out
+    sources = {"attention": "Table 4", "length": "Figure 2", "alignment": "Figure 3", "kernel_regression": "Nadaraya"}
+    assert sources[name] in text
+    assert "--quick" in text
