@@ -57,8 +57,8 @@ def test_training_on_a_gpu_learns(tmp_path: Path, decoder: str, precision: str):
 
 def test_collective_calls_and_gradients_of_tensors_on_a_gpu_use_nccl(tmp_path: Path):
     """In a group of one: several need a GPU each."""
-    store = dist.FileStore(str(tmp_path / "store"), 1)
-    dist.init_process_group("cpu:gloo,cuda:nccl", store=store, rank=0, world_size=1)
+    store = f"file://{tmp_path / 'store'}"
+    dist.init_process_group("cpu:gloo,cuda:nccl", init_method=store, rank=0, world_size=1)
     try:
         group = MultiProcess(RankEnvironment(), dist.new_group(timeout=COLLECTIVE_TIMEOUT))
         device = group.device("cuda")
@@ -68,6 +68,7 @@ def test_collective_calls_and_gradients_of_tensors_on_a_gpu_use_nccl(tmp_path: P
         group.data_parallel(module)(tensors[0]).sum().backward()
         assert module.weight.grad.tolist() == [[1.0] * 3] * 2
         assert group.sum_over_ranks(2) == [2.0]
-        assert torch.equal(*group.all_gather(torch.cuda.get_rng_state(device)), torch.cuda.get_rng_state(device))
+        (gathered,) = group.all_gather(torch.cuda.get_rng_state(device))
+        assert torch.equal(gathered, torch.cuda.get_rng_state(device))
     finally:
         dist.destroy_process_group()

@@ -59,7 +59,7 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
         encode(corpus, tokenizers, cache_dir=config.data.cache_dir, num_workers=config.data.num_workers)
         for corpus in (train_corpus, validation_corpus)
     )
-    guide = AlignmentTargets(train, tokenizers) if config.trainer.guided_alignment.weight > 0 else None
+    guide = AlignmentTargets(train_corpus, tokenizers) if config.trainer.guided_alignment.weight > 0 else None
     return Prepared(tokenizers, train, validation, guide)
 
 

@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from benchmarking.training import timed_updates
 from benchmarking.translation import timed_translation
-from benchmarking.workload import start_training
+from benchmarking.workload import start_training, translator_of
 from nmt.config.schema import TrainConfig
-from nmt.training.run import Prepared
-from nmt.translator import Translator
+from nmt.training.prepare import Prepared
 
 PATHS = ("auto", "off")  # values of model.fast
 
@@ -28,11 +27,8 @@ def measure_fast_path(
     streams = {fast: timed_updates(trainer, updates) for fast, trainer in trainers.items()}
     training = in_turn(lambda fast: next(streams[fast]).target_tokens_per_second, rounds)
 
-    trainers["off"].model.load_state_dict(trainers["auto"].model.state_dict())
-    translators = {
-        fast: Translator(trainer.model, prepared.tokenizers, configs[fast].search, trainer.device).freeze()
-        for fast, trainer in trainers.items()
-    }
+    weights = trainers["auto"].model.state_dict()
+    translators = {fast: translator_of(config, prepared.tokenizers, weights) for fast, config in configs.items()}
     search = in_turn(lambda fast: len(sentences) / timed_translation(translators[fast], sentences)[0], rounds)
     for trained, searched in zip(training, search, strict=True):
         rates = {f"training_{fast}": trained[fast] for fast in PATHS}

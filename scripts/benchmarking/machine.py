@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from nmt.fast.linear import affine
+from nmt.fast.kernels import affine
 
 # Rows and columns of the large product: far larger than the caches, and done in a second.
 SIZES = {"cpu": 2_048, "cuda": 8_192}

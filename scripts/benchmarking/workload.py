@@ -6,12 +6,15 @@ from pathlib import Path
 import datasets
 import numpy as np
 import torch
+from torch import Tensor
 
 from nmt.config.schema import TrainConfig
 from nmt.data.corpus import load_split
 from nmt.data.tables import EncodedCorpus, Ragged, encode
 from nmt.errors import UserError
-from nmt.models.build import build_model, check_model
+from nmt.fast.accelerate import accelerate
+from nmt.fast.packing import pack
+from nmt.models.build import build_model
 from nmt.models.checkpoint import load_checkpoint, resolve_device
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
@@ -51,19 +54,13 @@ def start_training(config: TrainConfig, prepared: Prepared) -> Trainer:
     Raises:
         UserError: the model cannot be built.
     """
-    check_model(config.model, joint=config.tokenizer.joint)
     endless = replace(config.trainer, max_steps=None, max_epochs=None, max_minutes=None, patience=None)
     config = replace(config, trainer=endless)
-    torch.manual_seed(config.seed)
     device = resolve_device(config.trainer.device)
     model = model_of(config, prepared.tokenizers, device)
+    if config.model.fast == "auto":
+        accelerate(model)
     return build_trainer(config, model, prepared, device, Reporter(Path(config.run_dir), config=config))
-
-
-def model_of(config: TrainConfig, tokenizers: Tokenizers, device: torch.device) -> Seq2Seq:
-    """Return a model for these vocabularies, with random weights."""
-    source, target = len(tokenizers.source), len(tokenizers.target)
-    return build_model(config.model, source, target, joint=tokenizers.joint).to(device)
 
 
 def start_translating(config: TrainConfig, checkpoint: str | None, precision: str = "fp32") -> Translator:
@@ -78,17 +75,35 @@ def start_translating(config: TrainConfig, checkpoint: str | None, precision: st
         UserError: there is no checkpoint, its weights do not fit the configuration, or there is nothing to train on.
     """
     if checkpoint is None:
-        prepared = prepare_training(config)
-        trainer = start_training(config, prepared)
-        return Translator(trainer.model, prepared.tokenizers, config.search, trainer.device, precision).freeze()
-    device = resolve_device(config.trainer.device)
-    loaded = load_checkpoint(checkpoint, device)
-    model = model_of(config, loaded.tokenizers, device)
+        return translator_of(config, prepare_training(config).tokenizers, precision=precision)
+    loaded = load_checkpoint(checkpoint, resolve_device(config.trainer.device))
     try:
-        model.load_state_dict(loaded.model.state_dict())
+        translator = translator_of(config, loaded.tokenizers, loaded.model.state_dict(), precision=precision)
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise UserError(f"the weights of {loaded.folder} do not fit the overrides of model: {reason}") from error
-    translator = Translator(model, loaded.tokenizers, config.search, device, precision)
     translator.checkpoint, translator.step = loaded.folder, loaded.step
-    return translator.freeze()
+    return translator
+
+
+def translator_of(
+    config: TrainConfig, tokenizers: Tokenizers, weights: dict[str, Tensor] | None = None, *, precision: str = "fp32"
+) -> Translator:
+    """Return a translator with these weights, or with random ones, accelerated as `Translator.load` does it."""
+    device = resolve_device(config.trainer.device)
+    model = model_of(config, tokenizers, device)
+    if weights is not None:
+        model.load_state_dict(weights)
+    translator = Translator(model, tokenizers, config.search, device, precision)
+    if config.model.fast == "auto":
+        accelerate(model)
+        if precision == "fp32":
+            pack(model)
+    return translator
+
+
+def model_of(config: TrainConfig, tokenizers: Tokenizers, device: torch.device) -> Seq2Seq:
+    """Return a model for these vocabularies, with random weights drawn from the seed of the configuration."""
+    torch.manual_seed(config.seed)
+    source, target = len(tokenizers.source), len(tokenizers.target)
+    return build_model(config.model, source, target, joint=tokenizers.joint).to(device)

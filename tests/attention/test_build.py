@@ -1,6 +1,6 @@
 """A new score, normalizer or window is a class and a line of its registry: then it is configured, built and trained."""
 
-from typing import final
+from typing import Any, final
 
 import pytest
 import torch
@@ -61,8 +61,8 @@ NEW = [("score", SCORES, Distance), ("normalizer", NORMALIZERS, Sigmoids), ("win
 @pytest.mark.parametrize("decoder", ["bahdanau", "luong"])
 def test_a_new_part_is_a_class_and_a_line(part, registry, new, decoder, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(registry, "new", new)
-    options = AttentionConfig()
-    setattr(options, part, "new")
+    names: dict[str, Any] = {part: "new"}
+    options = AttentionConfig(**names)
     check(TrainConfig(model=ModelConfig(attention=options)))
     model = small_model(decoder=decoder, attention=options)
     assert type(getattr(model.decoder.attention, part)) is new

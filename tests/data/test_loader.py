@@ -45,7 +45,7 @@ def encoded(corpus, tokenizers):
 def make(encoded, tokenizers):
     def make_loader(*, seed=1, size=60, unit="tokens", max_length=250, guided=False, **options):
         config = BatchConfig(unit=unit, size=size, max_length=max_length)
-        guide = AlignmentTargets(encoded, tokenizers) if guided else None
+        guide = AlignmentTargets(encoded.corpus, tokenizers) if guided else None
         return TrainLoader(encoded, tokenizers, config, seed=seed, guide=guide, **options)
 
     return make_loader

@@ -130,7 +130,7 @@ def test_in_segmented_text_gold_counts_the_pieces(marks: tuple[str, str]) -> Non
     translator = segmented_translator(source, target)
     corpus = datasets.Dataset.from_dict({"source": [source], "target": [target], "alignment": ["0-0 1-0 2-1 2-2"]})
     encoded = EncodedCorpus(corpus, *(Ragged.of(translator.tokenizers.source.encode([line])) for line in marks))
-    targets = AlignmentTargets(encoded, translator.tokenizers)
+    targets = AlignmentTargets(corpus, translator.tokenizers)
     (taught,) = targets(np.arange(1), [encoded.source[0]], [encoded.target[0]])
     (aligned,) = translator.align([source], [target])
     assert aligned.weights.shape == taught.shape == (3, 3)

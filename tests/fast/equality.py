@@ -1,5 +1,7 @@
 """The fast path against the readable one."""
 
+from functools import partial
+
 import torch
 
 from nmt.data.batch import Batch
@@ -26,6 +28,4 @@ def assert_same(model: Seq2Seq, batch: Batch) -> None:
     expected, found = run(model, batch, fast=False), run(model, batch, fast=True)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
-        torch.testing.assert_close(
-            found[name], value, rtol=0, atol=1e-10, msg=lambda text, name=name: f"{name}: {text}"
-        )
+        torch.testing.assert_close(found[name], value, rtol=0, atol=1e-10, msg=partial("{}: {}".format, name))

@@ -4,6 +4,7 @@ The device is torch's `meta`, the only other one that every build has; tests/tes
 """
 
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
@@ -52,7 +53,7 @@ def move(model: nn.Module) -> None:
 @pytest.mark.parametrize("variant", VARIANTS, ids=name_of)
 def test_all_is_made_where_the_weights_are(variant: dict):
     """Any operation that is given tensors of two devices fails."""
-    model = accelerate(small_model(**variant))
+    model: Any = accelerate(small_model(**variant))
     decoder, output, encoder = model.decoder, model.output, model.encoder
     with FakeTensorMode(), torch.no_grad():
         move(model)

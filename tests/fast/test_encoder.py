@@ -1,5 +1,7 @@
 """The encoder's fast path where it is not simply torch's layers; that it equals them is in test_recurrence.py."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -15,7 +17,8 @@ GENERAL = AttentionConfig(score="general")
 
 def test_dropout_between_layers(monkeypatch: pytest.MonkeyPatch):
     """With a mask of threes, as if the second layer's input weights were three times as large."""
-    encoder, batch = accelerate(small_model(num_layers=2)).encoder, random_batch([(5, 2), (3, 2)])
+    batch = random_batch([(5, 2), (3, 2)])
+    encoder: Any = accelerate(small_model(num_layers=2)).encoder
     rates = []
     monkeypatch.setattr(encoders, "keep_mask", lambda like, rate: rates.append(rate) or torch.full_like(like, 3.0))
     encoder.rnn.dropout = 0.5
@@ -35,7 +38,7 @@ def test_dropout_between_layers(monkeypatch: pytest.MonkeyPatch):
 def test_gradients_of_a_common_word_add_up_precisely():
     """A word in 1,024 places: sums in bf16, which has 8 bits, would end at 256 equal parts."""
     torch.manual_seed(0)
-    rnn = torch.nn.GRU(4, 3, bidirectional=True, batch_first=True)
+    rnn: Any = torch.nn.GRU(4, 3, bidirectional=True, batch_first=True)
     vector, places = torch.randn(1, 4), torch.zeros(2, 512, dtype=torch.long)
     reversal = reversal_of(torch.full((512,), 2), 2)
 

@@ -1,5 +1,7 @@
 """The fast path against the readable one: values and gradients, for every decoder, cell, score and option."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -97,7 +99,7 @@ def test_bf16_stays_near_fp32():
 def test_energies_of_some_rows_at_a_time_are_those_of_all(cached: int, monkeypatch: pytest.MonkeyPatch):
     """Of each row by itself, of two rows and then one, and of all three."""
     monkeypatch.setattr(fast_attention, "CACHED", cached)
-    model = small_model(attention=AttentionConfig(score="additive"))
+    model: Any = small_model(attention=AttentionConfig(score="additive"))
     batch = random_batch(LENGTHS)
     keys = torch.empty(3, batch.source.shape[1], model.decoder.attention.score.energy.in_features)
     assert fast_attention.rows_at_a_time(keys) == {1: 1, 160: 2, 10**9: 3}[cached], keys.shape

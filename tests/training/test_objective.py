@@ -12,7 +12,7 @@ def test_it_is_the_formula():
     decoded = model(batch)
     loss = token_loss(model, decoded, batch, label_smoothing=0.1)
     log_probs = model.project(decoded.features).log_softmax(dim=-1)
-    objective, each = 0.0, []
+    objective, each = log_probs.new_zeros(()), []
     for row in range(len(batch)):
         for position in range(int(batch.target_mask[row].sum())):
             gold = log_probs[row, position, batch.target_out[row, position]]
