@@ -229,9 +229,9 @@ def fraction_of_zeros(run: Path) -> float:
     """Return the fraction of the weights between real tokens that are exactly 0, on the validation split."""
     import torch
 
+    from nmt.data.batch import fixed_batches
     from nmt.data.corpus import load_split
-    from nmt.data.encoded import encode
-    from nmt.data.loader import fixed_batches
+    from nmt.data.tables import encode
     from nmt.models.checkpoint import load_checkpoint
 
     loaded = load_checkpoint(run)

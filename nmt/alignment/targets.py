@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from typing import Protocol, final, runtime_checkable
+from typing import final
 
 import datasets
 import numpy as np
@@ -24,27 +24,6 @@ Attention = Float32[np.ndarray, "_ _"]  # of a sentence pair: target pieces by s
 logger = logging.getLogger(__name__)
 
 
-@runtime_checkable
-class Sequences(Protocol):
-    """The ids of sentences, by row."""
-
-    def __getitem__(self, row: int, /) -> IntArray: ...
-
-
-@runtime_checkable
-class Encoded(Protocol):
-    """A table with the columns source, target and alignment, and the ids of its sides (`nmt.data.encoded`)."""
-
-    @property
-    def corpus(self) -> datasets.Dataset: ...
-
-    @property
-    def source(self) -> Sequences: ...
-
-    @property
-    def target(self) -> Sequences: ...
-
-
 @final
 class AlignmentTargets:
     """The attention that gold links ask for, for the segmentation in use, which sampling changes in every epoch.
@@ -54,19 +33,19 @@ class AlignmentTargets:
     disagree (normalization splits a word, a piece spans several) has no target.
 
     Args:
-        encoded: a corpus with the column alignment, in Pharaoh notation.
-        tokenizers: the models that its ids are of.
+        corpus: a table with the columns source, target and alignment (Pharaoh notation).
+        tokenizers: the models of the two sides.
 
     Raises:
         UserError: no pair has links, or none of a sample of those that have can be given a target.
     """
 
-    def __init__(self, encoded: Encoded, tokenizers: Tokenizers) -> None:
-        assert "alignment" in encoded.corpus.column_names, "guided alignment needs gold"
-        self._text = encoded.corpus.select_columns(list(COLUMNS))
+    def __init__(self, corpus: datasets.Dataset, tokenizers: Tokenizers) -> None:
+        assert "alignment" in corpus.column_names, "guided alignment needs gold"
+        self._text = corpus.select_columns(list(COLUMNS))
         self._source_words = WordIndex(tokenizers.source)
         self._target_words = WordIndex(tokenizers.target)
-        self._check_sample(encoded)
+        self._check_sample(tokenizers)
 
     def __call__(self, rows: IntArray, sources: Sequence[IntArray], targets: Sequence[IntArray]) -> list[Attention]:
         """Return the target of each pair, 0 for a pair that has none.
@@ -86,7 +65,7 @@ class AlignmentTargets:
             attention.append(taught_attention(links, source_word, target_word))
         return attention
 
-    def _check_sample(self, encoded: Encoded) -> None:
+    def _check_sample(self, tokenizers: Tokenizers) -> None:
         """Warn of the share of linked pairs that have no target, estimated on pairs spread over the corpus."""
         column = self._text.with_format("arrow")[:].column("alignment")
         linked = np.flatnonzero(pc.not_equal(pc.utf8_trim_whitespace(column), "").to_numpy())
@@ -96,8 +75,9 @@ class AlignmentTargets:
                 "links; look at data.train.alignment, or set trainer.guided_alignment.weight=0"
             )
         rows = linked[:: -(-len(linked) // SAMPLE_SIZE)]
-        numbers = rows.tolist()
-        matrices = self(rows, [encoded.source[row] for row in numbers], [encoded.target[row] for row in numbers])
+        text = self._text[rows.tolist()]
+        sides = [tokenizers.source.encode(text["source"]), tokenizers.target.encode(text["target"])]
+        matrices = self(rows, *([np.asarray(ids, np.int32) for ids in side] for side in sides))
         lost = sum(not matrix.any() for matrix in matrices) / len(matrices)
         words = "the subword models part their lines into other words than spaces do"
         if lost == 1.0:

@@ -1,20 +1,30 @@
-"""The interface of a corpus, and its tables on disk: Arrow files, written atomically and memory-mapped."""
+"""Corpora as tables on disk: text and its subword ids, written atomically, memory-mapped."""
 
 import contextlib
+import hashlib
 import sys
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import datasets
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from nmt.config.schema import DataConfig, SplitConfig
 from nmt.errors import UserError
+from nmt.text.tokenizer import Tokenizers
 
 SPLITS = ("train", "validation", "test", "test_long")
+SIDES = ("source", "target")
+BATCH_SIZE = 1_000
+HASHED_AT_ONCE = 100_000
+
+PARALLEL_FROM = 20_000  # pairs; for fewer, starting processes takes longer than encoding
 
 
 class Corpus(ABC):
@@ -105,3 +115,113 @@ def progress_on_terminals_only() -> Iterator[None]:
         yield
     finally:
         datasets.enable_progress_bars()
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Concatenated sequences of different lengths: sequence i is `ids[offsets[i] : offsets[i + 1]]`."""
+
+    ids: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, row: int) -> npt.NDArray[np.int32]:
+        """Return a sequence, as a view.
+
+        Raises:
+            IndexError: for a row that does not exist, or a negative one.
+        """
+        if not 0 <= row < len(self):
+            raise IndexError(f"row {row} of {len(self)}")
+        return self.ids[self.offsets[row] : self.offsets[row + 1]]
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Length of each sequence."""
+        return np.diff(self.offsets)
+
+    @classmethod
+    def of(cls, sequences: Sequence[Sequence[int]]) -> "Ragged":
+        """Concatenate sequences."""
+        offsets = np.cumsum([0, *map(len, sequences)], dtype=np.int64)
+        ids = np.fromiter((i for sequence in sequences for i in sequence), dtype=np.int32, count=int(offsets[-1]))
+        return cls(ids, offsets)
+
+
+@dataclass(frozen=True)
+class EncodedCorpus:
+    """A corpus and the subword ids of its sides, without bos and eos."""
+
+    corpus: datasets.Dataset
+    source: Ragged
+    target: Ragged
+
+    def __len__(self) -> int:
+        return len(self.corpus)
+
+
+def encode(
+    corpus: datasets.Dataset, tokenizers: Tokenizers, *, cache_dir: str | Path, num_workers: int
+) -> EncodedCorpus:
+    """Return the corpus with its subword ids, from `cache_dir` if it is encoded there already.
+
+    Args:
+        corpus: a table with the columns source and target.
+        tokenizers: the models of the two sides.
+        cache_dir: folder of encoded corpora, named by a digest of the text and the models.
+        num_workers: processes to encode with; a small corpus is encoded in this process.
+
+    Raises:
+        UserError: when `cache_dir` cannot be written.
+    """
+    text = corpus.select_columns(list(SIDES)).with_format("arrow")
+    path = Path(cache_dir) / f"encoded-{_digest(text, tokenizers)[:24]}.arrow"
+    table = mapped_table(stored_table(path, lambda folder: _encoded(text, tokenizers, num_workers, folder)))
+    return EncodedCorpus(corpus, _ragged(table.column("source")), _ragged(table.column("target")))
+
+
+def _digest(text: datasets.Dataset, tokenizers: Tokenizers) -> str:
+    digest = hashlib.sha256()
+    for tokenizer in (tokenizers.source, tokenizers.target):
+        digest.update(hashlib.sha256(tokenizer.model).digest())
+    for table in text.iter(HASHED_AT_ONCE):
+        for batch in table.combine_chunks().to_batches():
+            digest.update(batch.serialize())
+    return digest.hexdigest()
+
+
+def _encoded(text: datasets.Dataset, tokenizers: Tokenizers, num_workers: int, folder: Path) -> pa.Table:
+    """Encode both sides into large lists, in a single chunk each, so that their values are contiguous."""
+    features = datasets.Features({side: datasets.LargeList(datasets.Value("int32")) for side in SIDES})
+    num_proc = min(num_workers, len(text) // BATCH_SIZE) if len(text) >= PARALLEL_FROM else None
+    with progress_on_terminals_only():
+        lists = text.map(
+            _encode_batch,
+            batched=True,
+            batch_size=BATCH_SIZE,
+            fn_kwargs={"tokenizers": tokenizers},
+            features=features,
+            num_proc=num_proc if num_proc and num_proc > 1 else None,
+            cache_file_name=str(folder / "encoded.arrow"),
+            new_fingerprint="encoded",
+            load_from_cache_file=False,
+            desc="encoding",
+        )
+        columns = [lists.data.column(side).combine_chunks() for side in SIDES]
+    return pa.table(columns, names=list(SIDES))
+
+
+def _encode_batch(table: pa.Table, tokenizers: Tokenizers) -> pa.Table:
+    columns = []
+    for side in SIDES:
+        sequences = Ragged.of(getattr(tokenizers, side).encode(table.column(side).to_pylist()))
+        columns.append(pa.LargeListArray.from_arrays(sequences.offsets, sequences.ids))
+    return pa.table(columns, names=list(SIDES))
+
+
+def _ragged(column: pa.ChunkedArray) -> Ragged:
+    """Return a view of a stored column, which is a single chunk."""
+    (lists,) = column.chunks
+    return Ragged(lists.values.to_numpy(zero_copy_only=True), lists.offsets.to_numpy(zero_copy_only=True))

@@ -1,4 +1,4 @@
-"""The recurrent cells of `nmt.models.cells`, step by step into prepared memory, with their derivatives."""
+"""The recurrent cells of `nmt.models.layers`, step by step into prepared memory, with their derivatives."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from nmt.fast.arena import Arena
 from nmt.fast.kernels import grad_sigmoid, grad_tanh, tanh_
 from nmt.fast.linear import STEP, FusedLinear
-from nmt.models.cells import GRU, LSTM, Cell
+from nmt.models.layers import GRU, LSTM, Cell
 
 ParameterGrad = tuple[Tensor, Tensor]  # a parameter, and its gradient
 

@@ -10,8 +10,8 @@ from nmt.attention.scores import Additive
 from nmt.fast.cells import Recurrent
 from nmt.fast.encoder import candidate_last
 from nmt.fast.layer import layer
-from nmt.models.cells import GRU, LSTM, Cell
 from nmt.models.decoder import Decoded, Decoder, DecoderState, Emission, Gnmt, Luong
+from nmt.models.layers import GRU, LSTM, Cell
 
 PAIRS = 2**25  # numbers that comparing queries with keys, pair by pair, may hold at a time
 

@@ -11,8 +11,7 @@ from nmt.fast.arena import Arena
 from nmt.fast.cells import STEPS, CellSteps, ParameterGrad, Recurrent
 from nmt.fast.dropout import keep_mask
 from nmt.fast.linear import STEP, FusedLinear
-from nmt.models.cells import Cell
-from nmt.models.stack import Stack
+from nmt.models.layers import Cell, Stack
 
 
 @final

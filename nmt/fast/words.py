@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nmt.models.decoder import Decoder, WordShares
-from nmt.models.embedding import Embedding
+from nmt.models.layers import Embedding
 
 
 class DistinctWords(NamedTuple):

@@ -7,10 +7,9 @@ from torch import Tensor, nn
 
 from nmt.config.schema import ModelConfig
 from nmt.errors import UserError, unknown
-from nmt.models.cells import LSTM
 from nmt.models.decoder import DECODERS
-from nmt.models.embedding import Embedding
 from nmt.models.encoder import ENCODERS
+from nmt.models.layers import LSTM, Embedding
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.sizes import dropout_rate
 from nmt.text.tokenizer import PAD

@@ -19,12 +19,9 @@ from nmt.attention.fixed import FixedContext
 from nmt.attention.normalizers import SampledAttention
 from nmt.config.schema import AttentionConfig, ModelConfig
 from nmt.errors import UserError
-from nmt.models.cells import CELLS, Cell
-from nmt.models.embedding import Embedding
 from nmt.models.encoder import Encoder, EncoderOutput
-from nmt.models.readout import READOUTS, Attentional, Readout
+from nmt.models.layers import CELLS, READOUTS, Attentional, Cell, Embedding, Readout, Stack
 from nmt.models.sizes import attention_settings, dropout_rate
-from nmt.models.stack import Stack
 
 
 class DecoderState(NamedTuple):

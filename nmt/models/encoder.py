@@ -13,8 +13,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nmt.config.schema import ModelConfig
 from nmt.errors import UserError
-from nmt.models.embedding import Embedding
-from nmt.models.self_attention import SelfAttention
+from nmt.models.layers import Embedding, SelfAttention
 from nmt.models.sizes import dropout_rate
 
 

@@ -19,8 +19,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from nmt.search.frontier import Rules
-from nmt.search.history import History
+from nmt.search.frontier import Frontier, Rules
+from nmt.search.history import Finished, History
 from nmt.search.hypothesis import BOS, EOS, PAD, UNK, Hypothesis, S, StepModel
 
 # Steps between two checks for sentences that are done. On a GPU a check waits for all that was launched before it.
@@ -28,6 +28,7 @@ CHECK_EVERY = {"cpu": 1}
 CHECK_EVERY_ELSEWHERE = 4
 
 
+@torch.no_grad()
 def beam_search(
     model: StepModel[S],
     source: Int[Tensor, "batch source"],
@@ -61,31 +62,32 @@ def beam_search(
         pad: never produced.
         unk: never produced; None where every token may be.
     """
+    assert len(source) > 0
+    assert int(max_lengths.min()) >= 1
     assert 1 <= n_best <= beam_size
     assert length_penalty >= 0, "the bound on running hypotheses needs scores that grow with length"
     assert coverage_penalty >= 0, "the bound on running hypotheses takes it for a penalty"
     forbidden = (pad, bos) if unk is None else (pad, bos, unk)
     rules = Rules(beam_size, n_best, length_penalty, coverage_penalty, bos, eos, forbidden)
-    return _search(model, source, source_mask, source_lengths, max_lengths, rules)
+    history = History(len(source), beam_size, source.device)
+    sentences = (source, source_mask, source_lengths)
+    finished = run(model, sentences, rules.first(source_mask, max_lengths), rules, history)
+    return history.hypotheses(finished, n_best=n_best, eos=eos, source_lengths=source_lengths)
 
 
-@torch.no_grad()
-def _search(
-    model: StepModel[S],
-    source: Int[Tensor, "batch source"],
-    source_mask: Bool[Tensor, "batch source"],
-    source_lengths: Int[Tensor, " batch"],
-    max_lengths: Int[Tensor, " batch"],
-    rules: Rules,
-) -> list[list[Hypothesis]]:
-    assert len(source) > 0
-    assert int(max_lengths.min()) >= 1
-    frontier = rules.first(source_mask, max_lengths)
-    history = History(len(source), rules.beam_size, source.device)
-    check_every = CHECK_EVERY.get(source.device.type, CHECK_EVERY_ELSEWHERE)
-    forbidden = torch.tensor(rules.forbidden, device=source.device)
-    state = model.start(source, source_mask, source_lengths)
-    for step in range(int(max_lengths.max())):
+def run(
+    model: StepModel[S], sentences: tuple[Tensor, Tensor, Tensor], frontier: Frontier, rules: Rules, history: History
+) -> Finished:
+    """Search until all sentences (the arguments of `model.start`) are done, and record every step in `history`.
+
+    Returns:
+        the finished hypotheses of the sentences that were searched to the end; `history` has those of the others.
+    """
+    device = frontier.tokens.device
+    forbidden = torch.tensor(rules.forbidden, device=device)
+    check_every = CHECK_EVERY.get(device.type, CHECK_EVERY_ELSEWHERE)
+    state = model.start(*sentences)
+    for step in range(int(frontier.max_lengths.max())):
         width = rules.beam_size if step else 1  # at first every hypothesis is the empty one
         output = model.step(frontier.tokens[:, :width], state)
         log_probs = output.log_probs.index_fill_(2, forbidden, float("-inf")).expand(-1, rules.beam_size, -1)
@@ -102,4 +104,4 @@ def _search(
             if len(running) < len(frontier.tokens):
                 history.keep(running, frontier.finished)
                 frontier, state = frontier.keep(running), state.keep(running)
-    return history.hypotheses(frontier.finished, n_best=rules.n_best, eos=rules.eos, source_lengths=source_lengths)
+    return frontier.finished

@@ -9,7 +9,7 @@ import datasets
 from nmt.alignment.targets import AlignmentTargets
 from nmt.config.schema import TrainConfig
 from nmt.data.corpus import clean, load_split, open_corpus
-from nmt.data.encoded import EncodedCorpus, encode
+from nmt.data.tables import EncodedCorpus, encode
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
 from nmt.training.distributed import ProcessGroup
 
@@ -59,7 +59,7 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
         encode(corpus, tokenizers, cache_dir=config.data.cache_dir, num_workers=config.data.num_workers)
         for corpus in (train_corpus, validation_corpus)
     )
-    guide = AlignmentTargets(train, tokenizers) if config.trainer.guided_alignment.weight > 0 else None
+    guide = AlignmentTargets(train_corpus, tokenizers) if config.trainer.guided_alignment.weight > 0 else None
     return Prepared(tokenizers, train, validation, guide)
 
 

@@ -8,9 +8,8 @@ import torch
 
 from nmt.config.file import save_config
 from nmt.config.schema import TrainConfig
-from nmt.data.batch import Batch
+from nmt.data.batch import Batch, TrainLoader
 from nmt.data.corpus import load_split, open_corpus
-from nmt.data.loader import TrainLoader
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.fast import objective as chunked
 from nmt.fast.accelerate import accelerate

@@ -7,21 +7,19 @@ from typing import Any, Protocol, final, runtime_checkable
 import torch
 
 from nmt.config.schema import OptimizerConfig, TrainerConfig
-from nmt.data.batch import Batch
-from nmt.data.loader import TrainLoader
+from nmt.data.batch import Batch, TrainLoader
 from nmt.errors import UserError
 from nmt.models.seq2seq import Seq2Seq
 from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup
 from nmt.training.interrupts import deferred_interrupts
 from nmt.training.meter import Meter
-from nmt.training.objective import Objective, token_loss
+from nmt.training.objective import Objective, TrainingStep, token_loss
 from nmt.training.optimizer import Schedule, build_average, clipped_step, restore
 from nmt.training.precision import autocast_dtype
 from nmt.training.progress import Progress, ending, out_of_patience, share_done, validation_due
 from nmt.training.random_state import random_state, restore_random_state
 from nmt.training.reinforce import Reinforce
 from nmt.training.reporting import NullReporter, Reporter
-from nmt.training.training_step import TrainingStep
 from nmt.training.validation import Validation
 
 MAX_SKIPPED_UPDATES = 10  # in a row

@@ -10,8 +10,8 @@ from nmt.alignment.aer import check_comparable
 from nmt.alignment.links import LinkRule, word_links
 from nmt.alignment.pharaoh import parse_pharaoh
 from nmt.config.schema import TrainConfig
-from nmt.data.encoded import EncodedCorpus
-from nmt.data.loader import fixed_batches
+from nmt.data.batch import fixed_batches
+from nmt.data.tables import EncodedCorpus
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.evaluation.outcome import Outcome
 from nmt.evaluation.registry import METRICS, measure, names_at

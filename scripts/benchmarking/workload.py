@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nmt.config.schema import TrainConfig
 from nmt.data.corpus import load_split
-from nmt.data.encoded import EncodedCorpus, Ragged, encode
+from nmt.data.tables import EncodedCorpus, Ragged, encode
 from nmt.errors import UserError
 from nmt.fast.accelerate import accelerate
 from nmt.fast.packing import pack

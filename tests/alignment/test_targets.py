@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nmt.alignment.targets import AlignmentTargets, WordIndex, same_word_count, taught_attention
 from nmt.config.schema import TokenizerConfig
-from nmt.data.encoded import EncodedCorpus, Ragged
+from nmt.data.tables import EncodedCorpus, Ragged
 from nmt.errors import UserError
 from nmt.text.tokenizer import EOS, Tokenizers, build_tokenizers
 
@@ -88,7 +88,7 @@ def test_the_mark_stands_alone_in_that_test(tokenizers: Tokenizers) -> None:
 @pytest.mark.parametrize("alpha", [0.0, 0.3])
 def test_guidance_is_of_the_segmentation_in_use(tokenizers: Tokenizers, alpha: float) -> None:
     """In whatever way it is segmented, the attention between words, summed over pieces, is the same."""
-    guide = AlignmentTargets(encoded(tokenizers, SOURCES, TARGETS, LINKS), tokenizers)
+    guide = AlignmentTargets(encoded(tokenizers, SOURCES, TARGETS, LINKS).corpus, tokenizers)
     rows = np.array([3, 0, 2, 1])
     seen = set()
     for seed in range(5):
@@ -117,7 +117,7 @@ def test_a_line_of_other_words_than_its_pieces_make_is_not_taught(
     corpus = encoded(tokenizers, odd, ["une fenêtre", *TARGETS], ["0-0 1-1", *LINKS])
     assert not same_word_count(odd[0], WordIndex(tokenizers.source)(corpus.source[0]))
     with caplog.at_level(logging.WARNING, logger="nmt.alignment.targets"):
-        guide = AlignmentTargets(corpus, tokenizers)
+        guide = AlignmentTargets(corpus.corpus, tokenizers)
     assert [record.message for record in caplog.records] == [
         "attention is not guided in about 25% of the linked pairs: the subword models part their lines into other "
         "words than spaces do"
@@ -128,7 +128,7 @@ def test_a_line_of_other_words_than_its_pieces_make_is_not_taught(
 
 def test_nothing_to_teach_is_the_users_error(tokenizers: Tokenizers) -> None:
     with pytest.raises(UserError, match=r"has nothing to teach: .* no links; look at data\.train\.alignment, or set"):
-        AlignmentTargets(encoded(tokenizers, SOURCES, TARGETS, ["", " ", "", ""]), tokenizers)
+        AlignmentTargets(encoded(tokenizers, SOURCES, TARGETS, ["", " ", "", ""]).corpus, tokenizers)
 
 
 def test_a_vocabulary_whose_pieces_cross_words_is_the_users_error(
@@ -138,14 +138,14 @@ def test_a_vocabulary_whose_pieces_cross_words_is_the_users_error(
     corpus = encoded(tokenizers, SOURCES[:1], SOURCES[:1], ["0-0"])
     assert len(corpus.source[0]) < 4
     with pytest.raises(UserError, match="cannot teach any of 1 training pairs: the subword models part their lines"):
-        AlignmentTargets(corpus, tokenizers)
+        AlignmentTargets(corpus.corpus, tokenizers)
 
 
 def test_in_segmented_text_links_count_the_pieces() -> None:
     sources, targets = ["ol@@ d river", "\u2581 \u2581a"], ["vieille riv@@ ière", "une"]
     segmented = build_tokenizers(sources, targets, TokenizerConfig(kind="whitespace"))
     corpus = encoded(segmented, sources, targets, ["2-1 2-2 0-0", "1-0"])
-    found = AlignmentTargets(corpus, segmented)(
+    found = AlignmentTargets(corpus.corpus, segmented)(
         np.arange(2), *([side[0], side[1]] for side in (corpus.source, corpus.target))
     )
     assert [matrix.tolist() for matrix in found] == [[[1, 0, 0], [0, 0, 1], [0, 0, 1]], [[0, 1]]]

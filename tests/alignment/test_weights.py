@@ -28,7 +28,9 @@ def test_a_row_that_is_the_same_everywhere_names_no_word() -> None:
     weights = np.array([[0.25, 0.25, 0.25, 0.25], [0.2, 0.3, 0.2, 0.3], [0.25, 0.25, 0.25, 0.25]], dtype=np.float32)
     # The word of two pieces would have the most of an even row.
     np.testing.assert_allclose(merge_words(weights, [0, 1, 2], [0, 0, 1])[[0, 2]], 0.0)
-    np.testing.assert_allclose(merge_words(weights, [0, 1, 1], [0, 0, 1]), [[0.0, 0.0], [5 / 7, 2 / 7]], atol=1e-6)
+    np.testing.assert_allclose(
+        merge_words(weights, [0, 1, 1], [0, 0, 1]), np.array([[0.0, 0.0], [5 / 7, 2 / 7]]), atol=1e-6
+    )
     # Where there is one word, it is that one.
     np.testing.assert_allclose(merge_words(weights, [0, 1, 2], [0, 0, 0]), 1.0)
 

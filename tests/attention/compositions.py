@@ -1,4 +1,4 @@
-"""Every composition score x normalizer x window, small enough to be looked at in full."""
+"""Every composition score x normalizer x window, small enough for loops."""
 
 import itertools
 import math
@@ -72,7 +72,7 @@ def center_of(window: Window, query: torch.Tensor, length: int, step: int) -> fl
 
 
 def seen(window: Window, query: torch.Tensor, lengths: list[int], step: torch.Tensor) -> torch.Tensor:
-    """What may be seen, position by position."""
+    """The window's support, position by position."""
     rows = torch.zeros(len(lengths), query.shape[1], max(lengths), dtype=torch.bool)
     for b, length in enumerate(lengths):
         for t in range(query.shape[1]):

@@ -49,7 +49,7 @@ def test_weights_are_on_the_simplex_and_zero_on_padding_and_outside_the_window(c
 
 @every_composition
 def test_weights_are_those_of_the_visible_tokens_alone(composition):
-    """As if the sentence consisted of what the window shows: nothing else has a share in the normalization."""
+    """As if the sentence consisted of the window's tokens alone: no others take part in the normalization."""
     attention = build(composition)
     memory, query = random_memory(attention, LENGTHS), random_query(LENGTHS, 3)
     step = torch.arange(3)

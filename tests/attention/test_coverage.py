@@ -1,4 +1,4 @@
-"""Attention that is told how much each word has had."""
+"""Attention with coverage, against a loop."""
 
 import numpy as np
 import pytest

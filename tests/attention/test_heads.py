@@ -1,4 +1,4 @@
-"""Several heads: each is an attention of its own, on its share of the sizes."""
+"""Several heads: each an independent attention, on its slice of query, keys and values."""
 
 import itertools
 

@@ -49,7 +49,7 @@ def simplex(size: int, steps: int) -> np.ndarray:
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("size", [2, 3])
 def test_no_point_of_the_simplex_is_better(name: str, temperature: float, size: int):
-    """weights = argmax <p, s> - T Omega(p): found on a fine grid, and exceeded by no point of it."""
+    """weights = argmax <p, s> - T Omega(p): near the best point of a fine grid, and better than any."""
     steps = 400 if size == 2 else 120
     grid, omega = simplex(size, steps), REGULARIZERS[name]
     for scores in masked_rows(12, size, seed=size):
@@ -77,11 +77,11 @@ def test_weights_are_on_the_simplex(name, row, forbidden, exponent):
 def test_values_and_gradients_equal_those_of_others(name: str, source: int):
     scores = masked_rows(20, source).requires_grad_()
     reward = torch.randn(20, source, dtype=torch.float64)
-    found, expected = make(name)(scores), ORACLES[name](scores, dim=-1)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
-    (grad_found,) = torch.autograd.grad((found * reward).sum(), scores)
+    actual, expected = make(name)(scores), ORACLES[name](scores, dim=-1)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
+    (grad_actual,) = torch.autograd.grad((actual * reward).sum(), scores)
     (grad_expected,) = torch.autograd.grad((expected * reward).sum(), scores)
-    torch.testing.assert_close(grad_found, grad_expected, rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(grad_actual, grad_expected, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", REGULARIZED)
@@ -100,16 +100,16 @@ def test_the_gradient_follows_from_the_weights_alone(name: str, temperature: flo
     weights = normalizer(scores)
     for position in range(7):
         reward = torch.eye(7, dtype=torch.float64)[position : position + 1]
-        found = normalizer.gradient(weights, reward)
+        actual = normalizer.gradient(weights, reward)
         for index in range(7):
             if index not in free:
-                assert found[0, index] == 0
+                assert actual[0, index] == 0
                 continue
             step = 1e-6 * torch.eye(7, dtype=torch.float64)[index]
             slope = (normalizer(scores + step) - normalizer(scores - step))[0, position] / 2e-6
-            assert float(found[0, index]) == pytest.approx(float(slope), abs=1e-8)
+            assert float(actual[0, index]) == pytest.approx(float(slope), abs=1e-8)
         leaf = scores.clone().requires_grad_()
-        torch.testing.assert_close(torch.autograd.grad(normalizer(leaf)[0, position], leaf)[0], found)
+        torch.testing.assert_close(torch.autograd.grad(normalizer(leaf)[0, position], leaf)[0], actual)
 
 
 @pytest.mark.parametrize("name", REGULARIZED)
@@ -235,9 +235,9 @@ def test_draws_and_expectations_together_estimate_the_gradient():
     rewards, normalizer = torch.tensor([3.0, -1.0, 0.5], dtype=torch.float64), hard(soft_share=0.5)
     rows = scores.expand(40_000, 3)
     weights = normalizer(rows)
-    found = weights @ rewards
+    actual = weights @ rewards
     log_prob, _ = normalizer.sampled(rows, weights)
-    (estimate,) = torch.autograd.grad((found + found.detach() * log_prob).mean(), scores)
+    (estimate,) = torch.autograd.grad((actual + actual.detach() * log_prob).mean(), scores)
     (exact,) = torch.autograd.grad(scores.softmax(-1) @ rewards, scores)
     torch.testing.assert_close(estimate, exact, rtol=0, atol=0.03)
 

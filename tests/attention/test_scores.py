@@ -80,11 +80,11 @@ def make(name: str, **changes) -> Score:
 def test_score_equals_a_loop(name: str):
     score = make(name)
     query, states = random_query(LENGTHS, 3), random_states(LENGTHS)
-    found = array(score(query, score.project(states, mask_of(LENGTHS))))
-    for b, t, s in np.ndindex(*found.shape):
+    actual = array(score(query, score.project(states, mask_of(LENGTHS))))
+    for b, t, s in np.ndindex(*actual.shape):
         if s < LENGTHS[b]:
             expected = ORACLES[type(score)](score, array(query)[b, t], array(states)[b, s], s, LENGTHS[b])
-            np.testing.assert_allclose(found[b, t, s], expected, rtol=1e-5 if name == "location:radial" else 1e-12)
+            np.testing.assert_allclose(actual[b, t, s], expected, rtol=1e-5 if name == "location:radial" else 1e-12)
 
 
 def test_every_score_has_an_oracle():

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from nmt.alignment.targets import AlignmentTargets, taught_attention
 from nmt.config.schema import BatchConfig, TokenizerConfig
-from nmt.data.batch import plan_batches
-from nmt.data.encoded import EncodedCorpus, Ragged
-from nmt.data.loader import TrainLoader, fixed_batches
+from nmt.data.batch import TrainLoader, fixed_batches, plan_batches
+from nmt.data.tables import EncodedCorpus, Ragged
 from nmt.errors import UserError
 from nmt.text.tokenizer import build_tokenizers
 
@@ -46,7 +45,7 @@ def encoded(corpus, tokenizers):
 def make(encoded, tokenizers):
     def make_loader(*, seed=1, size=60, unit="tokens", max_length=250, guided=False, **options):
         config = BatchConfig(unit=unit, size=size, max_length=max_length)
-        guide = AlignmentTargets(encoded, tokenizers) if guided else None
+        guide = AlignmentTargets(encoded.corpus, tokenizers) if guided else None
         return TrainLoader(encoded, tokenizers, config, seed=seed, guide=guide, **options)
 
     return make_loader
@@ -224,7 +223,7 @@ def test_workers_change_nothing(make):
 
 def test_long_pairs_are_left_out_and_counted_once(make, encoded, caplog):
     longest = np.maximum(encoded.source.lengths, encoded.target.lengths)
-    with caplog.at_level(logging.INFO, logger="nmt.data.loader"):
+    with caplog.at_level(logging.INFO, logger="nmt.data.batch"):
         loader = make(max_length=6)
         rows = [row for epoch in range(2) for batch in loader for row in batch.rows.tolist()]
     assert sorted(rows) == sorted(2 * np.flatnonzero(longest <= 6).tolist())

@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from nmt.alignment.weights import Alignment
 from nmt.config.schema import ModelConfig, SearchConfig, TokenizerConfig, TrainConfig, TrainerConfig
-from nmt.data.encoded import EncodedCorpus, Ragged
+from nmt.data.tables import EncodedCorpus, Ragged
 from nmt.errors import UserError
 from nmt.evaluation.baseline import Baseline, settings
 from nmt.evaluation.evaluator import evaluate_split

@@ -15,7 +15,7 @@ from nmt.alignment.pharaoh import Links, parse_pharaoh
 from nmt.alignment.targets import AlignmentTargets
 from nmt.alignment.weights import Alignment
 from nmt.config.schema import ModelConfig, SearchConfig, TokenizerConfig
-from nmt.data.encoded import EncodedCorpus, Ragged
+from nmt.data.tables import EncodedCorpus, Ragged
 from nmt.evaluation.saliency import Explainer
 from nmt.evaluation.views import Views, alignment_metrics, gold_scores, settings_of
 from nmt.models.build import build_model
@@ -130,7 +130,7 @@ def test_in_segmented_text_gold_counts_the_pieces(marks: tuple[str, str]) -> Non
     translator = segmented_translator(source, target)
     corpus = datasets.Dataset.from_dict({"source": [source], "target": [target], "alignment": ["0-0 1-0 2-1 2-2"]})
     encoded = EncodedCorpus(corpus, *(Ragged.of(translator.tokenizers.source.encode([line])) for line in marks))
-    targets = AlignmentTargets(encoded, translator.tokenizers)
+    targets = AlignmentTargets(corpus, translator.tokenizers)
     (taught,) = targets(np.arange(1), [encoded.source[0]], [encoded.target[0]])
     (aligned,) = translator.align([source], [target])
     assert aligned.weights.shape == taught.shape == (3, 3)

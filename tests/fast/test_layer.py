@@ -6,7 +6,7 @@ import torch
 from nmt.fast.arena import Arena
 from nmt.fast.cells import Recurrent
 from nmt.fast.layer import layer
-from nmt.models.cells import CELLS
+from nmt.models.layers import CELLS
 
 CPU = torch.device("cpu")
 

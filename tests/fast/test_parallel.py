@@ -7,7 +7,7 @@ from nmt.attention.attention import Memory
 from nmt.attention.build import build_attention
 from nmt.fast import parallel
 from nmt.fast.parallel import attend_at_all_steps, needs_much_memory, sequence, torch_layer
-from nmt.models.cells import CELLS
+from nmt.models.layers import CELLS
 from tests.attention.compositions import small
 
 

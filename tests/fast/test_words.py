@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from nmt.fast.words import DistinctWords, distinct_words
-from nmt.models.embedding import Embedding
+from nmt.models.layers import Embedding
 from nmt.text.tokenizer import PAD
 
 VOCAB = 7

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from nmt.models.cells import CELLS
+from nmt.models.layers import CELLS
 
 
 @pytest.mark.parametrize("name", sorted(CELLS))

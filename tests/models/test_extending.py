@@ -14,8 +14,8 @@ from nmt.fast.accelerate import accelerate, restore
 from nmt.fast.objective import token_loss as chunked_loss
 from nmt.models.build import build_model, check_model
 from nmt.models.decoder import DECODERS, Decoder, DecoderState, Emission
-from nmt.models.embedding import Embedding
 from nmt.models.encoder import ENCODERS, Encoder, EncoderOutput, mask_of
+from nmt.models.layers import Embedding
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import summarize
 from nmt.search.beam import beam_search

@@ -2,7 +2,7 @@
 
 import torch
 
-from nmt.models.self_attention import SelfAttention
+from nmt.models.layers import SelfAttention
 
 
 def test_equals_the_formula_and_leaves_padding_out():

@@ -17,15 +17,15 @@ ALPHAS = (0.0, 0.5, 1.0, 2.0)
 SOURCES = st.lists(st.lists(st.integers(4, 9), min_size=1, max_size=4), min_size=1, max_size=5)
 
 
-def check(model, source, found, alpha, max_length, beta=0.0):
+def check(model, source, hypothesis, alpha, max_length, beta=0.0):
     """A hypothesis has the log-probability, score and attention of its own path, and no more than its length."""
-    is_ended = len(found.weights) > len(found.tokens)
-    log_prob, score, weights = model.score(tuple(source), found.tokens, alpha, is_ended, beta)
-    assert found.log_prob == pytest.approx(log_prob, rel=1e-6)
-    assert found.score == pytest.approx(score, rel=1e-6)
-    np.testing.assert_allclose(found.weights, weights, rtol=1e-6)
-    assert len(found.weights) <= max_length
-    assert all(token > EOS for token in found.tokens)
+    is_ended = len(hypothesis.weights) > len(hypothesis.tokens)
+    log_prob, score, weights = model.score(tuple(source), hypothesis.tokens, alpha, is_ended, beta)
+    assert hypothesis.log_prob == pytest.approx(log_prob, rel=1e-6)
+    assert hypothesis.score == pytest.approx(score, rel=1e-6)
+    np.testing.assert_allclose(hypothesis.weights, weights, rtol=1e-6)
+    assert len(hypothesis.weights) <= max_length
+    assert all(token > EOS for token in hypothesis.tokens)
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
@@ -37,11 +37,11 @@ def test_a_beam_that_holds_everything_finds_the_best_of_everything(alpha, max_le
         model = ToyModel(seed, vocab=7, sharpness=sharpness)
         arguments, max_lengths = make_inputs(rows, [max_length] * 2)
         settings = {"beam_size": 130, "length_penalty": alpha, "n_best": n_best, "max_lengths": max_lengths}
-        for row, found in zip(rows, beam_search(model, *arguments, **settings), strict=True):
+        for row, results in zip(rows, beam_search(model, *arguments, **settings), strict=True):
             best = model.every_hypothesis(tuple(row), max_length, alpha)[:n_best]
-            assert [hypothesis.tokens for hypothesis in found] == [tokens for _, tokens in best]
-            assert [hypothesis.score for hypothesis in found] == pytest.approx([score for score, _ in best], rel=1e-6)
-            for hypothesis in found:
+            assert [hypothesis.tokens for hypothesis in results] == [tokens for _, tokens in best]
+            assert [hypothesis.score for hypothesis in results] == pytest.approx([score for score, _ in best], rel=1e-6)
+            for hypothesis in results:
                 check(model, row, hypothesis, alpha, max_length)
 
 
@@ -51,26 +51,26 @@ def test_the_unknown_token_may_be_allowed():
     for seed in range(5):
         model = ToyModel(seed, vocab=7)
         settings = {"beam_size": 130, "length_penalty": 1.0, "n_best": 3, "max_lengths": max_lengths}
-        for row, found in zip(rows, beam_search(model, *arguments, unk=None, **settings), strict=True):
+        for row, results in zip(rows, beam_search(model, *arguments, unk=None, **settings), strict=True):
             best = model.every_hypothesis(tuple(row), 3, 1.0, forbidden=(PAD, BOS))[:3]
-            assert [hypothesis.tokens for hypothesis in found] == [tokens for _, tokens in best]
-            produced |= set(found[0].tokens)
+            assert [hypothesis.tokens for hypothesis in results] == [tokens for _, tokens in best]
+            produced |= set(results[0].tokens)
     assert UNK in produced
 
 
 @pytest.mark.parametrize("beta", [0.2, 3.0])
 @pytest.mark.parametrize("max_length", [1, 2, 3, 4])
 def test_coverage_is_a_part_of_the_score(beta, max_length):
-    """Sentences of two lengths: what padding was not given must not count."""
+    """Sentences of two lengths: padding must not count as unattended."""
     rows = [[4, 3], [5, 6, 4, 3]]
     for seed in range(5):
         model = ToyModel(seed, vocab=7)
         arguments, max_lengths = make_inputs(rows, [max_length] * 2)
         settings = {"length_penalty": 1.0, "coverage_penalty": beta, "n_best": 3, "max_lengths": max_lengths}
-        for row, found in zip(rows, beam_search(model, *arguments, beam_size=130, **settings), strict=True):
+        for row, results in zip(rows, beam_search(model, *arguments, beam_size=130, **settings), strict=True):
             best = model.every_hypothesis(tuple(row), max_length, 1.0, beta)[:3]
-            assert [hypothesis.tokens for hypothesis in found] == [tokens for _, tokens in best]
-            assert [hypothesis.score for hypothesis in found] == pytest.approx([score for score, _ in best], rel=1e-6)
+            assert [hypothesis.tokens for hypothesis in results] == [tokens for _, tokens in best]
+            assert [hypothesis.score for hypothesis in results] == pytest.approx([score for score, _ in best], rel=1e-6)
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
@@ -82,8 +82,8 @@ def test_the_score_is_the_formula_of_its_docstring(alpha, beta):
     for seed in range(5):
         model = ToyModel(seed, vocab=7)
         options = {"length_penalty": alpha, "coverage_penalty": beta, "max_lengths": max_lengths}
-        for row, found in zip(rows, beam_search(model, *arguments, beam_size=4, n_best=3, **options), strict=True):
-            for hypothesis in found:
+        for row, results in zip(rows, beam_search(model, *arguments, beam_size=4, n_best=3, **options), strict=True):
+            for hypothesis in results:
                 length, received = len(hypothesis.weights), hypothesis.weights.astype(float).sum(axis=0)
                 score = hypothesis.log_prob / length**alpha + beta * np.log(np.minimum(1.0, received)).sum()
                 assert hypothesis.score == pytest.approx(score, rel=1e-6)
@@ -113,14 +113,14 @@ def test_a_result_does_not_depend_on_the_batch(rows, seed, alpha, beam_size, dat
     arguments, max_lengths = make_inputs(rows, limits)
     options = {"beam_size": beam_size, "length_penalty": alpha, "n_best": 2}
     together = beam_search(model, *arguments, max_lengths=max_lengths, **options)
-    for row, limit, found in zip(rows, limits, together, strict=True):
+    for row, limit, results in zip(rows, limits, together, strict=True):
         arguments, max_lengths = make_inputs([row], [limit])
         (alone,) = beam_search(model, *arguments, max_lengths=max_lengths, **options)
-        assert [hypothesis.tokens for hypothesis in found] == [hypothesis.tokens for hypothesis in alone]
-        assert [hypothesis.score for hypothesis in found] == pytest.approx(
+        assert [hypothesis.tokens for hypothesis in results] == [hypothesis.tokens for hypothesis in alone]
+        assert [hypothesis.score for hypothesis in results] == pytest.approx(
             [hypothesis.score for hypothesis in alone], rel=1e-9
         )
-        for hypothesis in found:
+        for hypothesis in results:
             check(model, row, hypothesis, alpha, limit)
 
 
@@ -130,17 +130,17 @@ def test_the_n_best_are_distinct_and_sorted(seed, alpha, beam_size, limit):
     arguments, max_lengths = make_inputs([[4, 5, 3]], [limit])
     model = ToyModel(seed, vocab=9)
     options = {"beam_size": beam_size, "length_penalty": alpha, "max_lengths": max_lengths}
-    (found,) = beam_search(model, *arguments, n_best=beam_size, **options)
-    scores = [hypothesis.score for hypothesis in found]
-    assert len(found) == beam_size
+    (results,) = beam_search(model, *arguments, n_best=beam_size, **options)
+    scores = [hypothesis.score for hypothesis in results]
+    assert len(results) == beam_size
     assert scores == sorted(scores, reverse=True)
-    assert len({(*hypothesis.tokens, len(hypothesis.weights)) for hypothesis in found}) == beam_size
-    for hypothesis in found:
+    assert len({(*hypothesis.tokens, len(hypothesis.weights)) for hypothesis in results}) == beam_size
+    for hypothesis in results:
         check(model, [4, 5, 3], hypothesis, alpha, limit)
 
 
 def textbook(model, source, beam_size, alpha, max_length):
-    """Beam search as its docstring tells it, with lists, for one sentence and n_best = 1."""
+    """Beam search as its module's docstring defines it, with lists, for one sentence and n_best = 1."""
     beam: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     ended: list[tuple[float, tuple[int, ...]]] = []
     for length in range(1, max_length + 1):
@@ -171,36 +171,36 @@ def test_a_narrow_beam_does_what_the_textbook_says(seed, alpha, beam_size, limit
     model = ToyModel(seed, vocab=9, sharpness=sharpness)
     arguments, max_lengths = make_inputs([list(source)] * 2, [limit, 12])
     options = {"beam_size": beam_size, "length_penalty": alpha, "max_lengths": max_lengths}
-    (found,), _ = beam_search(model, *arguments, **options)
+    (hypothesis,), _ = beam_search(model, *arguments, **options)
     score, tokens = textbook(model, source, beam_size, alpha, limit)
-    assert found.tokens == [token for token in tokens if token != EOS]
-    assert found.score == pytest.approx(score, rel=1e-6)
+    assert hypothesis.tokens == [token for token in tokens if token != EOS]
+    assert hypothesis.score == pytest.approx(score, rel=1e-6)
 
 
 def test_finished_sentences_leave_the_batch_and_change_nothing(monkeypatch):
     rows, limits = [[4], [5, 3], [6, 7, 3], [8], [9, 3]], [2, 20, 5, 1, 3]
-    results = []
+    runs = []
     for interval in (1, 3, 1_000):
         monkeypatch.setitem(CHECK_EVERY, "cpu", interval)
         model = ToyModel(seed=3, vocab=12)
         arguments, max_lengths = make_inputs(rows, limits)
-        found = beam_search(model, *arguments, beam_size=3, n_best=3, length_penalty=1.0, max_lengths=max_lengths)
-        results.append(
+        results = beam_search(model, *arguments, beam_size=3, n_best=3, length_penalty=1.0, max_lengths=max_lengths)
+        runs.append(
             [
                 [(hypothesis.tokens, hypothesis.score, hypothesis.weights.tolist()) for hypothesis in row]
-                for row in found
+                for row in results
             ]
         )
         assert (min(model.batch_sizes) < len(rows)) == (interval < 1_000)
-    assert results[0] == results[1] == results[2]
+    assert runs[0] == runs[1] == runs[2]
 
 
 def test_a_search_stops_when_nothing_can_get_better():
     model = ToyModel(seed=0)
     model.look_up((4,), (2,))[0][:] = np.log([0.01, 0.01, 0.01, 0.94, 0.01, 0.01, 0.01])
     arguments, max_lengths = make_inputs([[4]], [1_000])
-    (found,), steps = beam_search(model, *arguments, beam_size=5, max_lengths=max_lengths), model.batch_sizes
-    assert found[0].tokens == []
+    (results,), steps = beam_search(model, *arguments, beam_size=5, max_lengths=max_lengths), model.batch_sizes
+    assert results[0].tokens == []
     assert len(steps) == CHECK_EVERY["cpu"]
 
 
@@ -214,9 +214,9 @@ def test_forbidden_tokens_never_appear_however_probable():
 
     model.look_up = tempting  # type: ignore[method-assign]
     arguments, max_lengths = make_inputs([[4, 5], [6]], [6, 4])
-    for found in beam_search(model, *arguments, beam_size=4, n_best=4, max_lengths=max_lengths):
-        assert len(found) == 4
-        assert all(token > EOS for hypothesis in found for token in hypothesis.tokens)
+    for results in beam_search(model, *arguments, beam_size=4, n_best=4, max_lengths=max_lengths):
+        assert len(results) == 4
+        assert all(token > EOS for hypothesis in results for token in hypothesis.tokens)
 
 
 def test_ties_fall_the_same_way_in_every_batch_and_run():
@@ -232,8 +232,8 @@ def test_ties_fall_the_same_way_in_every_batch_and_run():
 
 def test_fewer_come_back_where_fewer_exist():
     arguments, max_lengths = make_inputs([[4]], [1])
-    (found,) = beam_search(ToyModel(vocab=6), *arguments, beam_size=5, n_best=5, max_lengths=max_lengths)
-    assert sorted(hypothesis.tokens for hypothesis in found) == [[], [4], [5]]
+    (results,) = beam_search(ToyModel(vocab=6), *arguments, beam_size=5, n_best=5, max_lengths=max_lengths)
+    assert sorted(hypothesis.tokens for hypothesis in results) == [[], [4], [5]]
 
 
 def test_settings_that_make_no_sense_are_refused():
@@ -256,8 +256,8 @@ def test_half_precision_probabilities_are_summed_in_single():
 
     arguments, max_lengths = make_inputs([[4, 5]], [9])
     model = Half(seed=4, sharpness=0.1)
-    (found,) = beam_search(model, *arguments, beam_size=3, max_lengths=max_lengths)
-    produced = (*found[0].tokens, EOS)[: len(found[0].weights)]
+    (results,) = beam_search(model, *arguments, beam_size=3, max_lengths=max_lengths)
+    produced = (*results[0].tokens, EOS)[: len(results[0].weights)]
     steps = [model.look_up((4, 5), (2, *produced[:t]))[0][token] for t, token in enumerate(produced)]
     expected = torch.tensor(np.array(steps)).bfloat16().float().sum().item()
-    assert found[0].log_prob == pytest.approx(expected, rel=1e-6)
+    assert results[0].log_prob == pytest.approx(expected, rel=1e-6)

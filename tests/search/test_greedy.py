@@ -16,11 +16,11 @@ sources = st.lists(st.lists(st.integers(4, 9), min_size=1, max_size=4), min_size
 
 
 def greedy_search(model, *arguments, **options):
-    return [found for (found,) in beam_search(model, *arguments, beam_size=1, **options)]
+    return [best for (best,) in beam_search(model, *arguments, beam_size=1, **options)]
 
 
 def one_by_one(model, source, max_length):
-    """The tokens of greedy search, eos in, without tensors."""
+    """The tokens of greedy search, including eos, without tensors."""
     produced: list[int] = []
     while len(produced) < max_length and EOS not in produced:
         log_probs = model.look_up(tuple(source), (BOS, *produced))[0].copy()
@@ -35,8 +35,8 @@ def test_greedy_search_takes_the_best_token_at_every_step(rows, seed, alpha, dat
     limits = data.draw(st.lists(st.integers(1, 12), min_size=len(rows), max_size=len(rows)))
     model = ToyModel(seed, vocab=8)
     arguments, max_lengths = make_inputs(rows, limits)
-    found = greedy_search(model, *arguments, max_lengths=max_lengths, length_penalty=alpha)
-    for row, limit, result in zip(rows, limits, found, strict=True):
+    results = greedy_search(model, *arguments, max_lengths=max_lengths, length_penalty=alpha)
+    for row, limit, result in zip(rows, limits, results, strict=True):
         produced = one_by_one(model, row, limit)
         ended = produced[-1] == EOS
         assert result.tokens == (produced[:-1] if ended else produced)
@@ -83,5 +83,5 @@ def test_the_default_ids_are_those_of_the_tokenizer():
 
 def test_other_ids_can_be_given():
     arguments, max_lengths = make_inputs([[4, 5]], [6])
-    found = greedy_search(ToyModel(seed=2), *arguments, max_lengths=max_lengths, bos=6, eos=5, pad=3, unk=4)
-    assert set(found[0].tokens) <= {0, 1, 2}
+    results = greedy_search(ToyModel(seed=2), *arguments, max_lengths=max_lengths, bos=6, eos=5, pad=3, unk=4)
+    assert set(results[0].tokens) <= {0, 1, 2}

@@ -62,7 +62,7 @@ class ToyModel:
         return self.known[source, prefix]
 
     def score(self, source, tokens, alpha, ended, beta=0.0):
-        """Log-probability, score and attention of a hypothesis: one look-up a token."""
+        """Log-probability, score and attention of a hypothesis: one look-up per token."""
         produced = (*tokens, EOS) if ended else tuple(tokens)
         steps = [self.look_up(source, (BOS, *produced[:t])) for t in range(len(produced))]
         log_prob = sum(log_probs[token] for (log_probs, _), token in zip(steps, produced, strict=True))
@@ -71,14 +71,14 @@ class ToyModel:
         return log_prob, log_prob / len(produced) ** alpha + beta * covered, weights
 
     def every_hypothesis(self, source, max_length, alpha, beta=0.0, forbidden=(PAD, UNK, BOS)):
-        """All (score, tokens), best first: those that end within max_length, eos in, and those cut off there."""
+        """All (score, tokens), best first: those that end within max_length, including eos, and those cut off there."""
         words = [token for token in range(self.vocab) if token not in (*forbidden, EOS)]
-        found = []
+        results = []
         for length in range(max_length + 1):
             for tokens in itertools.product(words, repeat=length):
                 score = self.score(source, tokens, alpha, length < max_length, beta)[1]
-                found.append((score, list(tokens)))
-        return sorted(found, reverse=True)
+                results.append((score, list(tokens)))
+        return sorted(results, reverse=True)
 
 
 def make_inputs(sources, max_lengths):

@@ -19,8 +19,8 @@ from nmt.config.schema import (
     TrainConfig,
     TrainerConfig,
 )
-from nmt.data.encoded import EncodedCorpus, Ragged
-from nmt.data.loader import TrainLoader
+from nmt.data.batch import TrainLoader
+from nmt.data.tables import EncodedCorpus, Ragged
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
 from nmt.training.optimizer import Schedule, build_optimizer

@@ -25,9 +25,8 @@ from nmt.config.schema import (
     TokenizerConfig,
     TrainerConfig,
 )
-from nmt.data.batch import Batch, collate
-from nmt.data.encoded import EncodedCorpus, Ragged
-from nmt.data.loader import TrainLoader
+from nmt.data.batch import Batch, TrainLoader, collate
+from nmt.data.tables import EncodedCorpus, Ragged
 from nmt.errors import UserError
 from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq

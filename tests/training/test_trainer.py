@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nmt.config.schema import GuidedAlignmentConfig
 from nmt.data.batch import Batch, collate
-from nmt.data.encoded import EncodedCorpus
+from nmt.data.tables import EncodedCorpus
 from nmt.errors import UserError
 from nmt.models.seq2seq import Seq2Seq
 from nmt.training.guided_alignment import guided_alignment_loss

@@ -15,7 +15,7 @@ from nmt.alignment.pharaoh import parse_pharaoh
 from nmt.alignment.weights import attention_entropy, coverage_deficit
 from nmt.config.schema import BatchConfig, ModelConfig, SearchConfig, TokenizerConfig, TrainConfig, TrainerConfig
 from nmt.data.batch import collate
-from nmt.data.encoded import EncodedCorpus, Ragged
+from nmt.data.tables import EncodedCorpus, Ragged
 from nmt.errors import UserError
 from nmt.evaluation.metrics import bleu, chrf, corpus_score, repetition_rate
 from nmt.evaluation.outcome import Outcome

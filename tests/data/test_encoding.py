@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.config.schema import TokenizerConfig
-from nmt.data import encoded
-from nmt.data.encoded import EncodedCorpus, Ragged, encode
+from nmt.data import tables as encoded
+from nmt.data.tables import EncodedCorpus, Ragged, encode
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
 
 SOURCES = [f"the dog number {i} runs" for i in range(2_500)] + [""]

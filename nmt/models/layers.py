@@ -1,0 +1,251 @@
+"""The layers that encoders and decoders are made of: embeddings, recurrent cells, self-attention, readouts."""
+
+import math
+from abc import ABC, abstractmethod
+from typing import final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from nmt.text.tokenizer import PAD
+
+
+@final
+class Embedding(nn.Embedding):
+    """sqrt(d) E[token], E drawn from N(0, 1/d)  (Vaswani et al., 2017).
+
+    The network reads vectors of unit variance and learns them faster, while the table itself stays of the size
+    that an output layer sharing it needs.
+    """
+
+    def __init__(self, vocab_size: int, size: int, dropout: float) -> None:
+        super().__init__(vocab_size, size, padding_idx=PAD)
+        self.scale = math.sqrt(size)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens: Int[Tensor, "*tokens"]) -> Float[Tensor, "*tokens embedding"]:
+        embedded: Tensor = self.dropout(super().forward(tokens) * self.scale)
+        return embedded
+
+
+class Cell(nn.Module, ABC):
+    """h_t = cell(gates(x_t), h_{t-1}), the state being one tensor whatever the kind of cell.
+
+    `inputs` maps an input to its share of the gates; a caller adds up the shares of several inputs (embedding,
+    context) before the step. Biases are in the first share only.
+    """
+
+    gates: int  # blocks of hidden_size in the gates
+    parts: int  # blocks of hidden_size in the state
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.inputs = nn.Linear(input_size, self.gates * hidden_size)
+        self.recurrent = nn.Linear(hidden_size, self.gates * hidden_size, bias=False)
+
+    @property
+    def state_size(self) -> int:
+        """Size of the state."""
+        return self.parts * self.hidden_size
+
+    def hidden(self, state: Float[Tensor, "*batch state"]) -> Float[Tensor, "*batch hidden"]:
+        """Return the part of the state that other layers see."""
+        return state[..., : self.hidden_size]
+
+    @abstractmethod
+    def forward(
+        self, gates: Float[Tensor, "*batch gates"], state: Float[Tensor, "*batch state"]
+    ) -> Float[Tensor, "*batch state"]:
+        """Update the state."""
+
+
+@final
+class GRU(Cell):
+    """r, z = sigma(.), n = tanh(x_n + r * (U h + b)), h' = n + z * (h - n)  (Cho et al., 2014; reset as in cuDNN)."""
+
+    gates = 3
+    parts = 1
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__(input_size, hidden_size)
+        self.candidate_bias = nn.Parameter(torch.zeros(hidden_size))
+
+    def forward(
+        self, gates: Float[Tensor, "*batch gates"], state: Float[Tensor, "*batch state"]
+    ) -> Float[Tensor, "*batch state"]:
+        sizes = (2 * self.hidden_size, self.hidden_size)
+        open_input, candidate_input = gates.to(state.dtype).split(sizes, dim=-1)
+        open_recurrent, candidate_recurrent = self.recurrent(state).to(state.dtype).split(sizes, dim=-1)
+        reset, update = (open_input + open_recurrent).sigmoid().chunk(2, dim=-1)
+        candidate = torch.addcmul(candidate_input, reset, candidate_recurrent + self.candidate_bias).tanh()
+        return torch.lerp(candidate, state, update)
+
+
+@final
+class LSTM(Cell):
+    """i, f, o = sigma(.), c' = f * c + i * tanh(.), h' = o * tanh(c')  (Hochreiter & Schmidhuber, 1997).
+
+    With the forget gate of Gers et al. (2000). The state is [h; c].
+    """
+
+    gates = 4
+    parts = 2
+
+    def forward(
+        self, gates: Float[Tensor, "*batch gates"], state: Float[Tensor, "*batch state"]
+    ) -> Float[Tensor, "*batch state"]:
+        hidden, memory = state.chunk(2, dim=-1)
+        gates = (gates + self.recurrent(hidden)).to(state.dtype)
+        opening, candidate = gates.split((3 * self.hidden_size, self.hidden_size), dim=-1)
+        enter, forget, out = opening.sigmoid().chunk(3, dim=-1)
+        memory = torch.addcmul(forget * memory, enter, candidate.tanh())
+        return torch.cat((out * memory.tanh(), memory), dim=-1)
+
+
+CELLS: dict[str, type[Cell]] = {"gru": GRU, "lstm": LSTM}
+
+
+@final
+class Stack(nn.Module):
+    """Layers of recurrent cells, one above the other; the first is given its gates, the others their input."""
+
+    def __init__(self, first: Cell, upper: list[Cell], dropout: float) -> None:
+        super().__init__()
+        self.first = first
+        self.upper = nn.ModuleList(upper)
+        self.dropout = nn.Dropout(dropout)
+
+    @property
+    def cells(self) -> list[Cell]:
+        """The cells, from the first layer to the topmost."""
+        return [self.first, *(cell for cell in self.upper if isinstance(cell, Cell))]
+
+    def forward(self, gates: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Update every layer; `gates` is the input's share of the first layer's gates."""
+        new: list[Tensor] = [self.first(gates, states[0])]
+        for cell, state in zip(self.cells[1:], states[1:], strict=True):
+            new.append(cell(cell.inputs(self.dropout(cell.hidden(new[-1]))), state))
+        return tuple(new)
+
+    def top(self, states: tuple[Tensor, ...]) -> Tensor:
+        """Return the hidden vector of the topmost layer."""
+        return self.first.hidden(states[-1])
+
+
+@final
+class SelfAttention(nn.Module):
+    """h + W [heads of softmax(q k / sqrt(d)) v] of LayerNorm(h)  (Vaswani et al., 2017), by torch's own kernel."""
+
+    def __init__(self, size: int, num_heads: int, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(size)
+        self.attention = nn.MultiheadAttention(size, num_heads, batch_first=True)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self, states: Float[Tensor, "batch source state"], source_mask: Bool[Tensor, "batch source"]
+    ) -> Float[Tensor, "batch source state"]:
+        """Let every state look at the others of its sentence."""
+        normed = self.norm(states)
+        attended, _ = self.attention(normed, normed, normed, key_padding_mask=~source_mask, need_weights=False)
+        mixed: Tensor = states + self.dropout(attended)
+        return mixed
+
+
+Hidden = Float[Tensor, "batch target hidden"]
+Context = Float[Tensor, "batch target context"]
+Word = Float[Tensor, "batch target share"] | None
+Features = Float[Tensor, "batch target feature"]
+
+
+class Readout(nn.Module, ABC):
+    """Makes the features that the output layer scores the vocabulary with, for any number of steps at once.
+
+    Attributes:
+        size: size of the features.
+    """
+
+    size: int
+
+    def project_word(self, embedded: Float[Tensor, "*words embedding"]) -> Float[Tensor, "*words share"] | None:
+        """Return the share of an embedded word in the features, or None where a word has none."""
+        return None
+
+    @abstractmethod
+    def forward(self, hidden: Hidden, context: Context, word: Word) -> Features:
+        """Return the features; `word` is the result of `project_word` for the word that each step reads."""
+
+
+class Mixed(Readout):
+    """Readouts made of u = U s + V y + C c + b, the word's share V y computed beforehand."""
+
+    def __init__(
+        self, hidden_size: int, context_size: int, embedding_size: int, size: int, dropout: float, *, blocks: int = 1
+    ) -> None:
+        super().__init__()
+        self.size = size
+        self.mixed = nn.ModuleDict(
+            {
+                "hidden": nn.Linear(hidden_size, blocks * size),
+                "context": nn.Linear(context_size, blocks * size, bias=False),
+                "embedded": nn.Linear(embedding_size, blocks * size, bias=False),
+            }
+        )
+        self.dropout = nn.Dropout(dropout)
+
+    def project_word(self, embedded: Float[Tensor, "*words embedding"]) -> Float[Tensor, "*words share"]:
+        share: Tensor = self.mixed["embedded"](embedded)
+        return share
+
+    def mix(self, hidden: Hidden, context: Context, word: Word) -> Float[Tensor, "batch target mixed"]:
+        """Return u."""
+        mixed: Tensor = self.mixed["hidden"](hidden) + self.mixed["context"](context) + word
+        return mixed
+
+
+@final
+class Maxout(Mixed):
+    """t_j = max(u_{2j-1}, u_{2j}): the deep output of Bahdanau et al. (2015).
+
+    Their appendix writes s_{i-1} where we use s_i: g(y_{i-1}, s_i, c_i) of their equation 4 asks for it.
+    """
+
+    def __init__(self, hidden_size: int, context_size: int, embedding_size: int, size: int, dropout: float) -> None:
+        super().__init__(hidden_size, context_size, embedding_size, size, dropout, blocks=2)
+
+    def forward(self, hidden: Hidden, context: Context, word: Word) -> Features:
+        first, second = self.mix(hidden, context, word).chunk(2, dim=-1)
+        features: Tensor = self.dropout(torch.maximum(first, second))
+        return features
+
+
+@final
+class Linear(Mixed):
+    """t = tanh(u)."""
+
+    def forward(self, hidden: Hidden, context: Context, word: Word) -> Features:
+        features: Tensor = self.dropout(self.mix(hidden, context, word).tanh())
+        return features
+
+
+@final
+class Attentional(Readout):
+    """The attentional vector itself, which holds state and context already  (Luong et al., 2015).
+
+    A linear map brings it to the embeddings' size where the output layer shares their weights.
+    """
+
+    def __init__(self, hidden_size: int, size: int, dropout: float) -> None:
+        super().__init__()
+        self.size = size
+        self.resize = nn.Identity() if hidden_size == size else nn.Linear(hidden_size, size, bias=False)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, hidden: Hidden, context: Context, word: Word) -> Features:
+        features: Tensor = self.resize(self.dropout(hidden))
+        return features
+
+
+READOUTS: dict[str, type[Maxout] | type[Linear]] = {"maxout": Maxout, "linear": Linear}
