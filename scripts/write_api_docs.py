@@ -17,7 +17,7 @@ MODULES = (
     *("translator", "errors", "text/tokenizer", "data/corpus", "data/batch"),
     *("attention/scores", "attention/normalizers", "attention/windows", "attention/attention"),
     *("models/encoder", "models/decoder", "models/seq2seq", "models/checkpoint", "training/objective"),
-    *("search/hypothesis", "search/beam", "alignment/pharaoh", "alignment/links", "evaluation/metrics"),
+    *("search/hypothesis", "search/beam", "alignment/pharaoh", "alignment/links", "evaluation/registry"),
 )
 
 INTRODUCTION = """\
