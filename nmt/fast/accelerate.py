@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nmt.attention.attention import Memory
 from nmt.attention.scores import Additive
 from nmt.fast import encoder, parallel, recurrence
 from nmt.fast.attention import attention_steps
@@ -80,7 +81,7 @@ def decoder_twins(decoder: Decoder) -> Twins:
     return found
 
 
-def unroll(decoder: Decoder, gates: Float[Tensor, "step batch gates"], memory: Any, state: DecoderState) -> Emission:
+def unroll(decoder: Decoder, gates: Float[Tensor, "step batch gates"], memory: Memory, state: DecoderState) -> Emission:
     """As `Decoder.unroll`: by a chain on a CPU."""
     if gates.device.type != "cpu":
         return Decoder.unroll(decoder, gates, memory, state)

@@ -23,15 +23,15 @@ def recur(
     rnn, tokens = encoder.rnn, source.t()
     reversal = reversal_of(source_lengths, len(tokens))
     words = distinct_words(encoder.embedding, tokens)
-    all_places = torch.arange(tokens.numel()).view_as(tokens)
+    all_positions = torch.arange(tokens.numel()).view_as(tokens)
     inputs = encoder.embedding(tokens if words is None else words.tokens)
-    places = all_places if words is None else words.inverse_indices
+    indices = all_positions if words is None else words.inverse_indices
     finals = []
     for index in range(rnn.num_layers):
         if index and rnn.dropout and rnn.training:
             inputs = inputs * keep_mask(inputs, rnn.dropout)
-        inputs, final = bidirectional(rnn, index, inputs, places, reversal)
-        places = all_places
+        inputs, final = bidirectional(rnn, index, inputs, indices, reversal)
+        indices = all_positions
         finals.append(final)
     return inputs.transpose(0, 1).contiguous(), torch.stack(finals, dim=1)
 
@@ -40,7 +40,7 @@ def bidirectional(
     rnn: nn.GRU | nn.LSTM,
     index: int,
     inputs: Float[Tensor, "*words input"],
-    places: Int[Tensor, "step row"],
+    indices: Int[Tensor, "step row"],
     reversal: Int[Tensor, " step_row"],
 ) -> tuple[Float[Tensor, "step row hidden_2"], Float[Tensor, "row state"]]:
     """Run both directions of one of torch's layers; return outputs, and the backward direction's last states.
@@ -49,7 +49,7 @@ def bidirectional(
         rnn: the layers.
         index: of the layer.
         inputs: vectors.
-        places: of each position, the index of its vector in flattened `inputs`.
+        indices: of each position, the index of its vector in flattened `inputs`.
         reversal: turns each sentence round in place (see `reversal_of`). The padding behind a sentence is read after
             all of it, in both directions, so it changes nothing but its own outputs.
     """
@@ -57,7 +57,7 @@ def bidirectional(
     weight, bias = torch.cat((ahead.inputs, back.inputs)), torch.cat((ahead.bias, back.bias))
     both = nn.functional.linear(inputs, weight, bias).to(weight.dtype)
     # One gather for both: of each vector's two rows of gates the first is read ahead, the second turned round.
-    order = torch.stack((2 * places, 2 * places.flatten()[reversal].view_as(places) + 1))
+    order = torch.stack((2 * indices, 2 * indices.flatten()[reversal].view_as(indices) + 1))
     gates = nn.functional.embedding(order, both.view(-1, weight.shape[0] // 2))
     recurrent = torch.stack((ahead.recurrent, back.recurrent))
     candidate_bias = None

@@ -15,8 +15,8 @@ from nmt.text.tokenizer import PAD
 class Embedding(nn.Embedding):
     """sqrt(d) E[token], E drawn from N(0, 1/d)  (Vaswani et al., 2017).
 
-    The network reads vectors of unit variance and learns them faster, while the table itself stays of the size
-    that an output layer sharing it needs.
+    The network reads vectors of unit variance and learns them in fewer updates, while the table itself stays of the
+    size that an output layer sharing it needs.
     """
 
     def __init__(self, vocab_size: int, size: int, dropout: float) -> None:
