@@ -15,7 +15,7 @@ from torch import Tensor
 from nmt.alignment.weights import Alignment, merge_words
 from nmt.config.check import check
 from nmt.config.schema import PRECISIONS, SearchConfig
-from nmt.data.batch import Batch, collate, cut_batches, pad_source
+from nmt.data.batch import Batch, collate, cut_batches, pad
 from nmt.errors import UserError, unknown
 from nmt.fast.accelerate import accelerate
 from nmt.fast.packing import pack
@@ -193,7 +193,7 @@ class Translator:
         return [batch.tolist() for batch in batches]
 
     def _search(self, ids: list[list[int]], n: int) -> list[list[Hypothesis]]:
-        source, source_mask, source_lengths = pad_source([np.asarray(row, dtype=np.int32) for row in ids])
+        source, source_mask, source_lengths = pad([np.asarray(row, dtype=np.int32) for row in ids])
         limits = source_lengths * self.search.max_length_ratio + self.search.max_length_offset
         model: StepModel[Any] = self.model
         with self._arithmetic():

@@ -20,7 +20,6 @@ from nmt.text.tokenizer import BOS, EOS, PAD, Tokenizers
 
 IntArray = npt.NDArray[np.integer]
 Attention = Float32[np.ndarray, "_ _"]  # of one pair: target pieces by source pieces
-Pairs = tuple[list[IntArray], list[IntArray]]  # ids of sources and of targets
 
 logger = logging.getLogger(__name__)
 
@@ -70,27 +69,20 @@ def collate(
     rows: IntArray,
     alignment: Sequence[Attention] | None = None,
 ) -> Batch:
-    """Make a batch of pairs.
-
-    Args:
-        sources: the ids of each source, without bos and eos.
-        targets: the ids of each target, likewise.
-        rows: the indices of the pairs in the corpus.
-        alignment: the target of guided alignment for each pair, if there is one.
-    """
+    """Make a batch of pairs from the ids of their sides, without bos and eos; see `Batch` for the others."""
     assert len(sources) == len(targets) == len(rows)
-    source, source_mask, source_lengths = pad_source(sources)
-    target_out, target_mask, target_lengths = _pad(targets)
-    target_in = np.full_like(target_out, BOS)
+    source, source_mask, source_lengths = pad(sources)
+    target_out, target_mask, target_lengths = pad(targets)
+    target_in = torch.full_like(target_out, BOS)
     target_in[:, 1:] = target_out[:, :-1]
     target_in[~target_mask] = PAD
     return Batch(
         source=source,
         source_mask=source_mask,
         source_lengths=source_lengths,
-        target_in=torch.from_numpy(target_in),
-        target_out=torch.from_numpy(target_out),
-        target_mask=torch.from_numpy(target_mask),
+        target_in=target_in,
+        target_out=target_out,
+        target_mask=target_mask,
         rows=np.asarray(rows),
         num_source_tokens=int(source_lengths.sum()),
         num_target_tokens=int(target_lengths.sum()),
@@ -98,15 +90,10 @@ def collate(
     )
 
 
-def pad_source(
-    sources: Sequence[IntArray],
-) -> tuple[Int64[Tensor, "batch source"], Bool[Tensor, "batch source"], Int64[Tensor, " batch"]]:
-    """Return encoded sources with eos appended, padded on the right; their mask; and their lengths including eos."""
-    padded, mask, lengths = _pad(sources)
-    return torch.from_numpy(padded), torch.from_numpy(mask), torch.from_numpy(lengths)
-
-
-def _pad(sequences: Sequence[IntArray]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+def pad(
+    sequences: Sequence[IntArray],
+) -> tuple[Int64[Tensor, "batch length"], Bool[Tensor, "batch length"], Int64[Tensor, " batch"]]:
+    """Return sequences of ids with eos appended, padded on the right; their mask; and their lengths including eos."""
     assert len(sequences) > 0, "a batch holds at least one sentence"
     lengths = np.fromiter((len(sequence) for sequence in sequences), np.int64, len(sequences))
     positions = np.arange(lengths.max() + 1)
@@ -114,7 +101,8 @@ def _pad(sequences: Sequence[IntArray]) -> tuple[npt.NDArray[np.int64], npt.NDAr
     # A boolean index visits its true cells row by row, which is the order of the concatenated sentences.
     padded[positions < lengths[:, None]] = np.concatenate(sequences)
     padded[np.arange(len(sequences)), lengths] = EOS
-    return padded, positions <= lengths[:, None], lengths + 1
+    mask = positions <= lengths[:, None]
+    return torch.from_numpy(padded), torch.from_numpy(mask), torch.from_numpy(lengths + 1)
 
 
 def _pad_attention(
@@ -252,26 +240,24 @@ class TrainLoader:
             UserError: when the corpus, the batch settings or the number of processes changed.
         """
         for name, value in self._order().items():
-            if value != state["order"].get(name):
+            before = state["order"].get(name)
+            if value != before:
                 raise UserError(
-                    f"cannot continue the training data where the checkpoint left it: {name} was "
-                    f"{state['order'].get(name)} and is now {value}; restore it, or start in a new run_dir"
+                    f"cannot continue the training data where the checkpoint left it: {name} was {before} and is now "
+                    f"{value}; restore it, or start in a new run_dir"
                 )
         self.epoch, self.position, self.seed = state["epoch"], state["position"], state["seed"]
         self._planned = None
 
     def _order(self) -> dict[str, Any]:
+        lengths = self.encoded.source.lengths + self.encoded.target.lengths
         return {
             "the number of training pairs": len(self._rows),
-            "the number of training tokens": int(self._lengths("source").sum() + self._lengths("target").sum()),
+            "the number of training tokens": int(lengths[self._rows].sum()),
             "batch.unit": self.config.unit,
             "batch.size": self.config.size,
             "the number of processes": self.world_size,
         }
-
-    def _lengths(self, side: str) -> IntArray:
-        lengths: IntArray = getattr(self.encoded, side).lengths[self._rows]
-        return lengths
 
     def _plan(self) -> "_Epoch":
         if self._planned is None or self._planned.epoch != self.epoch:
@@ -307,7 +293,7 @@ class _Epoch(Dataset[Batch]):
 
     def __getitem__(self, index: int) -> Batch:
         rows = self.batches[index]
-        sources, targets = _encoded_pairs(self.encoded, rows)
+        sources, targets = self.encoded.pairs(rows)
         alignment = None if self.guide is None else self.guide(rows, sources, targets)
         return collate(sources, targets, rows, alignment)
 
@@ -316,12 +302,7 @@ def fixed_batches(encoded: EncodedCorpus, size: int) -> Iterator[Batch]:
     """Yield every pair once, sorted by length, in batches of at most `size` target positions (see `plan_batches`)."""
     order = sort_by_length(encoded.source.lengths, encoded.target.lengths)
     for rows in cut_batches(order, encoded.target.lengths, unit="tokens", size=size):
-        yield collate(*_encoded_pairs(encoded, rows), rows)
-
-
-def _encoded_pairs(encoded: EncodedCorpus, rows: IntArray) -> Pairs:
-    numbers = rows.tolist()
-    return [encoded.source[row] for row in numbers], [encoded.target[row] for row in numbers]
+        yield collate(*encoded.pairs(rows), rows)
 
 
 def _rows_within(encoded: EncodedCorpus, max_length: int) -> IntArray:

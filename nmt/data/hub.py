@@ -35,7 +35,7 @@ class HubCorpus(Corpus):
         base = re.split(r"[\[+]", name)[0]  # the split of `train[:1000]`
         with progress_on_terminals_only():
             builder = _builder(self.config.hub)
-            splits = _splits(builder)
+            splits = list(map(str, builder.info.splits or ()))
             if base not in splits:
                 raise UserError(
                     f"data set {path} has no split {base!r}: set data.{split}.name to one of "
@@ -58,7 +58,7 @@ class HubCorpus(Corpus):
         if self.split_config(split).name:
             return True
         with progress_on_terminals_only():
-            return split != "test_long" and split in _splits(_builder(self.config.hub))
+            return split != "test_long" and split in (_builder(self.config.hub).info.splits or ())
 
     def has_gold(self, split: str) -> bool:
         """Return False: only the two sides are read."""
@@ -84,7 +84,9 @@ def _builder(config: HubConfig) -> datasets.DatasetBuilder:
         )
     if config.path in BUILDERS and not config.data_files:
         raise UserError(f"data.hub.path={config.path} needs files: set 'data.hub.data_files={{train:F,validation:F}}'")
-    if _is_remote(config):
+    files = str(config.data_files or "")
+    is_local = (files and "/" not in config.path) or Path(config.path).exists()
+    if "hf://" in files or not is_local:
         _check_reachable(config)
     try:
         builder = datasets.load_dataset_builder(
@@ -100,12 +102,6 @@ def _builder(config: HubConfig) -> datasets.DatasetBuilder:
             ) from None
         raise UserError(f"cannot load data set {config.path}: {_one_line(error)}; check data.hub") from None
     return builder
-
-
-def _is_remote(config: HubConfig) -> bool:
-    path, files = str(config.path), str(config.data_files or "")
-    is_local_builder = bool(files) and "/" not in path
-    return "hf://" in files or not (is_local_builder or Path(path).exists())
 
 
 def _check_reachable(config: HubConfig) -> None:
@@ -127,10 +123,6 @@ def _check_reachable(config: HubConfig) -> None:
             f"cannot reach {endpoint} for data set {config.path} ({_one_line(error)}): check the network or proxy, "
             f"{cached}or use data=text with files of your own, or data=grammar"
         ) from None
-
-
-def _splits(builder: datasets.DatasetBuilder) -> list[str]:
-    return [str(name) for name in builder.info.splits or ()]
 
 
 def _two_columns(table: datasets.Dataset, config: DataConfig) -> datasets.Dataset:
