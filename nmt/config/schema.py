@@ -16,20 +16,10 @@ LARGEST_SEED = 2**63 - 1  # that all random generators accept
 BLEU_TOKENIZERS = ("13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab", "flores200")
 
 
-def key(
-    default: Any,
-    help: str,
-    *,
-    choices: tuple[str, ...] = (),
-    at_least: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-    at_most: float | None = None,
-    length: int | None = None,
-) -> Any:
-    """A dataclass field with its documentation, choices and bounds as metadata; the bounds of a list are those of its elements."""
-    bounds = {"at least": at_least, "above": above, "below": below, "at most": at_most}
-    metadata = {"help": help, "choices": choices, "bounds": {k: v for k, v in bounds.items() if v is not None}, "length": length}
+def key(default: Any, help: str, *, choices: tuple[str, ...] = (), length: int | None = None, **bounds: float) -> Any:
+    """A dataclass field with its help, choices and bounds (at_least, above, below, at_most; of a list, on its elements)."""
+    limits = {name.replace("_", " "): bound for name, bound in bounds.items()}
+    metadata = {"help": help, "choices": choices, "bounds": limits, "length": length}
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata=metadata)
     return field(default=default, metadata=metadata)
