@@ -1,7 +1,6 @@
 """The best continuations of all hypotheses of a sentence, without sorting whole vocabularies."""
 
 import math
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -10,17 +9,9 @@ from torch import Tensor
 LANES = 64  # a multiple of every vector register's width: rows of 126 numbers took five times as long as rows of 128
 
 
-class Continuations(NamedTuple):
-    """Continuations of each sentence, best first: hypothesis `beams[b, r]`, followed by `tokens[b, r]`."""
-
-    log_probs: Float[Tensor, "batch k"]
-    beams: Int[Tensor, "batch k"]
-    tokens: Int[Tensor, "batch k"]
-
-
 def best_continuations(
     before: Float[Tensor, "batch beam"], log_probs: Float[Tensor, "batch beam vocab"], k: int
-) -> Continuations:
+) -> tuple[Float[Tensor, "batch k"], Int[Tensor, "batch k"], Int[Tensor, "batch k"]]:
     """Return the k greatest of before[b, i] + log_probs[b, i, v], for each sentence b.
 
     The vocabulary is dealt out to n groups, token v to group v mod n. The k best continuations are in the k groups
@@ -31,6 +22,9 @@ def best_continuations(
         before: log-probability of each hypothesis.
         log_probs: log-probability of each token after it, for a vocabulary of at least two.
         k: how many, at most 2 per hypothesis.
+
+    Returns:
+        their sums, best first, the hypotheses i, and the tokens v.
     """
     vocab = log_probs.shape[2]
     num_groups = groups_for(vocab)
@@ -44,7 +38,7 @@ def best_continuations(
     values = log_probs.flatten(1).gather(1, indices.flatten(1)).view(tokens.shape)
     sums = torch.where(is_token, before.gather(1, beams)[:, :, None] + values, float("-inf"))
     best, order = sums.flatten(1).topk(k)
-    return Continuations(best, beams.gather(1, order // tokens.shape[2]), tokens.flatten(1).gather(1, order))
+    return best, beams.gather(1, order // tokens.shape[2]), tokens.flatten(1).gather(1, order)
 
 
 def groups_for(vocab: int) -> int:
