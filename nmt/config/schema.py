@@ -31,9 +31,6 @@ def override(config: type, name: str) -> Any:
     return field(default=None, metadata=member.metadata)
 
 
-# --- data ---------------------------------------------------------------------------------------------------
-
-
 @dataclass(kw_only=True)
 class SplitConfig:
     """Where one split of a parallel corpus is."""
@@ -124,9 +121,6 @@ class BatchConfig:
     max_length: int = key(250, "leave out training pairs with a side of more subwords than this", at_least=1)
 
 
-# --- model --------------------------------------------------------------------------------------------------
-
-
 @dataclass(kw_only=True)
 class AttentionConfig:
     """Attention as score x normalizer x window; the names are those of the registries in `nmt/attention`."""
@@ -165,9 +159,6 @@ class ModelConfig:
     state_dropout: float | None = key(None, "dropout on the encoder's states and between layers", at_least=0, below=1)
     output_dropout: float | None = key(None, "dropout before the output layer", at_least=0, below=1)
     fast: str = key("auto", "train with the derivative written by hand, or `off`: with autograd alone, for comparison", choices=("auto", "off"))
-
-
-# --- training -----------------------------------------------------------------------------------------------
 
 
 @dataclass(kw_only=True)
@@ -270,9 +261,6 @@ class TrainConfig:
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
 
 
-# --- evaluation ---------------------------------------------------------------------------------------------
-
-
 @dataclass(kw_only=True)
 class EvaluationDataConfig:
     """Text to score instead of the run's own split."""
@@ -323,9 +311,6 @@ class EvaluateConfig:
     device: str = key("auto", "where to translate", choices=("auto", "cpu", "cuda"))
     precision: str = key("fp32", "arithmetic of matrix products; `int8` is for a CPU", choices=PRECISIONS)
     threads: int | None = key(None, "CPU threads of torch (default: its own choice)", at_least=1)
-
-
-# --- inspection -----------------------------------------------------------------------------------------
 
 
 def keys(config: Any, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any], Any]]:

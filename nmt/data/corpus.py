@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from nmt.config.schema import CleaningConfig, DataConfig
 from nmt.data.grammar.corpus import GrammarCorpus
 from nmt.data.hub import HubCorpus
-from nmt.data.tables import SPLITS, Corpus
+from nmt.data.tables import SIDES, SPLITS, Corpus
 from nmt.data.text import TextCorpus
 from nmt.errors import UserError, unknown
 
@@ -64,7 +64,6 @@ class CleaningReport:
 
     @property
     def kept(self) -> int:
-        """Number of pairs left."""
         return self.total - self.empty - self.too_long - self.uneven
 
     def __str__(self) -> str:
@@ -88,7 +87,7 @@ def clean(corpus: datasets.Dataset, config: CleaningConfig) -> tuple[datasets.Da
         UserError: when nothing is left.
     """
     table = corpus.with_format("arrow")[:]
-    counts = [_word_counts(table.column(side)) for side in ("source", "target")]
+    counts = [_word_counts(table.column(side)) for side in SIDES]
     shorter, longer = np.minimum(*counts), np.maximum(*counts)
     empty = shorter == 0
     too_long = (longer > config.max_length) & ~empty

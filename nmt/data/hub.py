@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nmt.config.schema import DataConfig, HubConfig
-from nmt.data.tables import Corpus, progress_on_terminals_only
+from nmt.data.tables import SIDES, Corpus, progress_on_terminals_only
 from nmt.errors import UserError, nearest
 
 TIMEOUT = 10  # seconds
@@ -61,11 +61,9 @@ class HubCorpus(Corpus):
             return split != "test_long" and split in (_builder(self.config.hub).info.splits or ())
 
     def has_gold(self, split: str) -> bool:
-        """Return False: only the two sides are read."""
         return False
 
     def missing(self, split: str) -> UserError:
-        """Return the error that says how to name a split."""
         return UserError(
             f"data set {self.config.hub.path} has no split {split!r}: set data.{split}.name to another, or to a slice "
             f"of one, such as 'data.{split}.name=\"train[:1000]\"'"
@@ -127,13 +125,13 @@ def _check_reachable(config: HubConfig) -> None:
 
 def _two_columns(table: datasets.Dataset, config: DataConfig) -> datasets.Dataset:
     """Return the table's columns of the two sides, as source and target."""
-    columns = [_column(table, config, "source"), _column(table, config, "target")]
+    columns = [_column(table, config, side) for side in SIDES]
     if columns[0] == columns[1]:
         raise UserError(
             f"source and target are both column {columns[0]!r}: set data.hub.source_column and data.hub.target_column"
         )
-    table = table.select_columns(columns).rename_columns(dict(zip(columns, ("source", "target"), strict=True)))
-    sides = [table.data.column(side) for side in ("source", "target")]
+    table = table.select_columns(columns).rename_columns(dict(zip(columns, SIDES, strict=True)))
+    sides = [table.data.column(side) for side in SIDES]
     if any(side.null_count or pc.any(pc.match_substring(side, "\n")).as_py() for side in sides):
         table = table.with_format("arrow").map(_without_nulls_and_newlines, batched=True, desc="joining lines")
     return table.with_format(None)

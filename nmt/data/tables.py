@@ -124,18 +124,13 @@ class Ragged:
         return len(self.offsets) - 1
 
     def __getitem__(self, row: int) -> npt.NDArray[np.int32]:
-        """Return a sequence, as a view.
-
-        Raises:
-            IndexError: for a row that does not exist, or a negative one.
-        """
+        """Return a sequence, as a view, or raise `IndexError` for a row below 0 or beyond the last."""
         if not 0 <= row < len(self):
             raise IndexError(f"row {row} of {len(self)}")
         return self.ids[self.offsets[row] : self.offsets[row + 1]]
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """Length of each sequence."""
         return np.diff(self.offsets)
 
     @classmethod

@@ -51,15 +51,12 @@ class TextCorpus(Corpus):
         return self.stored(digest.hexdigest(), build)
 
     def has_split(self, split: str) -> bool:
-        """Whether a file is given for either side."""
         return bool(self.split_config(split).source or self.split_config(split).target)
 
     def has_gold(self, split: str) -> bool:
-        """Whether a file of alignments is given."""
         return bool(self.split_config(split).alignment)
 
     def missing(self, split: str) -> UserError:
-        """Return the error that names the keys to set."""
         return UserError(f"no {split} text: set data.{split}.source and data.{split}.target")
 
 

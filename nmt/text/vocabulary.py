@@ -147,8 +147,7 @@ class Vocabulary(PieceModel):
         texts = []
         for line in lines:
             pieces = line.split()
-            marked = self._marks_words and any(piece.startswith(WORD_MARK) for piece in pieces)
-            if marked:
+            if self._marks_words and any(piece.startswith(WORD_MARK) for piece in pieces):
                 joined = "".join(pieces).replace(WORD_MARK, " ")
             else:
                 joined = f"{' '.join(pieces)} ".replace(f"{CONTINUATION} ", "")
@@ -162,9 +161,7 @@ class Vocabulary(PieceModel):
         Raises:
             UserError: when there is no text.
         """
-        counts = Counter(piece for line in lines for piece in line.split())
-        for special in SPECIALS:
-            counts.pop(special, None)
+        counts = Counter(piece for line in lines for piece in line.split() if piece not in SPECIALS)
         if not counts:
             raise UserError("there is no text to take pieces from: every line is empty")
         ranked = sorted(counts, key=lambda piece: (-counts[piece], piece))
