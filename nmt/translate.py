@@ -10,7 +10,7 @@ import io
 import itertools
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TextIO
 
@@ -89,11 +89,12 @@ def run(options: argparse.Namespace) -> None:
     if options.input and options.output and is_same_file(Path(options.input), Path(options.output)):
         raise UserError(f"--input and --output are both {options.input}: give the translations a file of their own")
     with contextlib.ExitStack() as stack:
-        lines = options.text or read_lines(*open_input(options.input, stack))
+        lines = iter(options.text or read_lines(*open_input(options.input, stack)))
         translator = load(options)
         output = open_output(options.output, stack)
         numbers = itertools.count(1)
-        for chunk in chunks(lines, CHUNK if options.text or options.input or not sys.stdin.isatty() else 1):
+        size = CHUNK if options.text or options.input or not sys.stdin.isatty() else 1
+        while chunk := list(itertools.islice(lines, size)):
             for found in translator.translate_n_best(chunk, options.n_best):
                 print(render(found, options), file=output)
                 draw(found[0], next(numbers), options)
@@ -163,13 +164,6 @@ def read_lines(file: BinaryIO, name: str) -> Iterator[str]:
             yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
         except UnicodeDecodeError as error:
             raise UserError(f"{name} line {number} is not UTF-8 at byte {error.start + 1}: convert it first") from error
-
-
-def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Yield the lines in groups of `size`."""
-    iterator = iter(lines)
-    while chunk := list(itertools.islice(iterator, size)):
-        yield chunk
 
 
 def render(found: "list[Translation]", options: argparse.Namespace) -> str:

@@ -187,9 +187,8 @@ class Translator:
         """Return the rows of each batch: sentences of similar length together, empty ones left out."""
         lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
         order = lengths.argsort(kind="stable")
-        batches = cut_batches(
-            order[lengths[order] > 0], lengths, unit=self.search.batch_unit, size=self.search.batch_size
-        )
+        order = order[lengths[order] > 0]
+        batches = cut_batches(order, lengths, unit=self.search.batch_unit, size=self.search.batch_size)
         return [batch.tolist() for batch in batches]
 
     def _search(self, ids: list[list[int]], n: int) -> list[list[Hypothesis]]:
@@ -238,9 +237,8 @@ def check_together(first: Checkpoint, other: Checkpoint) -> None:
     """
     ours, theirs = first.config.data.direction, other.config.data.direction
     if ours != theirs:
-        raise UserError(
-            f"{other.folder} translates {theirs}, and {first.folder} {ours}: they cannot translate together"
-        )
+        both = f"{other.folder} translates {theirs}, and {first.folder} {ours}"
+        raise UserError(f"{both}: they cannot translate together")
     if not first.tokenizers.agree_with(other.tokenizers):
         raise UserError(
             f"{other.folder} and {first.folder} have different subwords and cannot translate together: train the one "

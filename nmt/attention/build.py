@@ -26,7 +26,7 @@ def build_attention(score: str, normalizer: str, window: str, settings: Settings
         parts = NORMALIZERS[normalizer](own), WINDOWS[window](own)
         if settings.coverage == "none":
             return Attention(SCORES[score](own), *parts)
-        return Covering(Additive(own), *parts, own, fertility=settings.coverage == "fertility")
+        return Covering(Additive(own), *parts, own)
 
     heads = [build_head() for _ in range(settings.num_heads)]
     if settings.projection == "identity":

@@ -76,6 +76,11 @@ def collate(
     target_in = torch.full_like(target_out, BOS)
     target_in[:, 1:] = target_out[:, :-1]
     target_in[~target_mask] = PAD
+    wanted = None
+    if alignment is not None:
+        wanted = torch.zeros(*target_out.shape, source.shape[1])
+        for matrix, row in zip(alignment, wanted, strict=True):
+            row[: matrix.shape[0], : matrix.shape[1]] = torch.from_numpy(matrix)
     return Batch(
         source=source,
         source_mask=source_mask,
@@ -86,7 +91,7 @@ def collate(
         rows=np.asarray(rows),
         num_source_tokens=int(source_lengths.sum()),
         num_target_tokens=int(target_lengths.sum()),
-        alignment=None if alignment is None else _pad_attention(alignment, target_out.shape[1], source.shape[1]),
+        alignment=wanted,
     )
 
 
@@ -103,15 +108,6 @@ def pad(
     padded[np.arange(len(sequences)), lengths] = EOS
     mask = positions <= lengths[:, None]
     return torch.from_numpy(padded), torch.from_numpy(mask), torch.from_numpy(lengths + 1)
-
-
-def _pad_attention(
-    attention: Sequence[Attention], num_targets: int, num_sources: int
-) -> Float32[Tensor, "batch target source"]:
-    padded = np.zeros((len(attention), num_targets, num_sources), np.float32)
-    for matrix, row in zip(attention, padded, strict=True):
-        row[: matrix.shape[0], : matrix.shape[1]] = matrix
-    return torch.from_numpy(padded)
 
 
 def plan_batches(

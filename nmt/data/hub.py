@@ -44,9 +44,8 @@ class HubCorpus(Corpus):
             try:
                 table = builder.as_dataset(split=name).flatten()
             except (ValueError, AssertionError) as error:
-                raise UserError(
-                    f"data.{split}.name={name} cannot be read as a slice of a split: {_one_line(error)}"
-                ) from None
+                reason = _one_line(error)
+                raise UserError(f"data.{split}.name={name} cannot be read as a slice of a split: {reason}") from None
             return _two_columns(table, self.config)
 
     def has_split(self, split: str) -> bool:
@@ -73,13 +72,11 @@ class HubCorpus(Corpus):
 def _builder(config: HubConfig) -> datasets.DatasetBuilder:
     """Find the data set, and download it unless it is in the cache."""
     if not config.path:
-        raise UserError(
-            "data=hub needs a data set: set data.hub.path=OWNER/NAME, or json, csv, parquet with data.hub.data_files"
-        )
+        hint = "set data.hub.path=OWNER/NAME, or json, csv, parquet with data.hub.data_files"
+        raise UserError(f"data=hub needs a data set: {hint}")
     if config.path == "text":
-        raise UserError(
-            "data.hub.path=text has one column, a corpus has two: use data=text with data.train.source=F ..."
-        )
+        hint = "use data=text with data.train.source=F ..."
+        raise UserError(f"data.hub.path=text has one column, a corpus has two: {hint}")
     if config.path in BUILDERS and not config.data_files:
         raise UserError(f"data.hub.path={config.path} needs files: set 'data.hub.data_files={{train:F,validation:F}}'")
     files = str(config.data_files or "")

@@ -121,14 +121,10 @@ def find_checkpoint(path: str | Path) -> Path:
         for place in (folder, retired(folder), folder):
             if (place / WEIGHTS).is_file() and (place / CONFIG).is_file():
                 return place
-    if not given.exists():
-        raise UserError(
-            f"no checkpoint at {path}: there is no such folder; give the folder of a run or of a checkpoint"
-        )
-    raise UserError(
-        f"no checkpoint at {path}: neither checkpoints/best, checkpoints/last nor the folder itself "
-        f"holds {WEIGHTS} and {CONFIG}"
-    )
+    reason = "there is no such folder; give the folder of a run or of a checkpoint"
+    if given.exists():
+        reason = f"neither checkpoints/best, checkpoints/last nor the folder itself holds {WEIGHTS} and {CONFIG}"
+    raise UserError(f"no checkpoint at {path}: {reason}")
 
 
 def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> Checkpoint:

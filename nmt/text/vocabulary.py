@@ -131,13 +131,11 @@ class Vocabulary(PieceModel):
             # A mark alone starts a word that the next piece continues, even if that has a mark too.
             if is_special or not is_open or (is_start and words[-1]):
                 words.append("")
-            words[-1] += piece if is_special else self._content(piece)
+            content = piece.removeprefix(WORD_MARK) if self._marks_words else piece.removesuffix(CONTINUATION)
+            words[-1] += piece if is_special else content
             word_of_piece.append(len(words) - 1)
             is_open = not is_special and (self._marks_words or piece.endswith(CONTINUATION))
         return words, word_of_piece
-
-    def _content(self, piece: str) -> str:
-        return piece.removeprefix(WORD_MARK) if self._marks_words else piece.removesuffix(CONTINUATION)
 
     def plain(self, lines: Iterable[str]) -> list[str]:
         """Return segmented lines as `decode` would write them, to score translations with.
