@@ -121,7 +121,7 @@ def asks_for_sweep(argument: str) -> bool:
 
 
 def compose_and_run(
-    config_name: str, schema: type[Config], function: Callable[[Config], None], *, show_errors: bool = True
+    config_name: str, schema: type[Config], function: Callable[[Config], None], *, show_errors: bool
 ) -> None:
     """Compose the configuration from `sys.argv` and call `function` once, or once per job of a sweep."""
     import hydra

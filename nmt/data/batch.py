@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from nmt.alignment.targets import AlignmentTargets
 from nmt.config.schema import UNITS, BatchConfig
-from nmt.data.tables import EncodedCorpus, Ragged
+from nmt.data.tables import SIDES, EncodedCorpus, Ragged
 from nmt.errors import UserError
 from nmt.text.tokenizer import BOS, EOS, PAD, Tokenizers
 
@@ -201,7 +201,15 @@ class TrainLoader:
 
     def __post_init__(self) -> None:
         assert 0 <= self.rank < self.world_size
-        self._rows = _rows_within(self.encoded, self.config.max_length)
+        longest, limit = np.maximum(self.encoded.source.lengths, self.encoded.target.lengths), self.config.max_length
+        self._rows = np.flatnonzero(longest <= limit)
+        if len(self._rows) == 0:
+            raise UserError(
+                f"no training pair is left: every one of {len(longest)} has a side of more than "
+                f"batch.max_length={limit} subwords; raise it or check the corpus"
+            )
+        if len(self._rows) < len(longest):
+            logger.info("left out %d training pairs longer than %d subwords", len(longest) - len(self._rows), limit)
         self._planned: _Epoch | None = None
 
     def __len__(self) -> int:
@@ -261,8 +269,7 @@ class TrainLoader:
             lengths = (encoded.source.lengths[self._rows], encoded.target.lengths[self._rows])
             unit, size, world_size = self.config.unit, self.config.size, self.world_size
             plan = plan_batches(*lengths, unit=unit, size=size, seed=self.seed, epoch=self.epoch, world_size=world_size)
-            batches = [self._rows[indices] for indices in plan]
-            self._planned = _Epoch(encoded, batches, guide=self.guide, epoch=self.epoch)
+            self._planned = _Epoch(encoded, [self._rows[indices] for indices in plan], self.guide, self.epoch)
         return self._planned
 
     def _segmented(self) -> EncodedCorpus:
@@ -272,7 +279,7 @@ class TrainLoader:
         # A seed for each epoch and side, so that a resumed stream draws the same.
         seeds = np.random.SeedSequence((self.seed, self.epoch)).generate_state(2)
         sides = {}
-        for side, seed in zip(("source", "target"), seeds, strict=True):
+        for side, seed in zip(SIDES, seeds, strict=True):
             tokenizer = getattr(self.tokenizers, side)
             sides[side] = Ragged.of(tokenizer.sample(list(self.encoded.corpus[side]), self.sampling, int(seed)))
         return replace(self.encoded, **sides)
@@ -299,16 +306,3 @@ def fixed_batches(encoded: EncodedCorpus, size: int) -> Iterator[Batch]:
     order = sort_by_length(encoded.source.lengths, encoded.target.lengths)
     for rows in cut_batches(order, encoded.target.lengths, unit="tokens", size=size):
         yield collate(*encoded.pairs(rows), rows)
-
-
-def _rows_within(encoded: EncodedCorpus, max_length: int) -> IntArray:
-    longest = np.maximum(encoded.source.lengths, encoded.target.lengths)
-    rows = np.flatnonzero(longest <= max_length)
-    if len(rows) == 0:
-        raise UserError(
-            f"no training pair is left: every one of {len(longest)} has a side of more than "
-            f"batch.max_length={max_length} subwords; raise it or check the corpus"
-        )
-    if len(rows) < len(longest):
-        logger.info("left out %d training pairs longer than %d subwords", len(longest) - len(rows), max_length)
-    return rows
