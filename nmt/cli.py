@@ -72,12 +72,9 @@ def hydra_main(
 
     The function is called with a `schema` whose names, types, choices and bounds have been checked, and whose
     `run_dir`, if it has one, is the folder that Hydra chose for the job (in a sweep, one folder per job). `--help`,
-    `--cfg job`, `-m` and Hydra's other options work as usual.
+    `--cfg job`, `-m` and Hydra's other options work as usual. The root file is `configs/<config_name>.yaml`.
 
-    Args:
-        config_name: root file in `configs/`, without `.yaml`.
-        schema: dataclass of the configuration.
-        distributed: torchrun may start several processes for one job; rank 0 makes folders and prints errors.
+    If `distributed`, torchrun may start several processes for one job; rank 0 makes folders and prints errors.
     """
 
     def decorate(function: Callable[[Config], None]) -> Callable[[], None]:
@@ -85,25 +82,19 @@ def hydra_main(
             with user_errors():
                 environment = RankEnvironment.of(os.environ) if distributed else RankEnvironment()
             is_rank_zero = environment.is_rank_zero
-            with rank_zero_exits_first(environment), user_errors(show=is_rank_zero):
-                prepare_rank(environment)
-                compose_and_run(config_name, schema, function, show_errors=is_rank_zero)
+            try:
+                with user_errors(show=is_rank_zero):
+                    prepare_rank(environment)
+                    compose_and_run(config_name, schema, function, show_errors=is_rank_zero)
+            except SystemExit:
+                if not is_rank_zero:
+                    time.sleep(EXIT_DELAY)  # torchrun kills all when one has failed, and rank 0 prints the error
+                raise
 
         main.__doc__ = function.__doc__
         return main
 
     return decorate
-
-
-@contextlib.contextmanager
-def rank_zero_exits_first(environment: RankEnvironment) -> Iterator[None]:
-    """Delay an early exit of the other ranks: torchrun kills all when one has failed, and rank 0 prints the error."""
-    try:
-        yield
-    except SystemExit:
-        if not environment.is_rank_zero:
-            time.sleep(EXIT_DELAY)
-        raise
 
 
 def prepare_rank(environment: RankEnvironment) -> None:
@@ -119,9 +110,7 @@ def prepare_rank(environment: RankEnvironment) -> None:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if not environment.is_rank_zero:
         # Hydra refuses overrides on both sides of an option, so this one goes beside another.
-        overrides = (
-            index for index, argument in enumerate(sys.argv) if index and "=" in argument and argument[0] != "-"
-        )
+        overrides = (i for i, argument in enumerate(sys.argv) if i and "=" in argument and argument[0] != "-")
         sys.argv.insert(next(overrides, 1), "hydra.run.dir=.")
 
 
@@ -132,7 +121,7 @@ def asks_for_sweep(argument: str) -> bool:
 
 
 def compose_and_run(
-    config_name: str, schema: type[Config], function: Callable[[Config], None], *, show_errors: bool = True
+    config_name: str, schema: type[Config], function: Callable[[Config], None], *, show_errors: bool
 ) -> None:
     """Compose the configuration from `sys.argv` and call `function` once, or once per job of a sweep."""
     import hydra

@@ -5,16 +5,17 @@ One output line for every input line, in order; only translations on standard ou
 
 import argparse
 import contextlib
+import dataclasses
 import io
 import itertools
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TextIO
 
 from nmt.cli import user_errors
-from nmt.config.schema import PRECISIONS, UNITS
+from nmt.config.schema import PRECISIONS, UNITS, SearchConfig
 from nmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -33,48 +34,27 @@ class Parser(argparse.ArgumentParser):
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line; it does not import torch, so that --help is instant."""
     found = Parser(prog="python -m nmt.translate", description=__doc__.split("\n\n")[0])
-    add = found.add_argument
+    add, count, factor = found.add_argument, at_least(int, 1), at_least(float, 0)
     add("text", nargs="*", metavar="TEXT", help="sentences to translate (default: lines of --input)")
     add("--checkpoint", default="outputs/latest", metavar="DIR", help="run or checkpoint folder (%(default)s)")
-    add(
-        "--ensemble",
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="a further run, to translate together with the checkpoint; may be given again",
-    )
+    ensemble = "a further run, to translate together with the checkpoint; may be given again"
+    add("--ensemble", action="append", default=[], metavar="DIR", help=ensemble)
     add("--input", metavar="FILE", help="file of sentences, one a line (default: standard input)")
     add("--output", metavar="FILE", help="where translations go (default: standard output)")
-    add("--beam-size", type=at_least(int, 1), metavar="N", help="hypotheses kept; 1 is greedy (default: the run's)")
-    add("--length-penalty", type=at_least(float, 0), metavar="X", help="score = log p / length^X (default: the run's)")
-    add(
-        "--coverage-penalty",
-        type=at_least(float, 0),
-        metavar="X",
-        help="weight of coverage, beams only (default: the run's)",
-    )
-    add(
-        "--max-length-ratio",
-        type=at_least(float, 0),
-        metavar="X",
-        help="most subwords = X x source's + N (default: the run's)",
-    )
-    add("--max-length-offset", type=at_least(int, 1), metavar="N", help="see --max-length-ratio (default: the run's)")
-    add(
-        "--replace-unknown",
-        action=argparse.BooleanOptionalAction,
-        help="copy the source word attended to most where the model knows none (default: as the run)",
-    )
-    add("--n-best", type=at_least(int, 1), default=1, metavar="N", help="translations a line, separated by tabs")
-    add("--batch-size", type=at_least(int, 1), metavar="N", help="size of what is searched together (as the run)")
+    add("--beam-size", type=count, metavar="N", help="hypotheses kept; 1 is greedy (default: the run's)")
+    add("--length-penalty", type=factor, metavar="X", help="score = log p / length^X (default: the run's)")
+    add("--coverage-penalty", type=factor, metavar="X", help="weight of coverage, beams only (default: the run's)")
+    add("--max-length-ratio", type=factor, metavar="X", help="most subwords = X x source's + N (default: the run's)")
+    add("--max-length-offset", type=count, metavar="N", help="see --max-length-ratio (default: the run's)")
+    copying = "copy the source word attended to most where the model knows none (default: as the run)"
+    add("--replace-unknown", action=argparse.BooleanOptionalAction, help=copying)
+    add("--n-best", type=count, default=1, metavar="N", help="translations a line, separated by tabs")
+    add("--batch-size", type=count, metavar="N", help="size of what is searched together (as the run)")
     add("--batch-unit", choices=UNITS, help="what --batch-size counts (as the run)")
     add("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where to translate (%(default)s)")
     add("--precision", default="fp32", choices=PRECISIONS, help="of the products; int8 is for a CPU (%(default)s)")
-    add(
-        "--alignments",
-        choices=[name for name in FORMATS if name],
-        help="add ` ||| ` and word alignments: links, or all weights",
-    )
+    formats = [name for name in FORMATS if name]
+    add("--alignments", choices=formats, help="add ` ||| ` and word alignments: links, or all weights")
     add("--show-alignment", action="store_true", help="draw the attention of each sentence on standard error")
     add("--heatmap", metavar="DIR", help="write the attention of each sentence as DIR/LINE.png")
     add("--json", action="store_true", help="one JSON object a line: text, score, words, weights, n_best")
@@ -109,11 +89,12 @@ def run(options: argparse.Namespace) -> None:
     if options.input and options.output and is_same_file(Path(options.input), Path(options.output)):
         raise UserError(f"--input and --output are both {options.input}: give the translations a file of their own")
     with contextlib.ExitStack() as stack:
-        lines = options.text or read_lines(*open_input(options.input, stack))
+        lines = iter(options.text or read_lines(*open_input(options.input, stack)))
         translator = load(options)
         output = open_output(options.output, stack)
         numbers = itertools.count(1)
-        for chunk in chunks(lines, CHUNK if options.text or options.input or not sys.stdin.isatty() else 1):
+        size = CHUNK if options.text or options.input or not sys.stdin.isatty() else 1
+        while chunk := list(itertools.islice(lines, size)):
             for found in translator.translate_n_best(chunk, options.n_best):
                 print(render(found, options), file=output)
                 draw(found[0], next(numbers), options)
@@ -129,20 +110,9 @@ def load(options: argparse.Namespace) -> "Translator":
     """Load the translator; torch is imported only here, after the options are checked."""
     from nmt.translator import Translator
 
-    return Translator.load(
-        options.checkpoint,
-        options.device,
-        options.precision,
-        ensemble=options.ensemble,
-        beam_size=options.beam_size,
-        length_penalty=options.length_penalty,
-        coverage_penalty=options.coverage_penalty,
-        max_length_ratio=options.max_length_ratio,
-        max_length_offset=options.max_length_offset,
-        replace_unknown=options.replace_unknown,
-        batch_unit=options.batch_unit,
-        batch_size=options.batch_size,
-    )
+    search = {field.name: getattr(options, field.name) for field in dataclasses.fields(SearchConfig)}
+    runs = options.checkpoint, options.device, options.precision
+    return Translator.load(*runs, ensemble=options.ensemble, **search)
 
 
 def open_input(path: str | None, stack: contextlib.ExitStack) -> tuple[BinaryIO, str]:
@@ -163,16 +133,11 @@ def open_output(path: str | None, stack: contextlib.ExitStack) -> TextIO:
         return sys.stdout
     target = Path(path)
     try:
-        if is_special(target):  # a pipe or a device is written to as it is
+        if target.exists() and not target.is_file():  # a pipe or a device is written to as it is
             return stack.enter_context(target.open("w", encoding="utf-8", newline="\n"))
         return stack.enter_context(complete(target))
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
-
-
-def is_special(path: Path) -> bool:
-    """Tell whether a path exists and is not a regular file: a pipe or a device."""
-    return path.exists() and not path.is_file()
 
 
 @contextlib.contextmanager
@@ -201,13 +166,6 @@ def read_lines(file: BinaryIO, name: str) -> Iterator[str]:
             raise UserError(f"{name} line {number} is not UTF-8 at byte {error.start + 1}: convert it first") from error
 
 
-def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Yield the lines in groups of `size`."""
-    iterator = iter(lines)
-    while chunk := list(itertools.islice(iterator, size)):
-        yield chunk
-
-
 def render(found: "list[Translation]", options: argparse.Namespace) -> str:
     """Return the output line of an input line: its best translations, best first."""
     if options.json:
@@ -215,12 +173,7 @@ def render(found: "list[Translation]", options: argparse.Namespace) -> str:
         if options.n_best > 1:
             best["n_best"] = [as_json(each) for each in found]
         return json.dumps(best, ensure_ascii=False)
-    return "\t".join(one_line(each.text) + FORMATS[options.alignments](each) for each in found)
-
-
-def one_line(text: str) -> str:
-    """Return the text without line breaks and tabs."""
-    return text.replace("\n", " ").replace("\r", " ").replace("\t", " ")
+    return "\t".join(each.line.replace("\t", " ") + FORMATS[options.alignments](each) for each in found)
 
 
 def as_json(translation: "Translation") -> dict[str, Any]:

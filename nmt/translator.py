@@ -15,7 +15,7 @@ from torch import Tensor
 from nmt.alignment.weights import Alignment, merge_words
 from nmt.config.check import check
 from nmt.config.schema import PRECISIONS, SearchConfig
-from nmt.data.batch import Batch, collate, cut_batches, pad_source
+from nmt.data.batch import Batch, collate, cut_batches, pad
 from nmt.errors import UserError, unknown
 from nmt.fast.accelerate import accelerate
 from nmt.fast.packing import pack
@@ -187,13 +187,12 @@ class Translator:
         """Return the rows of each batch: sentences of similar length together, empty ones left out."""
         lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
         order = lengths.argsort(kind="stable")
-        batches = cut_batches(
-            order[lengths[order] > 0], lengths, unit=self.search.batch_unit, size=self.search.batch_size
-        )
+        order = order[lengths[order] > 0]
+        batches = cut_batches(order, lengths, unit=self.search.batch_unit, size=self.search.batch_size)
         return [batch.tolist() for batch in batches]
 
     def _search(self, ids: list[list[int]], n: int) -> list[list[Hypothesis]]:
-        source, source_mask, source_lengths = pad_source([np.asarray(row, dtype=np.int32) for row in ids])
+        source, source_mask, source_lengths = pad([np.asarray(row, dtype=np.int32) for row in ids])
         limits = source_lengths * self.search.max_length_ratio + self.search.max_length_offset
         model: StepModel[Any] = self.model
         with self._arithmetic():
@@ -238,9 +237,8 @@ def check_together(first: Checkpoint, other: Checkpoint) -> None:
     """
     ours, theirs = first.config.data.direction, other.config.data.direction
     if ours != theirs:
-        raise UserError(
-            f"{other.folder} translates {theirs}, and {first.folder} {ours}: they cannot translate together"
-        )
+        both = f"{other.folder} translates {theirs}, and {first.folder} {ours}"
+        raise UserError(f"{both}: they cannot translate together")
     if not first.tokenizers.agree_with(other.tokenizers):
         raise UserError(
             f"{other.folder} and {first.folder} have different subwords and cannot translate together: train the one "

@@ -3,10 +3,9 @@
 from torch import nn
 
 from nmt.attention.attention import Attention, MultiHead
-from nmt.attention.bases import BASES
 from nmt.attention.coverage import COVERAGES, Covering
 from nmt.attention.normalizers import NORMALIZERS
-from nmt.attention.scores import SCORES, Additive
+from nmt.attention.scores import BASES, SCORES, Additive
 from nmt.attention.settings import Settings
 from nmt.attention.windows import WINDOWS
 from nmt.errors import UserError, unknown
@@ -27,14 +26,11 @@ def build_attention(score: str, normalizer: str, window: str, settings: Settings
         parts = NORMALIZERS[normalizer](own), WINDOWS[window](own)
         if settings.coverage == "none":
             return Attention(SCORES[score](own), *parts)
-        return Covering(Additive(own), *parts, own, fertility=settings.coverage == "fertility")
+        return Covering(Additive(own), *parts, own)
 
-    is_learned = settings.projection == "learned"
-    if settings.num_heads == 1 and not is_learned:
-        return build_head()
     heads = [build_head() for _ in range(settings.num_heads)]
-    if not is_learned:
-        return MultiHead(heads, nn.Identity(), nn.Identity(), nn.Identity(), nn.Identity())
+    if settings.projection == "identity":
+        return heads[0] if len(heads) == 1 else MultiHead(heads, *(nn.Identity() for _ in range(4)))
     query, state, size = settings.query_size, settings.state_size, settings.size
     shapes = ((query, size), (state, size), (state, state), (state, state))
     return MultiHead(heads, *(nn.Linear(*shape, bias=False) for shape in shapes))
@@ -45,7 +41,7 @@ def check_attention(score: str, normalizer: str, window: str, settings: Settings
 
     Raises:
         UserError: a name is in no registry (with the nearest choice), the number of heads does not divide a size, or
-            the score has no coverage.
+            coverage is asked of a score that is not additive, of several heads or with projections.
     """
     names = (
         ("score", score, SCORES),
@@ -59,16 +55,8 @@ def check_attention(score: str, normalizer: str, window: str, settings: Settings
         if name not in registry:
             raise unknown(f"model.attention.{part}", name, registry)
     settings.of_head()
-    if settings.coverage != "none":
-        check_coverage(score, settings)
-
-
-def check_coverage(score: str, settings: Settings) -> None:
-    """Check that coverage can be an input of the score.
-
-    Raises:
-        UserError: the score is not additive, or there are several heads or projections.
-    """
+    if settings.coverage == "none":
+        return
     option = f"model.attention.coverage={settings.coverage}"
     if SCORES[score] is not Additive:
         raise UserError(f"{option} is an input of additive and concat scores: set model.attention.score=additive")

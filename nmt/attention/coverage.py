@@ -20,18 +20,17 @@ MAX_FERTILITY = 2.0  # N of the paper's experiments
 class Covering(Attention):
     """e_j = v . tanh(Wq q + Wk h_j + w C_j + b), C_j = sum of the past p_j / Phi_j  (Tu et al., 2016).
 
-    Phi_j is the fertility of source token j, the number of target tokens it is expected to produce: 1, or where
-    `fertility` is set N sigmoid(u . h_j), with u learned.
+    Phi_j is the fertility of source token j, the number of target tokens it is expected to produce: 1, or with the
+    coverage `fertility` N sigmoid(u . h_j), with u learned.
     """
 
     score: Additive
 
-    def __init__(
-        self, score: Additive, normalizer: Normalizer, window: Window, settings: Settings, *, fertility: bool
-    ) -> None:
+    def __init__(self, score: Additive, normalizer: Normalizer, window: Window, settings: Settings) -> None:
         super().__init__(score, normalizer, window)
         self.covered = nn.Linear(1, settings.size, bias=False)
-        self.fertility = nn.Linear(settings.state_size, 1, bias=False) if fertility else None
+        has_fertility = settings.coverage == "fertility"
+        self.fertility = nn.Linear(settings.state_size, 1, bias=False) if has_fertility else None
 
     @property
     def stepwise(self) -> bool:

@@ -2,13 +2,13 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.attention.bases import BASES
 from nmt.attention.settings import Settings
 from nmt.attention.shapes import Keys, Mask, Query, Scores, States, at_least_fp32
 from nmt.errors import UserError
@@ -185,11 +185,37 @@ class Gaussian(Score):
             return -distances.clamp_min(0.0) / self.bandwidth.square()
 
 
+def canonical(source_mask: Mask, size: int) -> Float[Tensor, "batch source basis"]:
+    """phi_j(s) = 1 if s = j else 0, position s from 0: an independent score for each position  (Luong et al., 2015).
+
+    Positions from size - 1 on share the last function, so that sentences of any length have a basis.
+    """
+    batch, source = source_mask.shape
+    positions = torch.arange(source, device=source_mask.device).clamp_max(size - 1)
+    return torch.eye(size, device=source_mask.device)[positions].expand(batch, source, size)
+
+
+def radial(source_mask: Mask, size: int) -> Float[Tensor, "batch source basis"]:
+    """phi_j(s) = exp(-(size (r_s - c_j))^2 / 2), r_s = (s + 1/2) / S, c_j = (j + 1/2) / size.
+
+    Gaussians of the relative position r_s in a sentence of S real tokens, with evenly spaced centers and the spacing
+    as standard deviation: scores stretch with the sentence.
+    """
+    lengths = source_mask.sum(dim=1, keepdim=True).clamp_min(1)
+    positions = torch.arange(source_mask.shape[1], device=source_mask.device)
+    relative = (positions + 0.5) / lengths
+    centers = (torch.arange(size, device=source_mask.device) + 0.5) / size
+    return (-0.5 * (size * (relative[:, :, None] - centers)).square()).exp()
+
+
+BASES: dict[str, Callable[[Tensor, int], Tensor]] = {"canonical": canonical, "radial": radial}
+
+
 @final
 class Location(Score):
     """(W q) . phi(j), a function of the query and the position j alone  (Luong et al., 2015); the key is phi(j).
 
-    phi is one of `nmt/attention/bases.py`, of size `settings.num_basis`: canonical, as in the paper, or radial.
+    phi is one of `BASES`, of size `settings.num_basis`: canonical, as in the paper, or radial.
     """
 
     def __init__(self, settings: Settings) -> None:

@@ -1,7 +1,6 @@
 """Sizes and options that the parts of attention are built from."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 from nmt.errors import UserError
 
@@ -46,8 +45,7 @@ class Settings:
     def from_config(cls, config: object, **sizes: int) -> "Settings":
         """Join the three sizes with the options of an `AttentionConfig`, or of any object with these attributes."""
         options = {field.name: getattr(config, field.name) for field in fields(cls) if field.name not in sizes}
-        values: dict[str, Any] = {**options, **sizes}
-        return cls(**values)
+        return cls(**{**options, **sizes})
 
     def of_head(self) -> "Settings":
         """Return the settings of one head: its share of the sizes, without projections of its own.
@@ -59,10 +57,8 @@ class Settings:
         for name, label in SIZE_NAMES.items():
             size = getattr(self, name)
             if size % heads and not (learned and name == "query_size"):
-                raise UserError(
-                    f"model.attention.num_heads={heads} does not divide {label}, {size}: "
-                    f"choose a divisor, or change the size"
-                )
+                wrong = f"model.attention.num_heads={heads} does not divide {label}, {size}"
+                raise UserError(f"{wrong}: choose a divisor, or change the size")
         return replace(
             self,
             query_size=(self.size if learned else self.query_size) // heads,

@@ -16,20 +16,10 @@ LARGEST_SEED = 2**63 - 1  # that all random generators accept
 BLEU_TOKENIZERS = ("13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab", "flores200")
 
 
-def key(
-    default: Any,
-    help: str,
-    *,
-    choices: tuple[str, ...] = (),
-    at_least: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-    at_most: float | None = None,
-    length: int | None = None,
-) -> Any:
-    """A dataclass field with its documentation, choices and bounds as metadata; the bounds of a list are those of its elements."""
-    bounds = {"at least": at_least, "above": above, "below": below, "at most": at_most}
-    metadata = {"help": help, "choices": choices, "bounds": {k: v for k, v in bounds.items() if v is not None}, "length": length}
+def key(default: Any, help: str, *, choices: tuple[str, ...] = (), length: int | None = None, **bounds: float) -> Any:
+    """A dataclass field with its help, choices and bounds (at_least, above, below, at_most; of a list, on its elements)."""
+    limits = {name.replace("_", " "): bound for name, bound in bounds.items()}
+    metadata = {"help": help, "choices": choices, "bounds": limits, "length": length}
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -39,9 +29,6 @@ def override(config: type, name: str) -> Any:
     """A field that overrides a key of another dataclass, within the same bounds; null keeps the value of that one."""
     (member,) = (each for each in dataclasses.fields(config) if each.name == name)
     return field(default=None, metadata=member.metadata)
-
-
-# --- data ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(kw_only=True)
@@ -134,9 +121,6 @@ class BatchConfig:
     max_length: int = key(250, "leave out training pairs with a side of more subwords than this", at_least=1)
 
 
-# --- model --------------------------------------------------------------------------------------------------
-
-
 @dataclass(kw_only=True)
 class AttentionConfig:
     """Attention as score x normalizer x window; the names are those of the registries in `nmt/attention`."""
@@ -175,9 +159,6 @@ class ModelConfig:
     state_dropout: float | None = key(None, "dropout on the encoder's states and between layers", at_least=0, below=1)
     output_dropout: float | None = key(None, "dropout before the output layer", at_least=0, below=1)
     fast: str = key("auto", "train with the derivative written by hand, or `off`: with autograd alone, for comparison", choices=("auto", "off"))
-
-
-# --- training -----------------------------------------------------------------------------------------------
 
 
 @dataclass(kw_only=True)
@@ -280,9 +261,6 @@ class TrainConfig:
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
 
 
-# --- evaluation ---------------------------------------------------------------------------------------------
-
-
 @dataclass(kw_only=True)
 class EvaluationDataConfig:
     """Text to score instead of the run's own split."""
@@ -333,9 +311,6 @@ class EvaluateConfig:
     device: str = key("auto", "where to translate", choices=("auto", "cpu", "cuda"))
     precision: str = key("fp32", "arithmetic of matrix products; `int8` is for a CPU", choices=PRECISIONS)
     threads: int | None = key(None, "CPU threads of torch (default: its own choice)", at_least=1)
-
-
-# --- inspection -----------------------------------------------------------------------------------------
 
 
 def keys(config: Any, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any], Any]]:

@@ -14,13 +14,12 @@ from torch.utils.data import DataLoader, Dataset
 
 from nmt.alignment.targets import AlignmentTargets
 from nmt.config.schema import UNITS, BatchConfig
-from nmt.data.tables import EncodedCorpus, Ragged
+from nmt.data.tables import SIDES, EncodedCorpus, Ragged
 from nmt.errors import UserError
 from nmt.text.tokenizer import BOS, EOS, PAD, Tokenizers
 
 IntArray = npt.NDArray[np.integer]
 Attention = Float32[np.ndarray, "_ _"]  # of one pair: target pieces by source pieces
-Pairs = tuple[list[IntArray], list[IntArray]]  # ids of sources and of targets
 
 logger = logging.getLogger(__name__)
 
@@ -70,43 +69,36 @@ def collate(
     rows: IntArray,
     alignment: Sequence[Attention] | None = None,
 ) -> Batch:
-    """Make a batch of pairs.
-
-    Args:
-        sources: the ids of each source, without bos and eos.
-        targets: the ids of each target, likewise.
-        rows: the indices of the pairs in the corpus.
-        alignment: the target of guided alignment for each pair, if there is one.
-    """
+    """Make a batch of pairs from the ids of their sides, without bos and eos; see `Batch` for the others."""
     assert len(sources) == len(targets) == len(rows)
-    source, source_mask, source_lengths = pad_source(sources)
-    target_out, target_mask, target_lengths = _pad(targets)
-    target_in = np.full_like(target_out, BOS)
+    source, source_mask, source_lengths = pad(sources)
+    target_out, target_mask, target_lengths = pad(targets)
+    target_in = torch.full_like(target_out, BOS)
     target_in[:, 1:] = target_out[:, :-1]
     target_in[~target_mask] = PAD
+    wanted = None
+    if alignment is not None:
+        wanted = torch.zeros(*target_out.shape, source.shape[1])
+        for matrix, row in zip(alignment, wanted, strict=True):
+            row[: matrix.shape[0], : matrix.shape[1]] = torch.from_numpy(matrix)
     return Batch(
         source=source,
         source_mask=source_mask,
         source_lengths=source_lengths,
-        target_in=torch.from_numpy(target_in),
-        target_out=torch.from_numpy(target_out),
-        target_mask=torch.from_numpy(target_mask),
+        target_in=target_in,
+        target_out=target_out,
+        target_mask=target_mask,
         rows=np.asarray(rows),
         num_source_tokens=int(source_lengths.sum()),
         num_target_tokens=int(target_lengths.sum()),
-        alignment=None if alignment is None else _pad_attention(alignment, target_out.shape[1], source.shape[1]),
+        alignment=wanted,
     )
 
 
-def pad_source(
-    sources: Sequence[IntArray],
-) -> tuple[Int64[Tensor, "batch source"], Bool[Tensor, "batch source"], Int64[Tensor, " batch"]]:
-    """Return encoded sources with eos appended, padded on the right; their mask; and their lengths including eos."""
-    padded, mask, lengths = _pad(sources)
-    return torch.from_numpy(padded), torch.from_numpy(mask), torch.from_numpy(lengths)
-
-
-def _pad(sequences: Sequence[IntArray]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+def pad(
+    sequences: Sequence[IntArray],
+) -> tuple[Int64[Tensor, "batch length"], Bool[Tensor, "batch length"], Int64[Tensor, " batch"]]:
+    """Return sequences of ids with eos appended, padded on the right; their mask; and their lengths including eos."""
     assert len(sequences) > 0, "a batch holds at least one sentence"
     lengths = np.fromiter((len(sequence) for sequence in sequences), np.int64, len(sequences))
     positions = np.arange(lengths.max() + 1)
@@ -114,16 +106,8 @@ def _pad(sequences: Sequence[IntArray]) -> tuple[npt.NDArray[np.int64], npt.NDAr
     # A boolean index visits its true cells row by row, which is the order of the concatenated sentences.
     padded[positions < lengths[:, None]] = np.concatenate(sequences)
     padded[np.arange(len(sequences)), lengths] = EOS
-    return padded, positions <= lengths[:, None], lengths + 1
-
-
-def _pad_attention(
-    attention: Sequence[Attention], num_targets: int, num_sources: int
-) -> Float32[Tensor, "batch target source"]:
-    padded = np.zeros((len(attention), num_targets, num_sources), np.float32)
-    for matrix, row in zip(attention, padded, strict=True):
-        row[: matrix.shape[0], : matrix.shape[1]] = matrix
-    return torch.from_numpy(padded)
+    mask = positions <= lengths[:, None]
+    return torch.from_numpy(padded), torch.from_numpy(mask), torch.from_numpy(lengths + 1)
 
 
 def plan_batches(
@@ -217,7 +201,15 @@ class TrainLoader:
 
     def __post_init__(self) -> None:
         assert 0 <= self.rank < self.world_size
-        self._rows = _rows_within(self.encoded, self.config.max_length)
+        longest, limit = np.maximum(self.encoded.source.lengths, self.encoded.target.lengths), self.config.max_length
+        self._rows = np.flatnonzero(longest <= limit)
+        if len(self._rows) == 0:
+            raise UserError(
+                f"no training pair is left: every one of {len(longest)} has a side of more than "
+                f"batch.max_length={limit} subwords; raise it or check the corpus"
+            )
+        if len(self._rows) < len(longest):
+            logger.info("left out %d training pairs longer than %d subwords", len(longest) - len(self._rows), limit)
         self._planned: _Epoch | None = None
 
     def __len__(self) -> int:
@@ -252,26 +244,24 @@ class TrainLoader:
             UserError: when the corpus, the batch settings or the number of processes changed.
         """
         for name, value in self._order().items():
-            if value != state["order"].get(name):
+            before = state["order"].get(name)
+            if value != before:
                 raise UserError(
-                    f"cannot continue the training data where the checkpoint left it: {name} was "
-                    f"{state['order'].get(name)} and is now {value}; restore it, or start in a new run_dir"
+                    f"cannot continue the training data where the checkpoint left it: {name} was {before} and is now "
+                    f"{value}; restore it, or start in a new run_dir"
                 )
         self.epoch, self.position, self.seed = state["epoch"], state["position"], state["seed"]
         self._planned = None
 
     def _order(self) -> dict[str, Any]:
+        lengths = self.encoded.source.lengths + self.encoded.target.lengths
         return {
             "the number of training pairs": len(self._rows),
-            "the number of training tokens": int(self._lengths("source").sum() + self._lengths("target").sum()),
+            "the number of training tokens": int(lengths[self._rows].sum()),
             "batch.unit": self.config.unit,
             "batch.size": self.config.size,
             "the number of processes": self.world_size,
         }
-
-    def _lengths(self, side: str) -> IntArray:
-        lengths: IntArray = getattr(self.encoded, side).lengths[self._rows]
-        return lengths
 
     def _plan(self) -> "_Epoch":
         if self._planned is None or self._planned.epoch != self.epoch:
@@ -279,8 +269,7 @@ class TrainLoader:
             lengths = (encoded.source.lengths[self._rows], encoded.target.lengths[self._rows])
             unit, size, world_size = self.config.unit, self.config.size, self.world_size
             plan = plan_batches(*lengths, unit=unit, size=size, seed=self.seed, epoch=self.epoch, world_size=world_size)
-            batches = [self._rows[indices] for indices in plan]
-            self._planned = _Epoch(encoded, batches, guide=self.guide, epoch=self.epoch)
+            self._planned = _Epoch(encoded, [self._rows[indices] for indices in plan], self.guide, self.epoch)
         return self._planned
 
     def _segmented(self) -> EncodedCorpus:
@@ -290,7 +279,7 @@ class TrainLoader:
         # A seed for each epoch and side, so that a resumed stream draws the same.
         seeds = np.random.SeedSequence((self.seed, self.epoch)).generate_state(2)
         sides = {}
-        for side, seed in zip(("source", "target"), seeds, strict=True):
+        for side, seed in zip(SIDES, seeds, strict=True):
             tokenizer = getattr(self.tokenizers, side)
             sides[side] = Ragged.of(tokenizer.sample(list(self.encoded.corpus[side]), self.sampling, int(seed)))
         return replace(self.encoded, **sides)
@@ -307,7 +296,7 @@ class _Epoch(Dataset[Batch]):
 
     def __getitem__(self, index: int) -> Batch:
         rows = self.batches[index]
-        sources, targets = _encoded_pairs(self.encoded, rows)
+        sources, targets = self.encoded.pairs(rows)
         alignment = None if self.guide is None else self.guide(rows, sources, targets)
         return collate(sources, targets, rows, alignment)
 
@@ -316,22 +305,4 @@ def fixed_batches(encoded: EncodedCorpus, size: int) -> Iterator[Batch]:
     """Yield every pair once, sorted by length, in batches of at most `size` target positions (see `plan_batches`)."""
     order = sort_by_length(encoded.source.lengths, encoded.target.lengths)
     for rows in cut_batches(order, encoded.target.lengths, unit="tokens", size=size):
-        yield collate(*_encoded_pairs(encoded, rows), rows)
-
-
-def _encoded_pairs(encoded: EncodedCorpus, rows: IntArray) -> Pairs:
-    numbers = rows.tolist()
-    return [encoded.source[row] for row in numbers], [encoded.target[row] for row in numbers]
-
-
-def _rows_within(encoded: EncodedCorpus, max_length: int) -> IntArray:
-    longest = np.maximum(encoded.source.lengths, encoded.target.lengths)
-    rows = np.flatnonzero(longest <= max_length)
-    if len(rows) == 0:
-        raise UserError(
-            f"no training pair is left: every one of {len(longest)} has a side of more than "
-            f"batch.max_length={max_length} subwords; raise it or check the corpus"
-        )
-    if len(rows) < len(longest):
-        logger.info("left out %d training pairs longer than %d subwords", len(longest) - len(rows), max_length)
-    return rows
+        yield collate(*encoded.pairs(rows), rows)

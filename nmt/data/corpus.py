@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from nmt.config.schema import CleaningConfig, DataConfig
 from nmt.data.grammar.corpus import GrammarCorpus
 from nmt.data.hub import HubCorpus
-from nmt.data.tables import SPLITS, Corpus
+from nmt.data.tables import SIDES, SPLITS, Corpus
 from nmt.data.text import TextCorpus
 from nmt.errors import UserError, unknown
 
@@ -20,24 +20,14 @@ RATIO_GRACE = 5  # words by which the sides may always differ
 
 
 def open_corpus(config: DataConfig) -> Corpus:
-    """Return the corpus that `data.kind` names; nothing is read yet.
-
-    Raises:
-        UserError: when there is no such kind.
-    """
+    """Return the corpus that `data.kind` names, or raise `UserError`; nothing is read yet."""
     if config.kind not in CORPORA:
         raise unknown("data.kind", config.kind, CORPORA)
     return CORPORA[config.kind](config)
 
 
 def load_split(config: DataConfig, split: str) -> datasets.Dataset:
-    """Return a split as a memory-mapped table with the text columns source, target and, where there is gold, alignment.
-
-    Alignments are lines in Pharaoh format.
-
-    Args:
-        config: where the corpus comes from.
-        split: train, validation, test, or test_long (which only the grammar has).
+    """Return one of `SPLITS` (see `Corpus.load`); test_long is the grammar's only.
 
     Raises:
         UserError: for a split that is not configured or does not exist, an empty corpus, keys that belong to another
@@ -46,24 +36,20 @@ def load_split(config: DataConfig, split: str) -> datasets.Dataset:
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
     corpus = open_corpus(config)
-    _check_keys(corpus, split)
+    for kind, other in CORPORA.items():
+        for key in other.split_keys:
+            if key not in corpus.split_keys and getattr(corpus.split_config(split), key):
+                # `data=...` was probably forgotten, and the run would train on the wrong text.
+                raise UserError(
+                    f"data.{split}.{key} is set, but data={config.kind} does not use it: add data={kind}, "
+                    "or remove the key"
+                )
     if split == "test_long" and not corpus.has_split(split):
         raise UserError(f"data={config.kind} has no split of long sentences: only data=grammar has test_long")
     table = corpus.load(split)
     if len(table) == 0:
         raise UserError(f"the {split} split is empty: look at data.{config.kind}")
     return table
-
-
-def _check_keys(corpus: Corpus, split: str) -> None:
-    """Refuse keys of another kind: `data=...` was probably forgotten, and the run would train on the wrong text."""
-    for kind, other in CORPORA.items():
-        for key in other.split_keys:
-            if key not in corpus.split_keys and getattr(corpus.split_config(split), key):
-                raise UserError(
-                    f"data.{split}.{key} is set, but data={corpus.config.kind} does not use it: add data={kind}, "
-                    "or remove the key"
-                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +64,9 @@ class CleaningReport:
 
     @property
     def kept(self) -> int:
-        """Number of pairs left."""
         return self.total - self.empty - self.too_long - self.uneven
 
     def __str__(self) -> str:
-        """One line: pairs kept, and dropped by rule."""
         return (
             f"kept {self.kept:,} of {self.total:,} pairs; dropped {self.empty:,} with an empty side, "
             f"{self.too_long:,} longer than {self.config.max_length} words, "
@@ -103,7 +87,7 @@ def clean(corpus: datasets.Dataset, config: CleaningConfig) -> tuple[datasets.Da
         UserError: when nothing is left.
     """
     table = corpus.with_format("arrow")[:]
-    counts = [_word_counts(table.column(side)) for side in ("source", "target")]
+    counts = [_word_counts(table.column(side)) for side in SIDES]
     shorter, longer = np.minimum(*counts), np.maximum(*counts)
     empty = shorter == 0
     too_long = (longer > config.max_length) & ~empty
@@ -121,5 +105,4 @@ def _word_counts(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     trimmed = pc.utf8_trim_whitespace(column)
     words = pc.list_value_length(pc.utf8_split_whitespace(trimmed))
     # Splitting an empty line gives one empty word.
-    counts: npt.NDArray[np.int64] = np.where(pc.equal(trimmed, "").to_numpy(), 0, words.to_numpy()).astype(np.int64)
-    return counts
+    return np.where(pc.equal(trimmed, "").to_numpy(), 0, words.to_numpy()).astype(np.int64)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nmt.config.schema import DataConfig, HubConfig
-from nmt.data.tables import Corpus, progress_on_terminals_only
+from nmt.data.tables import SIDES, Corpus, progress_on_terminals_only
 from nmt.errors import UserError, nearest
 
 TIMEOUT = 10  # seconds
@@ -35,7 +35,7 @@ class HubCorpus(Corpus):
         base = re.split(r"[\[+]", name)[0]  # the split of `train[:1000]`
         with progress_on_terminals_only():
             builder = _builder(self.config.hub)
-            splits = _splits(builder)
+            splits = list(map(str, builder.info.splits or ()))
             if base not in splits:
                 raise UserError(
                     f"data set {path} has no split {base!r}: set data.{split}.name to one of "
@@ -44,9 +44,8 @@ class HubCorpus(Corpus):
             try:
                 table = builder.as_dataset(split=name).flatten()
             except (ValueError, AssertionError) as error:
-                raise UserError(
-                    f"data.{split}.name={name} cannot be read as a slice of a split: {_one_line(error)}"
-                ) from None
+                reason = _one_line(error)
+                raise UserError(f"data.{split}.name={name} cannot be read as a slice of a split: {reason}") from None
             return _two_columns(table, self.config)
 
     def has_split(self, split: str) -> bool:
@@ -58,14 +57,12 @@ class HubCorpus(Corpus):
         if self.split_config(split).name:
             return True
         with progress_on_terminals_only():
-            return split != "test_long" and split in _splits(_builder(self.config.hub))
+            return split != "test_long" and split in (_builder(self.config.hub).info.splits or ())
 
     def has_gold(self, split: str) -> bool:
-        """Return False: only the two sides are read."""
         return False
 
     def missing(self, split: str) -> UserError:
-        """Return the error that says how to name a split."""
         return UserError(
             f"data set {self.config.hub.path} has no split {split!r}: set data.{split}.name to another, or to a slice "
             f"of one, such as 'data.{split}.name=\"train[:1000]\"'"
@@ -75,16 +72,16 @@ class HubCorpus(Corpus):
 def _builder(config: HubConfig) -> datasets.DatasetBuilder:
     """Find the data set, and download it unless it is in the cache."""
     if not config.path:
-        raise UserError(
-            "data=hub needs a data set: set data.hub.path=OWNER/NAME, or json, csv, parquet with data.hub.data_files"
-        )
+        hint = "set data.hub.path=OWNER/NAME, or json, csv, parquet with data.hub.data_files"
+        raise UserError(f"data=hub needs a data set: {hint}")
     if config.path == "text":
-        raise UserError(
-            "data.hub.path=text has one column, a corpus has two: use data=text with data.train.source=F ..."
-        )
+        hint = "use data=text with data.train.source=F ..."
+        raise UserError(f"data.hub.path=text has one column, a corpus has two: {hint}")
     if config.path in BUILDERS and not config.data_files:
         raise UserError(f"data.hub.path={config.path} needs files: set 'data.hub.data_files={{train:F,validation:F}}'")
-    if _is_remote(config):
+    files = str(config.data_files or "")
+    is_local = (files and "/" not in config.path) or Path(config.path).exists()
+    if "hf://" in files or not is_local:
         _check_reachable(config)
     try:
         builder = datasets.load_dataset_builder(
@@ -100,12 +97,6 @@ def _builder(config: HubConfig) -> datasets.DatasetBuilder:
             ) from None
         raise UserError(f"cannot load data set {config.path}: {_one_line(error)}; check data.hub") from None
     return builder
-
-
-def _is_remote(config: HubConfig) -> bool:
-    path, files = str(config.path), str(config.data_files or "")
-    is_local_builder = bool(files) and "/" not in path
-    return "hf://" in files or not (is_local_builder or Path(path).exists())
 
 
 def _check_reachable(config: HubConfig) -> None:
@@ -129,19 +120,15 @@ def _check_reachable(config: HubConfig) -> None:
         ) from None
 
 
-def _splits(builder: datasets.DatasetBuilder) -> list[str]:
-    return [str(name) for name in builder.info.splits or ()]
-
-
 def _two_columns(table: datasets.Dataset, config: DataConfig) -> datasets.Dataset:
     """Return the table's columns of the two sides, as source and target."""
-    columns = [_column(table, config, "source"), _column(table, config, "target")]
+    columns = [_column(table, config, side) for side in SIDES]
     if columns[0] == columns[1]:
         raise UserError(
             f"source and target are both column {columns[0]!r}: set data.hub.source_column and data.hub.target_column"
         )
-    table = table.select_columns(columns).rename_columns(dict(zip(columns, ("source", "target"), strict=True)))
-    sides = [table.data.column(side) for side in ("source", "target")]
+    table = table.select_columns(columns).rename_columns(dict(zip(columns, SIDES, strict=True)))
+    sides = [table.data.column(side) for side in SIDES]
     if any(side.null_count or pc.any(pc.match_substring(side, "\n")).as_py() for side in sides):
         table = table.with_format("arrow").map(_without_nulls_and_newlines, batched=True, desc="joining lines")
     return table.with_format(None)

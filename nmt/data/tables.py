@@ -23,7 +23,6 @@ SPLITS = ("train", "validation", "test", "test_long")
 SIDES = ("source", "target")
 BATCH_SIZE = 1_000
 HASHED_AT_ONCE = 100_000
-
 PARALLEL_FROM = 20_000  # pairs; for fewer, starting processes takes longer than encoding
 
 
@@ -73,11 +72,8 @@ def stored_table(path: Path, build: Callable[[Path], pa.Table]) -> Path:
     """Return `path`, after writing the table that `build` returns there unless the file exists already.
 
     The file is written as a temporary sibling and renamed, so it is never seen incomplete. Several processes may do
-    this at once; the last rename wins, so the name must be determined by the content.
-
-    Args:
-        path: the file of the table.
-        build: makes the table, given a folder for temporary files that is deleted afterwards.
+    this at once; the last rename wins, so the name must be determined by the content. `build` is given a folder for
+    temporary files that is deleted afterwards.
 
     Raises:
         UserError: when the folder cannot be made or written.
@@ -128,18 +124,13 @@ class Ragged:
         return len(self.offsets) - 1
 
     def __getitem__(self, row: int) -> npt.NDArray[np.int32]:
-        """Return a sequence, as a view.
-
-        Raises:
-            IndexError: for a row that does not exist, or a negative one.
-        """
+        """Return a sequence, as a view, or raise `IndexError` for a row below 0 or beyond the last."""
         if not 0 <= row < len(self):
             raise IndexError(f"row {row} of {len(self)}")
         return self.ids[self.offsets[row] : self.offsets[row + 1]]
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """Length of each sequence."""
         return np.diff(self.offsets)
 
     @classmethod
@@ -161,17 +152,18 @@ class EncodedCorpus:
     def __len__(self) -> int:
         return len(self.corpus)
 
+    def pairs(self, rows: npt.NDArray[np.integer]) -> tuple[list[npt.NDArray[np.int32]], list[npt.NDArray[np.int32]]]:
+        """Return the ids of the sources and of the targets of some pairs."""
+        numbers = rows.tolist()
+        return [self.source[row] for row in numbers], [self.target[row] for row in numbers]
+
 
 def encode(
     corpus: datasets.Dataset, tokenizers: Tokenizers, *, cache_dir: str | Path, num_workers: int
 ) -> EncodedCorpus:
-    """Return the corpus with its subword ids, from `cache_dir` if it is encoded there already.
+    """Return the corpus (columns source and target) with its subword ids, from `cache_dir` if it is encoded there.
 
-    Args:
-        corpus: a table with the columns source and target.
-        tokenizers: the models of the two sides.
-        cache_dir: folder of encoded corpora, named by a digest of the text and the models.
-        num_workers: processes to encode with; a small corpus is encoded in this process.
+    Files are named by a digest of the text and the models. `num_workers` processes encode; a small corpus, this one.
 
     Raises:
         UserError: when `cache_dir` cannot be written.
@@ -179,7 +171,8 @@ def encode(
     text = corpus.select_columns(list(SIDES)).with_format("arrow")
     path = Path(cache_dir) / f"encoded-{_digest(text, tokenizers)[:24]}.arrow"
     table = mapped_table(stored_table(path, lambda folder: _encoded(text, tokenizers, num_workers, folder)))
-    return EncodedCorpus(corpus, _ragged(table.column("source")), _ragged(table.column("target")))
+    sides = [lists for column in table.columns for lists in column.chunks]  # each column is a single chunk
+    return EncodedCorpus(corpus, *(Ragged(side.values.to_numpy(), side.offsets.to_numpy()) for side in sides))
 
 
 def _digest(text: datasets.Dataset, tokenizers: Tokenizers) -> str:
@@ -195,7 +188,7 @@ def _digest(text: datasets.Dataset, tokenizers: Tokenizers) -> str:
 def _encoded(text: datasets.Dataset, tokenizers: Tokenizers, num_workers: int, folder: Path) -> pa.Table:
     """Encode both sides into large lists, in a single chunk each, so that their values are contiguous."""
     features = datasets.Features({side: datasets.LargeList(datasets.Value("int32")) for side in SIDES})
-    num_proc = min(num_workers, len(text) // BATCH_SIZE) if len(text) >= PARALLEL_FROM else None
+    num_proc = min(num_workers, len(text) // BATCH_SIZE) if len(text) >= PARALLEL_FROM else 1
     with progress_on_terminals_only():
         lists = text.map(
             _encode_batch,
@@ -203,7 +196,7 @@ def _encoded(text: datasets.Dataset, tokenizers: Tokenizers, num_workers: int, f
             batch_size=BATCH_SIZE,
             fn_kwargs={"tokenizers": tokenizers},
             features=features,
-            num_proc=num_proc if num_proc and num_proc > 1 else None,
+            num_proc=num_proc if num_proc > 1 else None,
             cache_file_name=str(folder / "encoded.arrow"),
             new_fingerprint="encoded",
             load_from_cache_file=False,
@@ -219,9 +212,3 @@ def _encode_batch(table: pa.Table, tokenizers: Tokenizers) -> pa.Table:
         sequences = Ragged.of(getattr(tokenizers, side).encode(table.column(side).to_pylist()))
         columns.append(pa.LargeListArray.from_arrays(sequences.offsets, sequences.ids))
     return pa.table(columns, names=list(SIDES))
-
-
-def _ragged(column: pa.ChunkedArray) -> Ragged:
-    """Return a view of a stored column, which is a single chunk."""
-    (lists,) = column.chunks
-    return Ragged(lists.values.to_numpy(zero_copy_only=True), lists.offsets.to_numpy(zero_copy_only=True))

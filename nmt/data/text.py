@@ -14,7 +14,6 @@ from typing import Any
 
 import datasets
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from nmt.alignment.pharaoh import check_links, parse_pharaoh
@@ -52,15 +51,12 @@ class TextCorpus(Corpus):
         return self.stored(digest.hexdigest(), build)
 
     def has_split(self, split: str) -> bool:
-        """Whether a file is given for either side."""
         return bool(self.split_config(split).source or self.split_config(split).target)
 
     def has_gold(self, split: str) -> bool:
-        """Whether a file of alignments is given."""
         return bool(self.split_config(split).alignment)
 
     def missing(self, split: str) -> UserError:
-        """Return the error that names the keys to set."""
         return UserError(f"no {split} text: set data.{split}.source and data.{split}.target")
 
 
@@ -110,11 +106,8 @@ def open_split(config: SplitConfig, split: str) -> dict[str, list[TextFile]]:
         raise UserError(
             f"data=text has no files for the {split} split: set {' and '.join(f'{key}=FILE' for key in missing)}"
         )
-    files = {
-        column: _open(getattr(config, column), f"data.{split}.{column}")
-        for column in COLUMNS
-        if getattr(config, column)
-    }
+    given = {column: getattr(config, column) for column in COLUMNS if getattr(config, column)}
+    files = {column: _open(value, f"data.{split}.{column}") for column, value in given.items()}
     for column, others in files.items():
         if len(others) != len(files["source"]):
             raise UserError(
@@ -159,7 +152,7 @@ def _read(path: Path, key: str) -> TextFile:
 
 def _not_utf8(path: Path, content: bytes, start: int) -> UserError:
     line = content.count(b"\n", 0, start) + 1
-    column = start - (content.rfind(b"\n", 0, start) + 1) + 1
+    column = start - content.rfind(b"\n", 0, start)
     return UserError(
         f"{path} is not UTF-8: line {line}, byte {column} of the line (byte {start + 1} of the text) is "
         f"0x{content[start]:02x}; convert it, e.g. with iconv -f LATIN1 -t UTF-8"
@@ -186,22 +179,18 @@ def _first_difference(source: list[str], target: list[str]) -> int:
     """
     shorter, longer = sorted(([len(line.strip()) for line in side] for side in (source, target)), key=len)
     count, shift = len(shorter), len(longer) - len(shorter)
-    short, long = np.log1p(np.array(shorter)), np.log1p(np.array(longer))
+    short, long = np.log1p(shorter), np.log1p(longer)
     one_sided = np.flatnonzero((short == 0) != (long[:count] == 0))
     place = int(one_sided[0]) if len(one_sided) else count
     if count:
         ratio = np.median(long[:count] - short)
-        in_step = _running_sum(np.abs(long[:count] - short - ratio))
-        shifted = _running_sum(np.abs(long[shift:] - short - ratio))
+        in_step = np.cumsum([0.0, *np.abs(long[:count] - short - ratio)])
+        shifted = np.cumsum([0.0, *np.abs(long[shift:] - short - ratio)])
         misfit = in_step + shifted[-1] - shifted
         gap = int(np.argmin(misfit))
         if misfit[gap] + GAP_EVIDENCE < misfit[-1]:
             place = min(place, gap)
     return place
-
-
-def _running_sum(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    return np.concatenate([[0.0], np.cumsum(values)])
 
 
 def _check_alignment(source: TextFile, target: TextFile, alignment: TextFile) -> None:

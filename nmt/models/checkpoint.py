@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_model, save_model
 from torch import nn
 
@@ -121,14 +121,10 @@ def find_checkpoint(path: str | Path) -> Path:
         for place in (folder, retired(folder), folder):
             if (place / WEIGHTS).is_file() and (place / CONFIG).is_file():
                 return place
-    if not given.exists():
-        raise UserError(
-            f"no checkpoint at {path}: there is no such folder; give the folder of a run or of a checkpoint"
-        )
-    raise UserError(
-        f"no checkpoint at {path}: neither checkpoints/best, checkpoints/last nor the folder itself "
-        f"holds {WEIGHTS} and {CONFIG}"
-    )
+    reason = "there is no such folder; give the folder of a run or of a checkpoint"
+    if given.exists():
+        reason = f"neither checkpoints/best, checkpoints/last nor the folder itself holds {WEIGHTS} and {CONFIG}"
+    raise UserError(f"no checkpoint at {path}: {reason}")
 
 
 def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> Checkpoint:
@@ -162,29 +158,18 @@ def identity(folder: Path) -> tuple[int, int] | None:
 
 
 def read_checkpoint(folder: Path, device: str | torch.device) -> Checkpoint:
-    """Load a checkpoint folder.
-
-    Raises:
-        UserError: its files do not fit together.
-    """
+    """Load a checkpoint folder, or raise `UserError` where its files do not fit together."""
     config = load_config(folder / CONFIG)
     tokenizers = Tokenizers.load(folder)
     model = build_model(config.model, len(tokenizers.source), len(tokenizers.target), joint=tokenizers.joint)
     try:
         load_model(model, str(folder / WEIGHTS))
-        step = read_step(folder / WEIGHTS)
+        with safe_open(str(folder / WEIGHTS), framework="pt") as file:
+            step = int((file.metadata() or {}).get("step", 0))  # the number of updates
     except (SafetensorError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"cannot load {folder / WEIGHTS}: {reason}; it does not fit {CONFIG}, or is damaged") from error
     return Checkpoint(model.to(device).eval(), config, tokenizers, folder, step)
-
-
-def read_step(path: Path) -> int:
-    """Return the number of updates that made the weights in a file."""
-    from safetensors import safe_open
-
-    with safe_open(str(path), framework="pt") as file:
-        return int((file.metadata() or {}).get("step", 0))
 
 
 @contextlib.contextmanager

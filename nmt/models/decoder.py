@@ -13,9 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from nmt.attention.attention import AttentionMechanism, Memory
+from nmt.attention.attention import AttentionMechanism, FixedContext, Memory
 from nmt.attention.build import build_attention, check_attention
-from nmt.attention.fixed import FixedContext
 from nmt.attention.normalizers import SampledAttention
 from nmt.config.schema import AttentionConfig, ModelConfig
 from nmt.errors import UserError

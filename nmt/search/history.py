@@ -65,14 +65,6 @@ class _Step(NamedTuple):
     weights: Float[Tensor, "batch beam source"]
 
 
-class _Paths(NamedTuple):
-    """Of each finished hypothesis and step, beam and token and the log-probability so far; arbitrary after its end."""
-
-    beams: Int[Array, "step batch n"]
-    tokens: Int[Array, "step batch n"]
-    log_probs: Float[Array, "step batch n"]
-
-
 class History:
     """All steps of a search. Nothing is copied when hypotheses overtake each other or sentences are done."""
 
@@ -97,15 +89,15 @@ class History:
         """Return the n best hypotheses of each sentence; `finished` are those of the sentences searched to the end."""
         self.keep(self._sentences[:0], finished)
         scores, steps, ranks = (table[:, :n_best].cpu().numpy() for table in self._finished)
-        paths = self._trace(steps, ranks)
-        weights = self._weights(paths.beams)
+        beams, all_tokens, log_probs = self._trace(steps, ranks)
+        weights = self._weights(beams)
         results: list[list[Hypothesis]] = [[] for _ in scores]
         for b, n in np.argwhere(scores > -np.inf):
             last = steps[b, n]
-            tokens = paths.tokens[: last + 1, b, n].tolist()
+            tokens = all_tokens[: last + 1, b, n].tolist()
             hypothesis = Hypothesis(
                 tokens=tokens[:-1] if tokens[-1] == eos else tokens,
-                log_prob=float(paths.log_probs[last, b, n]),
+                log_prob=float(log_probs[last, b, n]),
                 score=float(scores[b, n]),
                 weights=weights[: last + 1, b, n, : int(source_lengths[b])].copy(),
             )
@@ -113,21 +105,20 @@ class History:
         assert all(results), "no hypothesis is possible: are the model's probabilities numbers?"
         return results
 
-    def _trace(self, last_steps: Int[Array, "batch n"], last_ranks: Int[Array, "batch n"]) -> _Paths:
-        """Follow the back-pointers of all hypotheses at once, from their ends to the beginning."""
+    def _trace(self, last_steps: Int[Array, "batch n"], last_ranks: Int[Array, "batch n"]) -> list[Array]:
+        """Follow the back-pointers of all hypotheses at once, from their ends to the beginning.
+
+        Returns:
+            beams, tokens and the log-probabilities so far, each [step, batch, n]; arbitrary after a hypothesis' end.
+        """
         columns = zip(*(step.candidates for step in self._steps), strict=True)
-        beams, tokens, log_probs, chosen = (self._table(column) for column in columns)
-        shape = (len(beams), *last_steps.shape)
-        paths = _Paths(np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape))
-        beam = np.zeros_like(last_steps)
-        for step in reversed(range(len(beams))):
-            rank = np.take_along_axis(chosen[step], beam, 1)
-            rank = np.where(last_steps == step, last_ranks, rank)
-            beam = np.take_along_axis(beams[step], rank, 1)
-            paths.beams[step] = beam
-            paths.tokens[step] = np.take_along_axis(tokens[step], rank, 1)
-            paths.log_probs[step] = np.take_along_axis(log_probs[step], rank, 1)
-        return paths
+        *tables, chosen = (self._table(column) for column in columns)
+        paths, beam = [], np.zeros_like(last_steps)
+        for step in reversed(range(len(chosen))):
+            rank = np.where(last_steps == step, last_ranks, np.take_along_axis(chosen[step], beam, 1))
+            paths.append([np.take_along_axis(table[step], rank, 1) for table in tables])
+            beam = paths[-1][0]
+        return [np.stack(path) for path in zip(*reversed(paths), strict=True)]
 
     def _weights(self, beams: Int[Array, "step batch n"]) -> Float[Array, "step batch n source"]:
         """Return the attention of the hypotheses on these paths."""

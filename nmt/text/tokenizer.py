@@ -99,12 +99,13 @@ class Tokenizer(PieceModel):
         word_of_piece: list[int] = []
         is_open = False  # whether the next piece may join the last word
         for i in map(int, ids):
-            is_control = self._processor.is_control(i)
-            content, is_start = self._content(i)
+            is_control, piece = self._processor.is_control(i), self._processor.id_to_piece(i)
+            is_byte, is_start = self._processor.is_byte(i), piece.startswith(WORD_MARK)
             # A mark alone starts a word that the next piece continues, even if that has a mark too.
             if not is_open or is_control or (is_start and words[-1]):
                 words.append(b"")
-            words[-1] += content
+            content = piece.removeprefix(WORD_MARK).replace(WORD_MARK, " ").encode()
+            words[-1] += bytes([int(piece[3:-1], 16)]) if is_byte else content
             word_of_piece.append(len(words) - 1)
             is_open = not is_control
         return [word.decode("utf-8", errors="replace") for word in words], word_of_piece
@@ -127,13 +128,6 @@ class Tokenizer(PieceModel):
         if set(word_of_piece) != set(range(len(spans))):
             return None
         return [span.group() for span in spans], word_of_piece
-
-    def _content(self, i: int) -> tuple[bytes, bool]:
-        """Return the bytes of a piece, and whether it carries the mark of a word's start."""
-        piece = self._processor.id_to_piece(i)
-        if self._processor.is_byte(i):
-            return bytes([int(piece[3:-1], 16)]), False
-        return piece.removeprefix(WORD_MARK).replace(WORD_MARK, " ").encode(), piece.startswith(WORD_MARK)
 
     @classmethod
     def train(cls, lines: Iterable[str], config: TokenizerConfig, vocab_size: int) -> "Tokenizer":

@@ -131,13 +131,11 @@ class Vocabulary(PieceModel):
             # A mark alone starts a word that the next piece continues, even if that has a mark too.
             if is_special or not is_open or (is_start and words[-1]):
                 words.append("")
-            words[-1] += piece if is_special else self._content(piece)
+            content = piece.removeprefix(WORD_MARK) if self._marks_words else piece.removesuffix(CONTINUATION)
+            words[-1] += piece if is_special else content
             word_of_piece.append(len(words) - 1)
             is_open = not is_special and (self._marks_words or piece.endswith(CONTINUATION))
         return words, word_of_piece
-
-    def _content(self, piece: str) -> str:
-        return piece.removeprefix(WORD_MARK) if self._marks_words else piece.removesuffix(CONTINUATION)
 
     def plain(self, lines: Iterable[str]) -> list[str]:
         """Return segmented lines as `decode` would write them, to score translations with.
@@ -147,8 +145,7 @@ class Vocabulary(PieceModel):
         texts = []
         for line in lines:
             pieces = line.split()
-            marked = self._marks_words and any(piece.startswith(WORD_MARK) for piece in pieces)
-            if marked:
+            if self._marks_words and any(piece.startswith(WORD_MARK) for piece in pieces):
                 joined = "".join(pieces).replace(WORD_MARK, " ")
             else:
                 joined = f"{' '.join(pieces)} ".replace(f"{CONTINUATION} ", "")
@@ -162,9 +159,7 @@ class Vocabulary(PieceModel):
         Raises:
             UserError: when there is no text.
         """
-        counts = Counter(piece for line in lines for piece in line.split())
-        for special in SPECIALS:
-            counts.pop(special, None)
+        counts = Counter(piece for line in lines for piece in line.split() if piece not in SPECIALS)
         if not counts:
             raise UserError("there is no text to take pieces from: every line is empty")
         ranked = sorted(counts, key=lambda piece: (-counts[piece], piece))

@@ -2,7 +2,7 @@
 
 import torch
 
-from nmt.attention.fixed import FixedContext
+from nmt.attention.attention import FixedContext
 
 
 def test_the_context_is_the_same_at_every_step():

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.data.batch import collate, cut_batches, pad_source, plan_batches, sort_by_length
+from nmt.data.batch import collate, cut_batches, pad, plan_batches, sort_by_length
 from nmt.text.tokenizer import BOS, EOS, PAD
 
 sentences = st.lists(st.integers(4, 99), max_size=6)
@@ -96,9 +96,9 @@ def test_without_guidance_there_is_no_alignment():
 
 
 @given(st.lists(sentences, min_size=1, max_size=5))
-def test_pad_source_is_the_source_side_of_a_batch(sources):
+def test_padded_sources_are_the_source_side_of_a_batch(sources):
     batch = make([(source, []) for source in sources])
-    source, mask, lengths = pad_source(arrays(sources))
+    source, mask, lengths = pad(arrays(sources))
     assert torch.equal(source, batch.source)
     assert torch.equal(mask, batch.source_mask)
     assert torch.equal(lengths, batch.source_lengths)

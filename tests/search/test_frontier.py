@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.search.continuations import LANES, best_continuations, group_maxima, groups_for
+from nmt.search.frontier import LANES, best_continuations, group_maxima, groups_for
 
 
 @settings(max_examples=200, deadline=None)
