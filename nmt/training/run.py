@@ -172,7 +172,7 @@ def evaluate_best(config: TrainConfig, run_dir: Path) -> dict[str, Any]:
     """Evaluate the best checkpoint on the test splits that exist; return the scores of the first."""
     # Imported late: drawing takes 30 MiB, which ranks that do not report need not hold.
     from nmt.evaluation.evaluator import evaluate_split
-    from nmt.evaluation.table import print_table
+    from nmt.evaluation.report import print_table
 
     scores: dict[str, Any] = {}
     translator = Translator.load(run_dir, device=config.trainer.device, **vars(config.search))

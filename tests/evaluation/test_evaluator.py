@@ -18,7 +18,7 @@ from nmt.errors import UserError
 from nmt.evaluation.baseline import baseline_of
 from nmt.evaluation.evaluator import evaluate_split, finite
 from nmt.evaluation.output import pick
-from nmt.evaluation.table import print_table
+from nmt.evaluation.report import print_table
 from nmt.evaluation.views import Translating, Views
 from nmt.translator import Translation
 
