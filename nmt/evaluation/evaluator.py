@@ -61,8 +61,7 @@ def evaluate_split(
     check_tokenizer(bleu_tokenize)
     gold, views = read_gold(corpus, split), views or Views()
     prepare(folder)
-    scoring: dict[str, Any] = {"tokenize": bleu_tokenize, "lowercase": lowercase}
-    outcome = outcome_of(translator, sources, targets, gold, views, **scoring)
+    outcome = outcome_of(translator, sources, targets, gold, views, tokenize=bleu_tokenize, lowercase=lowercase)
     metrics: dict[str, Any] = finite(
         {
             **scores_of(outcome),
@@ -70,7 +69,11 @@ def evaluate_split(
             "seconds": outcome.seconds,
             "baseline": compare(outcome, baseline) if baseline else None,
             "corpus": fingerprint(sources, targets),
-            **circumstances(translator, views, split=split, **scoring),
+            "split": split,
+            **settings(translator),
+            "bleu_tokenize": bleu_tokenize,
+            "lowercase": lowercase,
+            **settings_of(views),
             **(provenance or {}),
         }
     )
@@ -149,14 +152,6 @@ def confirmed_links(
         intersection(forward, rule.links(theirs.weights)) if theirs.weights.T.shape == ours.weights.shape else set()
         for forward, ours, theirs in zip(links, translations, aligned, strict=True)
     ]
-
-
-def circumstances(
-    translator: Translating, views: Views, *, split: str, tokenize: str, lowercase: bool
-) -> dict[str, Any]:
-    """Return the settings that all scores of an evaluation depend on."""
-    scoring = {"bleu_tokenize": tokenize, "lowercase": lowercase}
-    return {"split": split, **settings(translator), **scoring, **settings_of(views)}
 
 
 def finite(value: Any) -> Any:
