@@ -32,14 +32,6 @@ class Display:
         )
         self.task = self.progress.add_task("", total=1.0, loss="", quality="", speed="", eta="")
 
-    def start(self) -> None:
-        """Show the bar."""
-        self.progress.start()
-
-    def stop(self) -> None:
-        """Remove the bar, if there is one."""
-        self.progress.stop()
-
     def update(self, share_done: float, *, loss: float, speed: float, eta: float | None) -> None:
         """Show share (0 to 1), loss (nats a token), speed (tokens/s) and the remaining seconds on the bar."""
         self.progress.update(
@@ -66,7 +58,6 @@ class Log(logging.Handler):
         self.logger = logging.getLogger("nmt")
         self.early = logging.handlers.MemoryHandler(10_000, flushLevel=logging.CRITICAL + 1, flushOnClose=False)
         self.file: logging.Handler = self.early
-        self.before = (self.logger.level, self.logger.propagate)
 
     def open(self) -> None:
         """Attach the handler to the logger of nmt."""

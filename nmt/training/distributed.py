@@ -39,9 +39,6 @@ class ProcessGroup(Protocol):
     def device(self, name: str) -> torch.device:
         """Return this rank's device for `auto`, `cpu` or `cuda`; raise UserError if the machine lacks it."""
 
-    def seed_rank(self, seed: int) -> None:
-        """Seed torch's generators differently on each rank."""
-
     def clock(self) -> float:
         """Return rank 0's monotonic time in seconds as of the last collective call: equal on all ranks."""
 
@@ -50,9 +47,6 @@ class ProcessGroup(Protocol):
 
         Its parameters and buffers become those of rank 0. A parameter without a gradient on all ranks keeps none.
         """
-
-    def no_sync(self, module: nn.Module) -> AbstractContextManager[None]:
-        """Accumulate gradients locally within the block, for a module that `data_parallel` returned."""
 
     def sum_over_ranks(self, *numbers: float) -> list[float]:
         """Return the sum of each number over all ranks; collective."""
@@ -80,17 +74,11 @@ class SingleProcess:
     def device(self, name: str) -> torch.device:
         return resolve_device(name)
 
-    def seed_rank(self, seed: int) -> None:
-        pass
-
     def clock(self) -> float:
         return time.monotonic()
 
     def data_parallel(self, module: nn.Module) -> nn.Module:
         return module
-
-    def no_sync(self, module: nn.Module) -> AbstractContextManager[None]:
-        return contextlib.nullcontext()
 
     def sum_over_ranks(self, *numbers: float) -> list[float]:
         return list(numbers)
@@ -137,9 +125,6 @@ class MultiProcess:
         torch.cuda.set_device(device)
         return device
 
-    def seed_rank(self, seed: int) -> None:
-        torch.manual_seed(int(np.random.SeedSequence((seed, self.rank)).generate_state(1)[0]))
-
     def clock(self) -> float:
         return self._now
 
@@ -148,15 +133,8 @@ class MultiProcess:
         # they are: torch otherwise rearranges them after the first update, so that of three processes or more a
         # resumed run would add its first gradients in another order.
         return DistributedDataParallel(
-            module,
-            process_group=self._group,
-            find_unused_parameters=True,
-            gradient_as_bucket_view=True,
+            module, process_group=self._group, find_unused_parameters=True, gradient_as_bucket_view=True
         )
-
-    def no_sync(self, module: nn.Module) -> AbstractContextManager[None]:
-        assert isinstance(module, DistributedDataParallel)
-        return module.no_sync()
 
     def sum_over_ranks(self, *numbers: float) -> list[float]:
         summed = torch.tensor([*numbers, self._time()], dtype=torch.float64)
@@ -224,6 +202,34 @@ def process_group(environment: RankEnvironment, device: str) -> Iterator[Process
         yield MultiProcess(environment, dist.new_group(timeout=COLLECTIVE_TIMEOUT))
     finally:
         dist.destroy_process_group()
+
+
+def no_sync(module: nn.Module) -> AbstractContextManager[None]:
+    """Accumulate gradients locally within the block, for a module that `data_parallel` returned."""
+    return module.no_sync() if isinstance(module, DistributedDataParallel) else contextlib.nullcontext()
+
+
+def seed_rank(seed: int, processes: ProcessGroup) -> None:
+    """Seed torch's generators differently on each of several ranks; a single process keeps the state of its own."""
+    if processes.world_size > 1:
+        torch.manual_seed(int(np.random.SeedSequence((seed, processes.rank)).generate_state(1)[0]))
+
+
+def random_state(device: torch.device, processes: ProcessGroup) -> dict[str, Any]:
+    """Return the states of the CPU's generators, [rank, state], and those of the GPUs', if they train; collective."""
+    is_cuda = device.type == "cuda"
+    return {
+        "random": torch.stack(processes.all_gather(torch.get_rng_state())),
+        "cuda_random": processes.all_gather(torch.cuda.get_rng_state(device)) if is_cuda else [],
+    }
+
+
+def restore_random_state(state: dict[str, Any], device: torch.device, processes: ProcessGroup) -> None:
+    """Restore this rank's generators from what `random_state` returned."""
+    states = state["random"].view(-1, state["random"].shape[-1])
+    torch.set_rng_state(states[processes.rank].clone())  # a copy: torch reads from the beginning of its storage
+    if device.type == "cuda" and state["cuda_random"]:
+        torch.cuda.set_rng_state(state["cuda_random"][processes.rank], device)
 
 
 def attempt(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> tuple[T | None, Exception | None]:

@@ -31,10 +31,7 @@ class Prepared:
 def prepare_on_all_ranks(config: TrainConfig, origin: Path | None, processes: ProcessGroup) -> Prepared:
     """Prepare on rank 0 first, then on the others, which find the subwords learned and the encoded text cached.
 
-    Args:
-        config: of the run.
-        origin: checkpoint whose subwords are used, if any.
-        processes: all of which call this.
+    Subwords are those of the checkpoint `origin`, if there is one. Collective.
 
     Raises:
         UserError: the corpus cannot be trained on.
@@ -67,7 +64,7 @@ def load_corpora(config: TrainConfig) -> dict[str, datasets.Dataset]:
     """Load every split that the run will read, so that a mistake in the last one is found before hours of work."""
     splits = ["train", "validation"]
     if config.trainer.evaluate:
-        splits += [split for split in TEST_SPLITS if open_corpus(config.data).has_split(split)]
+        splits += filter(open_corpus(config.data).has_split, TEST_SPLITS)
     return {split: load_split(config.data, split) for split in splits}
 
 
