@@ -24,21 +24,13 @@ LONGEST_HEATMAP = 60  # words of either side
 
 
 class Evidence(NamedTuple):
-    """How the words of each sentence are aligned.
-
-    Attributes:
-        attention: the translations, with their attention.
-        saliency: of the translations, where it was asked for.
-        links: those of the attention.
-        confirmed: those of them that a translator of the other direction finds too.
-        gold: links of the references.
-    """
+    """How the words of each sentence are aligned."""
 
     attention: Sequence[Translation]
-    saliency: Sequence[Alignment] | None
-    links: Sequence[set[Link]]
-    confirmed: Sequence[set[Link]] | None
-    gold: Sequence[Links] | None
+    saliency: Sequence[Alignment] | None  # of the translations, where it was asked for
+    links: Sequence[set[Link]]  # of the attention
+    confirmed: Sequence[set[Link]] | None  # those of `links` that a translator of the other direction finds too
+    gold: Sequence[Links] | None  # links of the references
 
 
 def prepare(folder: Path) -> None:

@@ -51,19 +51,12 @@ class Explaining(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Views:
-    """How sentence pairs are aligned, beside the attention.
+    """How sentence pairs are aligned, beside the attention."""
 
-    Attributes:
-        rule: how weights become links, in every view.
-        reverse: a translator of the other direction, whose links are intersected with the attention's.
-        reverse_run: its name.
-        explainer: gives the saliency.
-    """
-
-    rule: LinkRule = field(default_factory=LinkRule)
-    reverse: Translating | None = None
-    reverse_run: str | None = None
-    explainer: Explaining | None = None
+    rule: LinkRule = field(default_factory=LinkRule)  # how weights become links, in every view
+    reverse: Translating | None = None  # translates the other way; its links are intersected with the attention's
+    reverse_run: str | None = None  # its name
+    explainer: Explaining | None = None  # computes the saliency
 
 
 def alignment_metrics(

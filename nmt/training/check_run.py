@@ -28,22 +28,18 @@ def check_run(config: TrainConfig) -> None:
 
 def check_guided_alignment(config: TrainConfig) -> None:
     """Raise UserError where attention cannot be guided: no gold alignments, or no gradient to the weights."""
-    needed = f"trainer.guided_alignment.weight={config.trainer.guided_alignment.weight:g} needs"
-    corpus, kind = open_corpus(config.data), config.data.kind
-    if not corpus.has_gold("train"):
-        if "alignment" not in corpus.split_keys:
-            raise UserError(
-                f"{needed} gold alignments, which data={kind} has not: use data=text, or set the weight to 0"
-            )
-        raise UserError(
-            f"{needed} gold alignments of the training text: set data.train.alignment=FILE, or the weight to 0"
-        )
-    if not DECODERS[config.model.decoder].attends:
-        raise UserError(
-            f"{needed} attention, which model={config.model.decoder} has not: choose another, or set the weight to 0"
-        )
-    if config.model.attention.normalizer == "hard":
-        raise UserError(
-            f"{needed} weights that pass on a gradient, which those of model.attention.normalizer=hard do not: "
+    corpus, decoder = open_corpus(config.data), config.model.decoder
+    if not corpus.has_gold("train") and "alignment" not in corpus.split_keys:
+        needed = f"gold alignments, which data={config.data.kind} has not: use data=text, or set the weight to 0"
+    elif not corpus.has_gold("train"):
+        needed = "gold alignments of the training text: set data.train.alignment=FILE, or the weight to 0"
+    elif not DECODERS[decoder].attends:
+        needed = f"attention, which model={decoder} has not: choose another, or set the weight to 0"
+    elif config.model.attention.normalizer == "hard":
+        needed = (
+            "weights that pass on a gradient, which those of model.attention.normalizer=hard do not: "
             "choose another normalizer, or set the weight to 0"
         )
+    else:
+        return
+    raise UserError(f"trainer.guided_alignment.weight={config.trainer.guided_alignment.weight:g} needs {needed}")

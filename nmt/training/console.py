@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import final
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TimeElapsedColumn
 
 LIVE = {"live": True}  # marks a log record that the live bar replaces
 
@@ -18,11 +18,10 @@ class Display:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        columns = ("{task.fields[loss]}", "{task.fields[quality]}", "{task.fields[speed]}", "{task.fields[eta]}")
         self.progress = Progress(
-            TextColumn("training"),
+            "training",
             BarColumn(bar_width=None),
-            *(TextColumn(column) for column in columns),
+            *("{task.fields[loss]}", "{task.fields[quality]}", "{task.fields[speed]}", "{task.fields[eta]}"),
             TimeElapsedColumn(),
             console=console,
             transient=True,

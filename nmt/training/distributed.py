@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any, ParamSpec, Protocol, TypeVar, final, runtime_checkable
+from typing import Any, ParamSpec, TypeVar, final
 
 import numpy as np
 import torch
@@ -29,44 +29,9 @@ RENDEZVOUS_TIMEOUT = timedelta(minutes=10)
 COLLECTIVE_TIMEOUT = timedelta(days=7)  # rank 0 may learn subwords, or validate, for hours
 
 
-@runtime_checkable
-class ProcessGroup(Protocol):
-    """The processes that train together; collective methods must be called on all ranks, in the same order."""
-
-    rank: int
-    world_size: int
-
-    def device(self, name: str) -> torch.device:
-        """Return this rank's device for `auto`, `cpu` or `cuda`; raise UserError if the machine lacks it."""
-
-    def clock(self) -> float:
-        """Return rank 0's monotonic time in seconds as of the last collective call: equal on all ranks."""
-
-    def data_parallel(self, module: nn.Module) -> nn.Module:
-        """Return a module whose backward pass averages gradients over ranks; collective.
-
-        Its parameters and buffers become those of rank 0. A parameter without a gradient on all ranks keeps none.
-        """
-
-    def sum_over_ranks(self, *numbers: float) -> list[float]:
-        """Return the sum of each number over all ranks; collective."""
-
-    def all_reduce_(self, tensor: Tensor) -> Tensor:
-        """Replace a tensor by its sum over all ranks and return it; collective."""
-
-    def all_gather(self, value: T) -> list[T]:
-        """Return the values of all ranks; collective."""
-
-    def on_rank_zero(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Wrap a function to run on rank 0 only, its value returned, or its error raised, on all ranks; collective."""
-
-    def on_all_ranks(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Wrap a function that runs on every rank, where an error of one is then raised on all; collective."""
-
-
 @final
 class SingleProcess:
-    """The one process of a training; nothing is wrapped or sent."""
+    """The one process of a training, with the methods of `MultiProcess`; nothing is wrapped or sent."""
 
     rank = 0
     world_size = 1
@@ -96,12 +61,12 @@ class SingleProcess:
         return function
 
 
-SINGLE_PROCESS = SingleProcess()
-
-
 @final
 class MultiProcess:
-    """One of several processes, made by `process_group`: gloo for tensors on the CPU, NCCL for those on a GPU."""
+    """One of several processes, made by `process_group`: gloo for tensors on the CPU, NCCL for those on a GPU.
+
+    Collective methods must be called on all ranks, in the same order.
+    """
 
     def __init__(self, environment: RankEnvironment, group: dist.ProcessGroup) -> None:
         self.rank = environment.rank
@@ -112,6 +77,7 @@ class MultiProcess:
         self.sum_over_ranks()  # sets the clock
 
     def device(self, name: str) -> torch.device:
+        """Return this rank's device for `auto`, `cpu` or `cuda`; raise UserError if the machine lacks it."""
         device = resolve_device(name)
         if device.type == "cpu":
             return device
@@ -126,9 +92,14 @@ class MultiProcess:
         return device
 
     def clock(self) -> float:
+        """Return rank 0's monotonic time in seconds as of the last collective call: equal on all ranks."""
         return self._now
 
     def data_parallel(self, module: nn.Module) -> nn.Module:
+        """Return a module whose backward pass averages gradients over ranks; collective.
+
+        Its parameters and buffers become those of rank 0. A parameter without a gradient on all ranks keeps none.
+        """
         # Looking for unused parameters leaves those that no rank uses without a gradient, and keeps the buckets as
         # they are: torch otherwise rearranges them after the first update, so that of three processes or more a
         # resumed run would add its first gradients in another order.
@@ -137,21 +108,26 @@ class MultiProcess:
         )
 
     def sum_over_ranks(self, *numbers: float) -> list[float]:
+        """Return the sum of each number over all ranks; collective."""
         summed = torch.tensor([*numbers, self._time()], dtype=torch.float64)
         *sums, self._now = self.all_reduce_(summed).tolist()
         return sums
 
     @torch.no_grad()
     def all_reduce_(self, tensor: Tensor) -> Tensor:
+        """Replace a tensor by its sum over all ranks and return it; collective."""
         dist.all_reduce(tensor, group=self._group)
         return tensor
 
     def all_gather(self, value: T) -> list[T]:
+        """Return the values of all ranks; collective."""
         values: list[Any] = [None] * self.world_size
         dist.all_gather_object(values, value, group=self._group)
         return values
 
     def on_rank_zero(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Wrap a function to run on rank 0 only, its value returned, or its error raised, on all ranks; collective."""
+
         def call(*arguments: P.args, **options: P.kwargs) -> T:
             value, error = attempt(function, *arguments, **options) if self.rank == 0 else (None, None)
             sent: list[Any] = [value, error_for_others(error), self._time()]
@@ -163,6 +139,8 @@ class MultiProcess:
         return call
 
     def on_all_ranks(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Wrap a function that runs on every rank, where an error of one is then raised on all; collective."""
+
         def call(*arguments: P.args, **options: P.kwargs) -> T:
             value, error = attempt(function, *arguments, **options)
             raise_first([error, *self.all_gather(error_for_others(error))])
@@ -172,6 +150,10 @@ class MultiProcess:
 
     def _time(self) -> float:
         return time.monotonic() if self.rank == 0 else 0.0
+
+
+ProcessGroup = SingleProcess | MultiProcess
+SINGLE_PROCESS = SingleProcess()
 
 
 @contextlib.contextmanager

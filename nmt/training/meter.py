@@ -46,10 +46,7 @@ class Meter:
     def end_update(self, tokens: int, learning_rate: float, gradient_norm: Float[Tensor, ""]) -> None:
         """Count the current update; one whose gradient norm is not finite was skipped.
 
-        Args:
-            tokens: target tokens of the update, over all ranks.
-            learning_rate: of the update.
-            gradient_norm: before clipping, of the gradient over all ranks.
+        Its target `tokens` and its gradient norm before clipping are those over all ranks.
         """
         finite = gradient_norm.isfinite()
         for name, value in self.update_sums.items():
