@@ -37,17 +37,15 @@ def evaluate_split(
     bleu_tokenize: str = "13a",
     lowercase: bool = False,
     num_heatmaps: int = 12,
-    provenance: Mapping[str, Any] | None = None,
     baseline: Baseline | None = None,
     views: Views | None = None,
 ) -> dict[str, Any]:
     """Translate and score a corpus and write metrics.json, hypotheses.txt, alignments.pharaoh, report.html, heatmaps/.
 
     Alignment error rates are of the references (forced decoding), because gold links join their words; entropy,
-    coverage, correlation and heatmaps are of the translations. `provenance` adds to metrics.json or replaces what is
-    known of the translator. An older evaluation in `folder` is replaced file by file once all files are complete. Of
-    the `views`, a reverse translator adds alignments.intersection.pharaoh, and an explainer the saliency beside every
-    heatmap.
+    coverage, correlation and heatmaps are of the translations. An older evaluation in `folder` is replaced file by file
+    once all files are complete. Of the `views`, a reverse translator adds alignments.intersection.pharaoh, and an
+    explainer the saliency beside every heatmap.
 
     Returns:
         The contents of metrics.json.
@@ -74,7 +72,6 @@ def evaluate_split(
             "bleu_tokenize": bleu_tokenize,
             "lowercase": lowercase,
             **settings_of(views),
-            **(provenance or {}),
         }
     )
     # Gold counts pieces where text is segmented already, and so cannot be drawn on the words made of them.

@@ -59,7 +59,6 @@ class Log(logging.Handler):
         self.file: logging.Handler = self.early
 
     def open(self) -> None:
-        """Attach the handler to the logger of nmt."""
         self.before = (self.logger.level, self.logger.propagate)
         self.logger.setLevel(logging.INFO)
         self.logger.propagate = False
@@ -80,7 +79,6 @@ class Log(logging.Handler):
         self.early.flush()
 
     def close(self) -> None:
-        """Restore the logger and close the file."""
         self.logger.removeHandler(self)
         self.logger.setLevel(self.before[0])
         self.logger.propagate = self.before[1]

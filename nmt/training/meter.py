@@ -23,7 +23,6 @@ class Meter:
         self.restart()
 
     def restart(self) -> None:
-        """Begin a new window."""
         self.update_sums: dict[str, Tensor] = {}  # of the update that is not finished
         self.sums = {"loss": self.zero}
         self.counted_tokens = self.skipped = self.gradient_norm = self.zero

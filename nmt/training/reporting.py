@@ -91,7 +91,6 @@ class Reporter:
         self._board.samples(samples, step)
 
     def notice(self, text: str) -> None:
-        """Log a message."""
         logger.info("%s", text)
 
     def end_progress(self) -> None:

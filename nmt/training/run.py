@@ -17,11 +17,10 @@ from nmt.models.checkpoint import load_checkpoint, save_checkpoint, training_sta
 from nmt.models.decoder import Decoded
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import summarize
-from nmt.training.check_run import check_run
 from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, process_group, seed_rank
 from nmt.training.objective import Loss, token_loss
 from nmt.training.optimizer import Schedule, build_optimizer
-from nmt.training.prepare import TEST_SPLITS, Prepared, prepare_on_all_ranks
+from nmt.training.prepare import TEST_SPLITS, Prepared, check_run, prepare_on_all_ranks
 from nmt.training.reporting import NullReporter, Reporter
 from nmt.training.resuming import initial_checkpoint, previous_checkpoint, scores_are_comparable
 from nmt.training.torchrun_env import RankEnvironment
