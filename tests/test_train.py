@@ -18,7 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from nmt.config.file import load_config
 from nmt.config.schema import DataConfig, ModelConfig, SplitConfig, TrainConfig, TrainerConfig
 from nmt.errors import UserError
-from nmt.training.check_run import check_run
+from nmt.training.prepare import check_run
 from nmt.training.run import evaluate_best, point_to
 from nmt.training.run import train as train_here
 

@@ -42,14 +42,6 @@ def alignment_error_rate(hypotheses: Sequence[Collection[Link]], gold: Sequence[
     )
 
 
-def score_comparable(links: Sequence[Collection[Link] | None], gold: Sequence[Links]) -> AlignmentScores | None:
-    """Score the sentence pairs that have links, leaving out those with None (`word_links`); None where none has."""
-    pairs = [(chosen, truth) for chosen, truth in zip(links, gold, strict=True) if chosen is not None]
-    if not pairs:
-        return None
-    return alignment_error_rate([chosen for chosen, _ in pairs], [truth for _, truth in pairs])
-
-
 def read_gold(corpus: datasets.Dataset, split: str) -> list[Links] | None:
     """Return the gold links of every sentence pair, or None where the corpus has no column `alignment`.
 

@@ -35,14 +35,11 @@ def merge_words(
         target_word: index of the word of each target piece.
         source_word: index of the word of each source piece.
     """
-    columns = np.zeros((len(source_word), max(source_word, default=-1) + 1), dtype=np.float64)
-    columns[np.arange(len(source_word)), source_word] = 1.0
-    rows = np.zeros((max(target_word, default=-1) + 1, len(target_word)), dtype=np.float64)
-    rows[target_word, np.arange(len(target_word))] = 1.0
+    rows, columns = (np.eye(max(words, default=-1) + 1)[list(words)] for words in (target_word, source_word))
     pieces = weights[: len(target_word), : len(source_word)].astype(np.float64)
     if columns.shape[1] > 1:
         pieces[np.ptp(pieces, axis=1) == 0] = 0.0
-    merged = rows @ pieces @ columns
+    merged = rows.T @ pieces @ columns
     total = merged.sum(axis=1, keepdims=True)
     return np.divide(merged, total, out=np.zeros_like(merged), where=total > 0)
 

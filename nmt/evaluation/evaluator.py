@@ -37,17 +37,15 @@ def evaluate_split(
     bleu_tokenize: str = "13a",
     lowercase: bool = False,
     num_heatmaps: int = 12,
-    provenance: Mapping[str, Any] | None = None,
     baseline: Baseline | None = None,
     views: Views | None = None,
 ) -> dict[str, Any]:
     """Translate and score a corpus and write metrics.json, hypotheses.txt, alignments.pharaoh, report.html, heatmaps/.
 
     Alignment error rates are of the references (forced decoding), because gold links join their words; entropy,
-    coverage, correlation and heatmaps are of the translations. `provenance` adds to metrics.json or replaces what is
-    known of the translator. An older evaluation in `folder` is replaced file by file once all files are complete. Of
-    the `views`, a reverse translator adds alignments.intersection.pharaoh, and an explainer the saliency beside every
-    heatmap.
+    coverage, correlation and heatmaps are of the translations. An older evaluation in `folder` is replaced file by file
+    once all files are complete. Of the `views`, a reverse translator adds alignments.intersection.pharaoh, and an
+    explainer the saliency beside every heatmap.
 
     Returns:
         The contents of metrics.json.
@@ -61,8 +59,7 @@ def evaluate_split(
     check_tokenizer(bleu_tokenize)
     gold, views = read_gold(corpus, split), views or Views()
     prepare(folder)
-    scoring: dict[str, Any] = {"tokenize": bleu_tokenize, "lowercase": lowercase}
-    outcome = outcome_of(translator, sources, targets, gold, views, **scoring)
+    outcome = outcome_of(translator, sources, targets, gold, views, tokenize=bleu_tokenize, lowercase=lowercase)
     metrics: dict[str, Any] = finite(
         {
             **scores_of(outcome),
@@ -70,8 +67,11 @@ def evaluate_split(
             "seconds": outcome.seconds,
             "baseline": compare(outcome, baseline) if baseline else None,
             "corpus": fingerprint(sources, targets),
-            **circumstances(translator, views, split=split, **scoring),
-            **(provenance or {}),
+            "split": split,
+            **settings(translator),
+            "bleu_tokenize": bleu_tokenize,
+            "lowercase": lowercase,
+            **settings_of(views),
         }
     )
     # Gold counts pieces where text is segmented already, and so cannot be drawn on the words made of them.
@@ -149,14 +149,6 @@ def confirmed_links(
         intersection(forward, rule.links(theirs.weights)) if theirs.weights.T.shape == ours.weights.shape else set()
         for forward, ours, theirs in zip(links, translations, aligned, strict=True)
     ]
-
-
-def circumstances(
-    translator: Translating, views: Views, *, split: str, tokenize: str, lowercase: bool
-) -> dict[str, Any]:
-    """Return the settings that all scores of an evaluation depend on."""
-    scoring = {"bleu_tokenize": tokenize, "lowercase": lowercase}
-    return {"split": split, **settings(translator), **scoring, **settings_of(views)}
 
 
 def finite(value: Any) -> Any:

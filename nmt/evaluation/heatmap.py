@@ -19,6 +19,8 @@ from matplotlib.patches import Rectangle
 from nmt.alignment.pharaoh import Links
 from nmt.evaluation.text_heatmap import shorten
 
+Weights = Float[np.ndarray, "target source"]
+
 CELL = 0.28  # inches a word
 MARGIN = 0.15  # inches around everything
 GAP = 0.3  # inches between panels
@@ -34,7 +36,7 @@ FONTS = (
 
 
 def draw_heatmap(
-    weights: Float[np.ndarray, "target source"],
+    weights: Weights | Mapping[str, Weights],
     source_words: Sequence[str],
     target_words: Sequence[str],
     *,
@@ -43,28 +45,18 @@ def draw_heatmap(
 ) -> Figure:
     """Draw attention weights; `gold` links are outlined, sure ones solid and possible ones dashed.
 
-    The figure grows with the sentence, so that every word can be read. Glyphs that no font has are boxes.
+    Several weightings of the same words are drawn side by side, each with its name underneath. The figure grows with
+    the sentence, so that every word can be read. Glyphs that no font has are boxes.
     """
-    return draw_heatmaps({"": weights}, source_words, target_words, title=title, gold=gold)
-
-
-def draw_heatmaps(
-    panels: Mapping[str, Float[np.ndarray, "target source"]],
-    source_words: Sequence[str],
-    target_words: Sequence[str],
-    *,
-    title: str | None = None,
-    gold: Links | None = None,
-) -> Figure:
-    """Draw several weightings of the same words side by side, each with its name, if it has one, underneath."""
+    panels = weights if isinstance(weights, Mapping) else {"": weights}
     figure = Figure(dpi=DPI)
     FigureCanvasAgg(figure)
     with _quiet():
-        for name, weights in panels.items():
-            assert weights.shape == (len(target_words), len(source_words)), "a row a target word, a column a source one"
+        for name, panel in panels.items():
+            assert panel.shape == (len(target_words), len(source_words)), "a row a target word, a column a source one"
             axes = figure.add_axes((0.1, 0.1, 0.8, 0.8))
-            if weights.size:
-                axes.imshow(weights, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
+            if panel.size:
+                axes.imshow(panel, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
             _label(axes, source_words, target_words, name)
             _outline(axes, gold)
         for axes in figure.axes[1:]:

@@ -12,29 +12,17 @@ from nmt.translator import Translation
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Translations of a split with references, alignments and circumstances.
-
-    Attributes:
-        translations: one for each sentence.
-        references: the targets, as translations are written (segmented text is joined).
-        loss: cross-entropy of the references, in nats a subword; None where only its exponential is known.
-        perplexity: its exponential.
-        alignment: scores against gold (`nmt.evaluation.views.alignment_metrics`).
-        saliency: of the translations, where it was asked for.
-        seconds: time that translating took.
-        tokenize: sacrebleu's tokenizer of BLEU.
-        lowercase: ignore case.
-    """
+    """Translations of a split with references, alignments and circumstances."""
 
     translations: Sequence[Translation]
-    references: Sequence[str]
-    loss: float | None = None
-    perplexity: float | None = None
-    alignment: Mapping[str, float | None] = field(default_factory=dict)
-    saliency: Sequence[Alignment] | None = None
-    seconds: float | None = None
-    tokenize: str = "13a"
-    lowercase: bool = False
+    references: Sequence[str]  # the targets, as translations are written (segmented text is joined)
+    loss: float | None = None  # cross-entropy of the references, in nats a subword
+    perplexity: float | None = None  # its exponential, which may be known alone
+    alignment: Mapping[str, float | None] = field(default_factory=dict)  # scores of `views.alignment_metrics`
+    saliency: Sequence[Alignment] | None = None  # of the translations, where it was asked for
+    seconds: float | None = None  # time that translating took
+    tokenize: str = "13a"  # sacrebleu's tokenizer of BLEU
+    lowercase: bool = False  # ignore case
 
     @cached_property
     def hypotheses(self) -> list[str]:

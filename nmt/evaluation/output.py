@@ -12,37 +12,25 @@ import numpy as np
 from nmt.alignment.pharaoh import Link, Links, format_pharaoh
 from nmt.alignment.weights import Alignment
 from nmt.errors import UserError
-from nmt.evaluation.heatmap import draw_heatmaps, save_png
+from nmt.evaluation.heatmap import draw_heatmap, save_png
 from nmt.evaluation.registry import Values
 from nmt.evaluation.report import Drawing, Sentence, render_report
 from nmt.evaluation.text_heatmap import render_svg
 from nmt.translator import Translation
 
-METRICS_FILE = "metrics.json"
-HYPOTHESES = "hypotheses.txt"
-ALIGNMENTS = "alignments.pharaoh"
 INTERSECTION = "alignments.intersection.pharaoh"
-REPORT = "report.html"
 HEATMAPS = "heatmaps"
 LONGEST_HEATMAP = 60  # words of either side
 
 
 class Evidence(NamedTuple):
-    """How the words of each sentence are aligned.
-
-    Attributes:
-        attention: the translations, with their attention.
-        saliency: of the translations, where it was asked for.
-        links: those of the attention.
-        confirmed: those of them that a translator of the other direction finds too.
-        gold: links of the references.
-    """
+    """How the words of each sentence are aligned."""
 
     attention: Sequence[Translation]
-    saliency: Sequence[Alignment] | None
-    links: Sequence[set[Link]]
-    confirmed: Sequence[set[Link]] | None
-    gold: Sequence[Links] | None
+    saliency: Sequence[Alignment] | None  # of the translations, where it was asked for
+    links: Sequence[set[Link]]  # of the attention
+    confirmed: Sequence[set[Link]] | None  # those of `links` that a translator of the other direction finds too
+    gold: Sequence[Links] | None  # links of the references
 
 
 def prepare(folder: Path) -> None:
@@ -63,25 +51,26 @@ def write(folder: Path, metrics: Values, rows: Sequence[Sentence], evidence: Evi
     try:
         drawings = draw(staging / HEATMAPS, rows, evidence, pick(evidence.attention, num_heatmaps))
         page = render_report(metrics, rows, drawings, title=f"Evaluation on {metrics['split']}")
-        (staging / REPORT).write_text(page, encoding="utf-8")
-        (staging / HYPOTHESES).write_text(lines(row.hypothesis for row in rows), encoding="utf-8")
-        (staging / ALIGNMENTS).write_text(lines(map(format_pharaoh, evidence.links)), encoding="utf-8")
+        files = {"alignments.pharaoh": lines(map(format_pharaoh, evidence.links))}
         if evidence.confirmed is not None:
-            (staging / INTERSECTION).write_text(lines(map(format_pharaoh, evidence.confirmed)), encoding="utf-8")
-        (staging / METRICS_FILE).write_text(json.dumps(metrics, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+            files[INTERSECTION] = lines(map(format_pharaoh, evidence.confirmed))
+        files["hypotheses.txt"] = lines(row.hypothesis for row in rows)
+        files["report.html"] = page
+        files["metrics.json"] = json.dumps(metrics, indent=2, allow_nan=False) + "\n"
+        for name, text in files.items():
+            (staging / name).write_text(text, encoding="utf-8")
         shutil.rmtree(folder / HEATMAPS, ignore_errors=True)
         (folder / INTERSECTION).unlink(missing_ok=True)
-        for name in (HEATMAPS, ALIGNMENTS, INTERSECTION, HYPOTHESES, REPORT, METRICS_FILE):
-            if (staging / name).exists():
-                (staging / name).replace(folder / name)
+        for name in (HEATMAPS, *files):
+            (staging / name).replace(folder / name)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
 
 def pick(translations: Sequence[Translation], count: int) -> list[int]:
     """Choose sentences to draw: evenly spread over the lengths that a heatmap can show, the same every time."""
-    drawable = [i for i, each in enumerate(translations) if 0 < max(each.weights.shape) <= LONGEST_HEATMAP]
-    drawable = [i for i in drawable if translations[i].weights.size]
+    sizes = [each.weights.shape for each in translations]
+    drawable = [i for i, shape in enumerate(sizes) if min(shape) > 0 and max(shape) <= LONGEST_HEATMAP]
     drawable.sort(key=lambda i: len(translations[i].source_words))
     spread = np.linspace(0, len(drawable) - 1, min(count, len(drawable))).round().astype(int)
     return [drawable[i] for i in spread]
@@ -102,7 +91,7 @@ def draw(folder: Path, rows: Sequence[Sentence], evidence: Evidence, chosen: Seq
             panels["saliency"] = evidence.saliency[index].weights
         is_reference = words == (row.source.split(), row.reference.split())
         outlined = evidence.gold[index] if evidence.gold and is_reference else None
-        figure = draw_heatmaps(panels, *words, title=f"line {row.number}", gold=outlined)
+        figure = draw_heatmap(panels, *words, title=f"line {row.number}", gold=outlined)
         save_png(figure, folder / f"{row.number:05d}.png")
         pictures = {name: render_svg(weights, *words, gold=outlined) for name, weights in panels.items()}
         drawings.append(Drawing(row, pictures))

@@ -18,19 +18,12 @@ Values = Mapping[str, Any]  # the contents of metrics.json
 
 
 class Display(NamedTuple):
-    """How people see a metric.
-
-    Attributes:
-        label: its name.
-        digits: digits after the point.
-        note: what stands beside the number, or a function of the contents of metrics.json that returns it.
-        scale: a factor of the number shown; 100 for percent.
-    """
+    """How people see a metric."""
 
     label: str
-    digits: int = 2
-    note: str | Callable[[Values], str] = ""
-    scale: float = 1.0
+    digits: int = 2  # after the point
+    note: str | Callable[[Values], str] = ""  # beside the number, or a function of metrics.json that returns it
+    scale: float = 1.0  # a factor of the number shown; 100 for percent
 
     def cells(self, value: float | None, values: Values) -> tuple[str, str, str]:
         """Return label, number and note."""
@@ -40,31 +33,19 @@ class Display(NamedTuple):
 
 @dataclass(frozen=True)
 class Metric:
-    """A measure of translations, or of their alignments, and how it is shown and used.
+    """A measure of translations, or of their alignments, and how it is shown and used."""
 
-    Attributes:
-        measure: returns the value, with its signature if it has one; None where it is not available.
-        row: how the table shows it.
-        card: how the report shows it, if not as the table does.
-        in_report: whether the report shows it at all.
-        better: the better direction, without which it cannot be `trainer.metric`.
-        at_validation: whether it is measured at validations, during training.
-        at_evaluation: whether it is measured by evaluations.
-        on_request: whether only evaluations that ask for it measure it; table and report show it where they did.
-        needs_gold: whether it needs gold alignments.
-        sacrebleu: builds the metric, from tokenizer and case, for the comparison with a baseline by resampling.
-    """
-
-    measure: Callable[[Outcome], float | Score | None]
-    row: Display
+    measure: Callable[[Outcome], float | Score | None]  # with a signature if it has one; None where not available
+    row: Display  # in the table
     _: KW_ONLY
-    card: Display | None = None
-    in_report: bool = True
-    better: Literal["higher", "lower"] | None = None
-    at_validation: bool = True
-    at_evaluation: bool = True
-    on_request: bool = False
+    card: Display | None = None  # in the report, if not as in the table
+    in_report: bool = True  # whether the report shows it at all
+    better: Literal["higher", "lower"] | None = None  # without a better direction it cannot be `trainer.metric`
+    at_validation: bool = True  # measured at validations, during training
+    at_evaluation: bool = True  # measured by evaluations
+    on_request: bool = False  # measured only by evaluations that ask for it; table and report show it where they did
     needs_gold: bool = False
+    # Builds the metric, from tokenizer and case, for the comparison with a baseline by resampling.
     sacrebleu: Callable[[str, bool], SacrebleuMetric] | None = None
 
 

@@ -1,4 +1,4 @@
-"""The report of an evaluation: one HTML page that contains all it shows, made from `report.html.j2`."""
+"""The report of an evaluation: a table on the terminal, and a self-contained HTML page made from `report.html.j2`."""
 
 import difflib
 import functools
@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 import jinja2
 from markupsafe import Markup, escape
+from rich.console import Console
+from rich.table import Column, Table
 
-from nmt.evaluation.registry import Values, compared, number, shown_cards
+from nmt.evaluation.registry import Values, compared, number, shown_cards, shown_rows
 
 
 class Sentence(NamedTuple):
@@ -103,12 +105,32 @@ def mark_differences(hypothesis: str, reference: str) -> Markup:
 
 
 def settings_rows(metrics: Values) -> list[list[str]]:
-    """Return name and value of everything in metrics.json that is one value, and the signatures."""
-    single = {key: value for key, value in metrics.items() if isinstance(value, str | int | float)}
-    rows = [[key, setting(value)] for key, value in single.items()]
+    """Return name and value of everything in metrics.json that is one value, with six digits, and the signatures."""
+    rows = []
+    for key, value in metrics.items():
+        if isinstance(value, float):
+            rows.append([key, f"{value:.6g}"])
+        elif isinstance(value, str | int):
+            rows.append([key, value if isinstance(value, str) else json.dumps(value)])
     return rows + [[f"signature of {name}", signature] for name, signature in metrics["signature"].items()]
 
 
-def setting(value: str | int | float) -> str:
-    """Write a value with six digits; metrics.json has them all."""
-    return f"{value:.6g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
+def print_table(metrics: Values, console: Console | None = None) -> None:
+    """Print the scores with their settings."""
+    console = console or Console()
+    baseline = metrics["baseline"]
+    title = f"{metrics['split']}: {metrics['sentences']:,} sentences"
+    table = Table("metric", Column("score", justify="right"), "", title=title, title_justify="left")
+    for row in shown_rows(metrics):
+        table.add_row(*row)
+    for name, label in compared().items() if baseline else ():
+        test = baseline[name]
+        note = f"against {number(test['baseline'], 2)} of {baseline['run']}, p = {test['p_value']:.4f}"
+        table.add_row(f"{label} difference", f"{test['difference']:+.2f}", note)
+    console.print(table)
+    console.print(summary(metrics), highlight=False, soft_wrap=True)
+    if baseline is not None:
+        console.print(f"against {baseline['run']}: {search_summary(baseline)}", highlight=False, soft_wrap=True)
+    for name, signature in metrics["signature"].items():
+        if name != "bleu_ci95":
+            console.print(f"{name}|{signature}", highlight=False, soft_wrap=True, style="dim")

@@ -4,8 +4,7 @@ Attention weights are what the decoder reads from; the gradient follows every pa
 including the recurrence of encoder and decoder.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
@@ -50,7 +49,15 @@ def forced_log_probs(
 
     Step by step as in search, so that the graph of y_i holds no later step.
     """
-    with embedded_sources(model) as found:
+    leaves: list[Tensor] = []
+
+    def make_leaf(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        leaves.append(output.detach().requires_grad_())
+        return leaves[-1]
+
+    # The hook is on while the encoder runs only: the decoder's embedding may be the same module. The encoder runs as it
+    # is written (`restored`): each target word's gradient goes through its graph once more.
+    with model.encoder.embedding.register_forward_hook(make_leaf), restored(model.encoder):
         state = model.start(batch.source, batch.source_mask, batch.source_lengths)
     log_probs = []
     for i in range(batch.target_in.shape[1]):
@@ -58,28 +65,8 @@ def forced_log_probs(
         state = step.state
         log_prob = step.log_probs[:, 0].gather(1, batch.target_out[:, i : i + 1])[:, 0]
         log_probs.append(log_prob.where(batch.target_mask[:, i], 0.0))
-    (embedded,) = found
+    (embedded,) = leaves
     return embedded, log_probs
-
-
-@contextmanager
-def embedded_sources(model: Seq2Seq) -> Iterator[list[Tensor]]:
-    """Within this context the encoder reads leaves in place of its embedding's output; the list receives them.
-
-    Only the encoder may run here: the decoder's embedding may be the same module.
-    """
-    encoder, found = model.encoder, list[Tensor]()
-
-    def make_leaf(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
-        found.append(output.detach().requires_grad_())
-        return found[-1]
-
-    handle = encoder.embedding.register_forward_hook(make_leaf)
-    try:
-        with restored(encoder):  # as it is written: each target word's gradient goes through the graph once more
-            yield found
-    finally:
-        handle.remove()
 
 
 def word_saliency(

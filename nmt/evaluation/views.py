@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from nmt.alignment.aer import score_comparable
+from nmt.alignment.aer import alignment_error_rate
 from nmt.alignment.links import LinkRule, intersections, word_links
 from nmt.alignment.pharaoh import Link, Links
 from nmt.alignment.weights import Alignment
@@ -51,19 +51,12 @@ class Explaining(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Views:
-    """How sentence pairs are aligned, beside the attention.
+    """How sentence pairs are aligned, beside the attention."""
 
-    Attributes:
-        rule: how weights become links, in every view.
-        reverse: a translator of the other direction, whose links are intersected with the attention's.
-        reverse_run: its name.
-        explainer: gives the saliency.
-    """
-
-    rule: LinkRule = field(default_factory=LinkRule)
-    reverse: Translating | None = None
-    reverse_run: str | None = None
-    explainer: Explaining | None = None
+    rule: LinkRule = field(default_factory=LinkRule)  # how weights become links, in every view
+    reverse: Translating | None = None  # translates the other way; its links are intersected with the attention's
+    reverse_run: str | None = None  # its name
+    explainer: Explaining | None = None  # computes the saliency
 
 
 def alignment_metrics(
@@ -100,7 +93,11 @@ def gold_scores(
     links: Sequence[set[Link] | None], gold: Sequence[Links], view: str = "attention"
 ) -> dict[str, float | None]:
     """Return AER, precision and recall of the pairs that have links, under the view's keys; None where no pair has."""
-    return dict(zip(SCORES[view], score_comparable(links, gold) or (None, None, None), strict=True))
+    pairs = [(found, truth) for found, truth in zip(links, gold, strict=True) if found is not None]
+    if not pairs:
+        return dict.fromkeys(SCORES[view])
+    scores = alignment_error_rate([found for found, _ in pairs], [truth for _, truth in pairs])
+    return dict(zip(SCORES[view], scores, strict=True))
 
 
 def settings_of(views: Views) -> Mapping[str, Any]:

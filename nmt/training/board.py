@@ -57,10 +57,6 @@ class Board:
         self.scalars("test", scores, step)
         self.writer.flush()
 
-    def close(self) -> None:
-        """Write what is buffered."""
-        self.writer.close()
-
 
 def hyperparameters(config: TrainConfig) -> dict[str, float | str]:
     """Return the configuration without paths and machine settings, as numbers and strings for TensorBoard."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import final
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TimeElapsedColumn
 
 LIVE = {"live": True}  # marks a log record that the live bar replaces
 
@@ -18,11 +18,10 @@ class Display:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        columns = ("{task.fields[loss]}", "{task.fields[quality]}", "{task.fields[speed]}", "{task.fields[eta]}")
         self.progress = Progress(
-            TextColumn("training"),
+            "training",
             BarColumn(bar_width=None),
-            *(TextColumn(column) for column in columns),
+            *("{task.fields[loss]}", "{task.fields[quality]}", "{task.fields[speed]}", "{task.fields[eta]}"),
             TimeElapsedColumn(),
             console=console,
             transient=True,
@@ -31,14 +30,6 @@ class Display:
             disable=not console.is_terminal,
         )
         self.task = self.progress.add_task("", total=1.0, loss="", quality="", speed="", eta="")
-
-    def start(self) -> None:
-        """Show the bar."""
-        self.progress.start()
-
-    def stop(self) -> None:
-        """Remove the bar, if there is one."""
-        self.progress.stop()
 
     def update(self, share_done: float, *, loss: float, speed: float, eta: float | None) -> None:
         """Show share (0 to 1), loss (nats a token), speed (tokens/s) and the remaining seconds on the bar."""
@@ -66,10 +57,8 @@ class Log(logging.Handler):
         self.logger = logging.getLogger("nmt")
         self.early = logging.handlers.MemoryHandler(10_000, flushLevel=logging.CRITICAL + 1, flushOnClose=False)
         self.file: logging.Handler = self.early
-        self.before = (self.logger.level, self.logger.propagate)
 
     def open(self) -> None:
-        """Attach the handler to the logger of nmt."""
         self.before = (self.logger.level, self.logger.propagate)
         self.logger.setLevel(logging.INFO)
         self.logger.propagate = False
@@ -90,7 +79,6 @@ class Log(logging.Handler):
         self.early.flush()
 
     def close(self) -> None:
-        """Restore the logger and close the file."""
         self.logger.removeHandler(self)
         self.logger.setLevel(self.before[0])
         self.logger.propagate = self.before[1]

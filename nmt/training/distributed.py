@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any, ParamSpec, Protocol, TypeVar, final, runtime_checkable
+from typing import Any, ParamSpec, TypeVar, final
 
 import numpy as np
 import torch
@@ -29,50 +29,9 @@ RENDEZVOUS_TIMEOUT = timedelta(minutes=10)
 COLLECTIVE_TIMEOUT = timedelta(days=7)  # rank 0 may learn subwords, or validate, for hours
 
 
-@runtime_checkable
-class ProcessGroup(Protocol):
-    """The processes that train together; collective methods must be called on all ranks, in the same order."""
-
-    rank: int
-    world_size: int
-
-    def device(self, name: str) -> torch.device:
-        """Return this rank's device for `auto`, `cpu` or `cuda`; raise UserError if the machine lacks it."""
-
-    def seed_rank(self, seed: int) -> None:
-        """Seed torch's generators differently on each rank."""
-
-    def clock(self) -> float:
-        """Return rank 0's monotonic time in seconds as of the last collective call: equal on all ranks."""
-
-    def data_parallel(self, module: nn.Module) -> nn.Module:
-        """Return a module whose backward pass averages gradients over ranks; collective.
-
-        Its parameters and buffers become those of rank 0. A parameter without a gradient on all ranks keeps none.
-        """
-
-    def no_sync(self, module: nn.Module) -> AbstractContextManager[None]:
-        """Accumulate gradients locally within the block, for a module that `data_parallel` returned."""
-
-    def sum_over_ranks(self, *numbers: float) -> list[float]:
-        """Return the sum of each number over all ranks; collective."""
-
-    def all_reduce_(self, tensor: Tensor) -> Tensor:
-        """Replace a tensor by its sum over all ranks and return it; collective."""
-
-    def all_gather(self, value: T) -> list[T]:
-        """Return the values of all ranks; collective."""
-
-    def on_rank_zero(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Wrap a function to run on rank 0 only, its value returned, or its error raised, on all ranks; collective."""
-
-    def on_all_ranks(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Wrap a function that runs on every rank, where an error of one is then raised on all; collective."""
-
-
 @final
 class SingleProcess:
-    """The one process of a training; nothing is wrapped or sent."""
+    """The one process of a training, with the methods of `MultiProcess`; nothing is wrapped or sent."""
 
     rank = 0
     world_size = 1
@@ -80,17 +39,11 @@ class SingleProcess:
     def device(self, name: str) -> torch.device:
         return resolve_device(name)
 
-    def seed_rank(self, seed: int) -> None:
-        pass
-
     def clock(self) -> float:
         return time.monotonic()
 
     def data_parallel(self, module: nn.Module) -> nn.Module:
         return module
-
-    def no_sync(self, module: nn.Module) -> AbstractContextManager[None]:
-        return contextlib.nullcontext()
 
     def sum_over_ranks(self, *numbers: float) -> list[float]:
         return list(numbers)
@@ -108,12 +61,12 @@ class SingleProcess:
         return function
 
 
-SINGLE_PROCESS = SingleProcess()
-
-
 @final
 class MultiProcess:
-    """One of several processes, made by `process_group`: gloo for tensors on the CPU, NCCL for those on a GPU."""
+    """One of several processes, made by `process_group`: gloo for tensors on the CPU, NCCL for those on a GPU.
+
+    Collective methods must be called on all ranks, in the same order.
+    """
 
     def __init__(self, environment: RankEnvironment, group: dist.ProcessGroup) -> None:
         self.rank = environment.rank
@@ -124,6 +77,7 @@ class MultiProcess:
         self.sum_over_ranks()  # sets the clock
 
     def device(self, name: str) -> torch.device:
+        """Return this rank's device for `auto`, `cpu` or `cuda`; raise UserError if the machine lacks it."""
         device = resolve_device(name)
         if device.type == "cpu":
             return device
@@ -137,43 +91,43 @@ class MultiProcess:
         torch.cuda.set_device(device)
         return device
 
-    def seed_rank(self, seed: int) -> None:
-        torch.manual_seed(int(np.random.SeedSequence((seed, self.rank)).generate_state(1)[0]))
-
     def clock(self) -> float:
+        """Return rank 0's monotonic time in seconds as of the last collective call: equal on all ranks."""
         return self._now
 
     def data_parallel(self, module: nn.Module) -> nn.Module:
+        """Return a module whose backward pass averages gradients over ranks; collective.
+
+        Its parameters and buffers become those of rank 0. A parameter without a gradient on all ranks keeps none.
+        """
         # Looking for unused parameters leaves those that no rank uses without a gradient, and keeps the buckets as
         # they are: torch otherwise rearranges them after the first update, so that of three processes or more a
         # resumed run would add its first gradients in another order.
         return DistributedDataParallel(
-            module,
-            process_group=self._group,
-            find_unused_parameters=True,
-            gradient_as_bucket_view=True,
+            module, process_group=self._group, find_unused_parameters=True, gradient_as_bucket_view=True
         )
 
-    def no_sync(self, module: nn.Module) -> AbstractContextManager[None]:
-        assert isinstance(module, DistributedDataParallel)
-        return module.no_sync()
-
     def sum_over_ranks(self, *numbers: float) -> list[float]:
+        """Return the sum of each number over all ranks; collective."""
         summed = torch.tensor([*numbers, self._time()], dtype=torch.float64)
         *sums, self._now = self.all_reduce_(summed).tolist()
         return sums
 
     @torch.no_grad()
     def all_reduce_(self, tensor: Tensor) -> Tensor:
+        """Replace a tensor by its sum over all ranks and return it; collective."""
         dist.all_reduce(tensor, group=self._group)
         return tensor
 
     def all_gather(self, value: T) -> list[T]:
+        """Return the values of all ranks; collective."""
         values: list[Any] = [None] * self.world_size
         dist.all_gather_object(values, value, group=self._group)
         return values
 
     def on_rank_zero(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Wrap a function to run on rank 0 only, its value returned, or its error raised, on all ranks; collective."""
+
         def call(*arguments: P.args, **options: P.kwargs) -> T:
             value, error = attempt(function, *arguments, **options) if self.rank == 0 else (None, None)
             sent: list[Any] = [value, error_for_others(error), self._time()]
@@ -185,6 +139,8 @@ class MultiProcess:
         return call
 
     def on_all_ranks(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Wrap a function that runs on every rank, where an error of one is then raised on all; collective."""
+
         def call(*arguments: P.args, **options: P.kwargs) -> T:
             value, error = attempt(function, *arguments, **options)
             raise_first([error, *self.all_gather(error_for_others(error))])
@@ -194,6 +150,10 @@ class MultiProcess:
 
     def _time(self) -> float:
         return time.monotonic() if self.rank == 0 else 0.0
+
+
+ProcessGroup = SingleProcess | MultiProcess
+SINGLE_PROCESS = SingleProcess()
 
 
 @contextlib.contextmanager
@@ -224,6 +184,34 @@ def process_group(environment: RankEnvironment, device: str) -> Iterator[Process
         yield MultiProcess(environment, dist.new_group(timeout=COLLECTIVE_TIMEOUT))
     finally:
         dist.destroy_process_group()
+
+
+def no_sync(module: nn.Module) -> AbstractContextManager[None]:
+    """Accumulate gradients locally within the block, for a module that `data_parallel` returned."""
+    return module.no_sync() if isinstance(module, DistributedDataParallel) else contextlib.nullcontext()
+
+
+def seed_rank(seed: int, processes: ProcessGroup) -> None:
+    """Seed torch's generators differently on each of several ranks; a single process keeps the state of its own."""
+    if processes.world_size > 1:
+        torch.manual_seed(int(np.random.SeedSequence((seed, processes.rank)).generate_state(1)[0]))
+
+
+def random_state(device: torch.device, processes: ProcessGroup) -> dict[str, Any]:
+    """Return the states of the CPU's generators, [rank, state], and those of the GPUs', if they train; collective."""
+    is_cuda = device.type == "cuda"
+    return {
+        "random": torch.stack(processes.all_gather(torch.get_rng_state())),
+        "cuda_random": processes.all_gather(torch.cuda.get_rng_state(device)) if is_cuda else [],
+    }
+
+
+def restore_random_state(state: dict[str, Any], device: torch.device, processes: ProcessGroup) -> None:
+    """Restore this rank's generators from what `random_state` returned."""
+    states = state["random"].view(-1, state["random"].shape[-1])
+    torch.set_rng_state(states[processes.rank].clone())  # a copy: torch reads from the beginning of its storage
+    if device.type == "cuda" and state["cuda_random"]:
+        torch.cuda.set_rng_state(state["cuda_random"][processes.rank], device)
 
 
 def attempt(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> tuple[T | None, Exception | None]:

@@ -37,12 +37,10 @@ def guided_alignment_loss(
 
 
 def cross_entropy(weights: Tensor, alignment: Tensor) -> Tensor:
-    """-sum_ji p_ji log(a_ji + epsilon)."""
     return -(alignment * (weights + EPSILON).log()).sum()
 
 
 def squared(weights: Tensor, alignment: Tensor) -> Tensor:
-    """sum_ji (a_ji - p_ji)^2 / 2 over rows with gold."""
     known = alignment.sum(dim=-1, keepdim=True) > 0
     return ((weights - alignment) * known).square().sum() / 2
 

@@ -23,7 +23,6 @@ class Meter:
         self.restart()
 
     def restart(self) -> None:
-        """Begin a new window."""
         self.update_sums: dict[str, Tensor] = {}  # of the update that is not finished
         self.sums = {"loss": self.zero}
         self.counted_tokens = self.skipped = self.gradient_norm = self.zero
@@ -46,10 +45,7 @@ class Meter:
     def end_update(self, tokens: int, learning_rate: float, gradient_norm: Float[Tensor, ""]) -> None:
         """Count the current update; one whose gradient norm is not finite was skipped.
 
-        Args:
-            tokens: target tokens of the update, over all ranks.
-            learning_rate: of the update.
-            gradient_norm: before clipping, of the gradient over all ranks.
+        Its target `tokens` and its gradient norm before clipping are those over all ranks.
         """
         finite = gradient_norm.isfinite()
         for name, value in self.update_sums.items():

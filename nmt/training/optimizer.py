@@ -111,11 +111,9 @@ class Schedule:
             self.stale = 0
 
     def state_dict(self) -> dict[str, float]:
-        """Return the reduction and the number of validations without improvement."""
         return {"reduction": self.reduction, "stale": self.stale}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
-        """Restore a saved state."""
         self.reduction, self.stale = state["reduction"], int(state["stale"])
 
 

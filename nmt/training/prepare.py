@@ -1,4 +1,4 @@
-"""From the configured corpus to encoded training and validation text."""
+"""Before training: checks of the configuration, which need no data, then from the corpus to encoded text."""
 
 import logging
 from dataclasses import dataclass
@@ -10,12 +10,53 @@ from nmt.alignment.targets import AlignmentTargets
 from nmt.config.schema import TrainConfig
 from nmt.data.corpus import clean, load_split, open_corpus
 from nmt.data.tables import EncodedCorpus, encode
+from nmt.errors import UserError
+from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
+from nmt.evaluation.registry import check_watched
+from nmt.models.build import check_model, check_used
+from nmt.models.decoder import DECODERS
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
 from nmt.training.distributed import ProcessGroup
 
 logger = logging.getLogger(__name__)
 
 TEST_SPLITS = ("test", "test_long")
+
+
+def check_run(config: TrainConfig) -> None:
+    """Raise UserError for settings that cannot work together, or need what is not installed."""
+    check_model(config.model, joint=config.tokenizer.joint)
+    check_used(config.model)
+    check_tokenizer(bleu_tokenizer(config))
+    limits = (config.trainer.max_steps, config.trainer.max_epochs, config.trainer.max_minutes)
+    if all(limit is None for limit in limits):
+        raise UserError("training has no end: set trainer.max_steps, trainer.max_epochs or trainer.max_minutes")
+    corpus = open_corpus(config.data)
+    for split in ("train", "validation"):
+        if not corpus.has_split(split):
+            raise corpus.missing(split)
+    check_watched(config.trainer.metric, has_gold=corpus.has_gold("validation"))
+    if config.trainer.guided_alignment.weight > 0:
+        check_guided_alignment(config)
+
+
+def check_guided_alignment(config: TrainConfig) -> None:
+    """Raise UserError where attention cannot be guided: no gold alignments, or no gradient to the weights."""
+    corpus, decoder = open_corpus(config.data), config.model.decoder
+    if not corpus.has_gold("train") and "alignment" not in corpus.split_keys:
+        needed = f"gold alignments, which data={config.data.kind} has not: use data=text, or set the weight to 0"
+    elif not corpus.has_gold("train"):
+        needed = "gold alignments of the training text: set data.train.alignment=FILE, or the weight to 0"
+    elif not DECODERS[decoder].attends:
+        needed = f"attention, which model={decoder} has not: choose another, or set the weight to 0"
+    elif config.model.attention.normalizer == "hard":
+        needed = (
+            "weights that pass on a gradient, which those of model.attention.normalizer=hard do not: "
+            "choose another normalizer, or set the weight to 0"
+        )
+    else:
+        return
+    raise UserError(f"trainer.guided_alignment.weight={config.trainer.guided_alignment.weight:g} needs {needed}")
 
 
 @dataclass(frozen=True)
@@ -31,10 +72,7 @@ class Prepared:
 def prepare_on_all_ranks(config: TrainConfig, origin: Path | None, processes: ProcessGroup) -> Prepared:
     """Prepare on rank 0 first, then on the others, which find the subwords learned and the encoded text cached.
 
-    Args:
-        config: of the run.
-        origin: checkpoint whose subwords are used, if any.
-        processes: all of which call this.
+    Subwords are those of the checkpoint `origin`, if there is one. Collective.
 
     Raises:
         UserError: the corpus cannot be trained on.
@@ -67,7 +105,7 @@ def load_corpora(config: TrainConfig) -> dict[str, datasets.Dataset]:
     """Load every split that the run will read, so that a mistake in the last one is found before hours of work."""
     splits = ["train", "validation"]
     if config.trainer.evaluate:
-        splits += [split for split in TEST_SPLITS if open_corpus(config.data).has_split(split)]
+        splits += filter(open_corpus(config.data).has_split, TEST_SPLITS)
     return {split: load_split(config.data, split) for split in splits}
 
 

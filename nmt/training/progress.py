@@ -47,7 +47,6 @@ class Progress:
         return {"seconds": self.seconds, **{name: getattr(self, name) for name in SAVED}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore counters and training time."""
         for name in SAVED:
             setattr(self, name, state[name])
         self.seconds_before, self.started = state["seconds"], self.clock()

@@ -60,11 +60,9 @@ class Reinforce:
         return -(terms * target_mask).sum()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the baseline."""
         return {"baseline": self.baseline}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the baseline."""
         self.baseline = state["baseline"]
 
 

@@ -7,11 +7,11 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, final
 
 from rich.console import Console
 
+from nmt.config.file import save_config
 from nmt.config.schema import TrainConfig
 from nmt.evaluation.registry import METRICS, number
 from nmt.training.board import Board, Sample, hyperparameters
@@ -43,13 +43,11 @@ class Reporter:
         self.log.open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.display.stop()
+    def __exit__(self, *error: object) -> None:
+        self.end_progress()
         self.log.close()
         if self.board is not None:
-            self.board.close()
+            self.board.writer.close()
 
     def start(self, summary: str, step: int = 0) -> None:
         """Create or continue the files of the run, show the model's summary, and start the live bar.
@@ -57,46 +55,30 @@ class Reporter:
         Records of updates after `step`, which are repeated, are dropped.
         """
         self.run_dir.mkdir(parents=True, exist_ok=True)
+        save_config(self.config, self.run_dir / "config.yaml")
         self.log.write_to(self.run_dir / "train.log")
         drop_records(self.run_dir / RECORDS, after=step)
         self.board = Board(self.run_dir / "tensorboard", after=step)
         for line in summary.splitlines():
             logger.info("%s", line)
-        self.display.start()
+        self.display.progress.start()
 
     def train(
-        self,
-        *,
-        step: int,
-        epoch: float,
-        loss: float,
-        perplexity: float,
-        learning_rate: float,
-        gradient_norm: float,
-        tokens_per_second: float,
-        eta_seconds: float | None,
-        share_done: float = 0.0,
-        alignment_loss: float | None = None,
-        skipped: float = 0.0,
+        self, *, step: int, epoch: float, eta_seconds: float | None, share_done: float = 0.0, **measured: float
     ) -> None:
-        """Report the updates since the last report.
-
-        Losses are in nats a token, `share_done` is from 0 to 1; `alignment_loss` is that of guided alignment.
-        """
-        scalars = {"loss": loss, "perplexity": perplexity, "learning_rate": learning_rate}
-        scalars |= {"gradient_norm": gradient_norm, "tokens_per_second": tokens_per_second}
+        """Report the updates since the last report: `measured` is what `Meter.read` returns, `share_done` 0 to 1."""
         self.step = step
-        self.display.update(share_done, loss=loss, speed=tokens_per_second, eta=eta_seconds)
-        if alignment_loss is not None:
-            scalars["alignment_loss"] = alignment_loss
+        self.display.update(share_done, loss=measured["loss"], speed=measured["tokens_per_second"], eta=eta_seconds)
         line = "update %d  epoch %.2f  loss %.3f  perplexity %.2f  rate %.2e  norm %.2f  %.0f tokens/s  %s left"
-        values = (step, epoch, loss, perplexity, learning_rate, gradient_norm, tokens_per_second)
-        logger.info(line, *values, duration(eta_seconds), extra=LIVE)
+        names = ("loss", "perplexity", "learning_rate", "gradient_norm", "tokens_per_second")
+        values = (measured[name] for name in names)
+        logger.info(line, step, epoch, *values, duration(eta_seconds), extra=LIVE)
+        skipped = measured.pop("skipped", 0.0)
         if skipped:
-            scalars["skipped"] = skipped
+            measured["skipped"] = skipped
             logger.warning("updates skipped since the last report, their gradients not being finite: %d", skipped)
-        self._record("train", {"epoch": epoch, **scalars})
-        self._board.scalars("train", scalars, step)
+        self._record("train", {"epoch": epoch, **measured})
+        self._board.scalars("train", measured, step)
 
     def validation(self, *, step: int, metrics: Mapping[str, float], samples: Sequence[Sample]) -> None:
         """Report the metrics of a validation, and translations and heatmaps of a few sentences."""
@@ -109,16 +91,14 @@ class Reporter:
         self._board.samples(samples, step)
 
     def notice(self, text: str) -> None:
-        """Log a message."""
         logger.info("%s", text)
 
     def end_progress(self) -> None:
         """Remove the live bar, so that other output may follow."""
-        self.display.stop()
+        self.display.progress.stop()
 
     def finish(self, final_metrics: Mapping[str, Any]) -> None:
         """Record the scores of the test split together with the hyper-parameters."""
-        self.end_progress()
         scalars = {name: value for name, value in final_metrics.items() if type(value) in (int, float)}
         self._record("final", scalars)
         scores = {name: scalars[name] for name in METRICS if name in scalars}
@@ -160,18 +140,13 @@ def is_record(line: str, *, until: int) -> bool:
 class NullReporter:
     """Takes the place of a `Reporter` in ranks other than 0: it reports nothing and silences log messages."""
 
-    def __init__(self) -> None:
-        self.logger = logging.getLogger("nmt")
-        self.before = (self.logger.level, self.logger.propagate)
-
     def __enter__(self) -> "NullReporter":
-        self.logger.setLevel(logging.CRITICAL + 1)
-        self.logger.propagate = False
+        self.level = logging.getLogger("nmt").level
+        logging.getLogger("nmt").setLevel(logging.CRITICAL + 1)
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.logger.setLevel(self.before[0])
-        self.logger.propagate = self.before[1]
+        logging.getLogger("nmt").setLevel(self.level)
 
     def start(self, summary: str, step: int = 0) -> None: ...
 

@@ -2,11 +2,10 @@
 
 import os
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import torch
 
-from nmt.config.file import save_config
 from nmt.config.schema import TrainConfig
 from nmt.data.batch import Batch, TrainLoader
 from nmt.data.corpus import load_split, open_corpus
@@ -18,12 +17,10 @@ from nmt.models.checkpoint import load_checkpoint, save_checkpoint, training_sta
 from nmt.models.decoder import Decoded
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import summarize
-from nmt.text.tokenizer import Tokenizers
-from nmt.training.check_run import check_run
-from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, process_group
+from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, process_group, seed_rank
 from nmt.training.objective import Loss, token_loss
 from nmt.training.optimizer import Schedule, build_optimizer
-from nmt.training.prepare import TEST_SPLITS, Prepared, prepare_on_all_ranks
+from nmt.training.prepare import TEST_SPLITS, Prepared, check_run, prepare_on_all_ranks
 from nmt.training.reporting import NullReporter, Reporter
 from nmt.training.resuming import initial_checkpoint, previous_checkpoint, scores_are_comparable
 from nmt.training.torchrun_env import RankEnvironment
@@ -37,12 +34,7 @@ LATEST = Path("outputs/latest")
 def train(config: TrainConfig, *, latest: bool = False) -> Path:
     """Train as configured, with the other processes that torchrun has started, and evaluate the best checkpoint.
 
-    Args:
-        config: of the run.
-        latest: let outputs/latest point to the run once it has begun.
-
-    Returns:
-        The run's folder.
+    With `latest`, outputs/latest points to the run once it has begun. Returns the run's folder.
 
     Raises:
         UserError: the configuration or the corpus cannot be trained on.
@@ -65,7 +57,8 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
 
 def start(config: TrainConfig, reporter: Reporter | NullReporter, processes: ProcessGroup) -> Trainer:
     """Return a trainer that is ready to fit: at update 0, or where the run's last checkpoint was saved; collective."""
-    last = processes.on_rank_zero(checked)(config)
+    processes.on_rank_zero(check_run)(config)
+    last = processes.on_rank_zero(previous_checkpoint)(config)
     device = processes.on_all_ranks(processes.device)(config.trainer.device)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
@@ -79,21 +72,15 @@ def start(config: TrainConfig, reporter: Reporter | NullReporter, processes: Pro
     model.to(device)
     if config.model.fast == "auto":
         accelerate(model)
-    processes.seed_rank(config.seed)
+    seed_rank(config.seed, processes)
     trainer = build_trainer(config, model, prepared, device, reporter, processes)
     if last is not None:
         processes.on_all_ranks(resume)(trainer, config, last)
-    processes.on_rank_zero(open_run)(config, summarize(model), reporter, trainer.progress.step)
+    processes.on_rank_zero(reporter.start)(summarize(model), trainer.progress.step)
     if origin is not None:
         how = "continuing from" if last is not None else "beginning with the weights and subwords of"
         reporter.notice(f"{how} {origin} at update {trainer.progress.step}")
     return trainer
-
-
-def checked(config: TrainConfig) -> Path | None:
-    """Check the configuration; return the checkpoint to resume from, if there is one."""
-    check_run(config)
-    return previous_checkpoint(config)
 
 
 def resume(trainer: Trainer, config: TrainConfig, last: Path) -> None:
@@ -102,12 +89,6 @@ def resume(trainer: Trainer, config: TrainConfig, last: Path) -> None:
         trainer.load_state_dict(state)
     if not scores_are_comparable(config, last):
         trainer.progress.best, trainer.progress.stale = None, 0
-
-
-def open_run(config: TrainConfig, summary: str, reporter: Reporter | NullReporter, step: int) -> None:
-    """Create the run's files, or open those of a resumed run after update `step`."""
-    save_config(config, Path(config.run_dir) / "config.yaml")
-    reporter.start(summary, step)
 
 
 def build_trainer(
@@ -119,6 +100,11 @@ def build_trainer(
     processes: ProcessGroup = SINGLE_PROCESS,
 ) -> Trainer:
     """Assemble the trainer from its parts; collective."""
+
+    def save(name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:
+        folder = Path(config.run_dir) / "checkpoints" / name
+        save_checkpoint(folder, model, config, prepared.tokenizers, step=step, training_state=training_state)
+
     loader = TrainLoader(
         prepared.train,
         prepared.tokenizers,
@@ -140,7 +126,7 @@ def build_trainer(
         config.optimizer,
         device=device,
         validate=processes.on_rank_zero(Validator(prepared.validation, prepared.tokenizers, config, device)),
-        save=processes.on_rank_zero(Checkpoints(Path(config.run_dir), config, prepared.tokenizers)),
+        save=processes.on_rank_zero(save),
         reporter=reporter,
         objective=chunked_loss if config.model.fast == "auto" else token_loss,
         processes=processes,
@@ -152,37 +138,24 @@ def chunked_loss(model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smooth
     return Loss(*chunked.token_loss(model, decoded, batch, label_smoothing=label_smoothing))
 
 
-@final
-class Checkpoints:
-    """Writes the checkpoints of a run."""
-
-    def __init__(self, run_dir: Path, config: TrainConfig, tokenizers: Tokenizers) -> None:
-        self.folder = run_dir / "checkpoints"
-        self.config = config
-        self.tokenizers = tokenizers
-
-    def __call__(self, name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:
-        """Write `best` or `last`."""
-        save_checkpoint(
-            self.folder / name, model, self.config, self.tokenizers, step=step, training_state=training_state
-        )
-
-
 def evaluate_best(config: TrainConfig, run_dir: Path) -> dict[str, Any]:
     """Evaluate the best checkpoint on the test splits that exist; return the scores of the first."""
     # Imported late: drawing takes 30 MiB, which ranks that do not report need not hold.
     from nmt.evaluation.evaluator import evaluate_split
-    from nmt.evaluation.table import print_table
+    from nmt.evaluation.report import print_table
 
     scores: dict[str, Any] = {}
     translator = Translator.load(run_dir, device=config.trainer.device, **vars(config.search))
-    scoring: dict[str, Any] = {"bleu_tokenize": bleu_tokenizer(config), "lowercase": config.lowercase}
-    for split in TEST_SPLITS:
-        if not open_corpus(config.data).has_split(split):
-            continue
+    for split in filter(open_corpus(config.data).has_split, TEST_SPLITS):
         folder = run_dir / "evaluation" / split
-        corpus = load_split(config.data, split)
-        metrics = evaluate_split(translator, corpus, folder, split=split, **scoring)
+        metrics = evaluate_split(
+            translator,
+            load_split(config.data, split),
+            folder,
+            split=split,
+            bleu_tokenize=bleu_tokenizer(config),
+            lowercase=config.lowercase,
+        )
         print_table(metrics)
         print(f"report: {folder / 'report.html'}   heatmaps: {folder / 'heatmaps'}")
         scores = scores or metrics

@@ -10,14 +10,13 @@ from nmt.config.schema import OptimizerConfig, TrainerConfig
 from nmt.data.batch import Batch, TrainLoader
 from nmt.errors import UserError
 from nmt.models.seq2seq import Seq2Seq
-from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup
+from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, no_sync, random_state, restore_random_state
 from nmt.training.interrupts import deferred_interrupts
 from nmt.training.meter import Meter
 from nmt.training.objective import Objective, TrainingStep, token_loss
 from nmt.training.optimizer import Schedule, build_average, clipped_step, restore
 from nmt.training.precision import autocast_dtype
 from nmt.training.progress import Progress, ending, out_of_patience, share_done, validation_due
-from nmt.training.random_state import random_state, restore_random_state
 from nmt.training.reinforce import Reinforce
 from nmt.training.reporting import NullReporter, Reporter
 from nmt.training.validation import Validation
@@ -123,7 +122,7 @@ class Trainer:
         learning_rate = self.schedule.set(self.progress.step, share_done(self.progress, self.config))
         num_tokens = int(*self.processes.sum_over_ranks(sum(batch.num_target_tokens for batch in batches)))
         *accumulated, last = batches
-        with self.processes.no_sync(self.training_step):
+        with no_sync(self.training_step):
             for batch in accumulated:
                 self.backward(batch, num_tokens)
         self.backward(last, num_tokens)

@@ -6,16 +6,14 @@ from typing import final
 
 import torch
 
-from nmt.alignment.aer import check_comparable
-from nmt.alignment.links import LinkRule, word_links
-from nmt.alignment.pharaoh import parse_pharaoh
+from nmt.alignment.aer import check_comparable, read_gold
 from nmt.config.schema import TrainConfig
 from nmt.data.batch import fixed_batches
 from nmt.data.tables import EncodedCorpus
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.evaluation.outcome import Outcome
 from nmt.evaluation.registry import METRICS, measure, names_at
-from nmt.evaluation.views import gold_scores
+from nmt.evaluation.views import Views, alignment_metrics
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers
 from nmt.training.board import Sample
@@ -46,8 +44,10 @@ class Validator:
         self.tokenize, self.lowercase = bleu_tokenizer(config), config.lowercase
         self.device = device
         self.metric = config.trainer.metric
+        self.sources, self.targets = list(encoded.corpus["source"]), list(encoded.corpus["target"])
+        self.gold = read_gold(encoded.corpus, "validation")
         if METRICS[self.metric].needs_gold:
-            check_comparable(self.metric, tokenizers, list(encoded.corpus["source"]), list(encoded.corpus["target"]))
+            check_comparable(self.metric, tokenizers, self.sources, self.targets)
 
     @torch.inference_mode()
     def __call__(self, model: Seq2Seq) -> Validation:
@@ -58,13 +58,12 @@ class Validator:
         model.eval()
         loss = self._loss(model)
         translator = Translator(model, self.tokenizers, self.search, self.device)
-        corpus = self.encoded.corpus
         outcome = Outcome(
-            translations=translator.translate(list(corpus["source"])),
-            references=translator.plain(list(corpus["target"])),
+            translations=translator.translate(self.sources),
+            references=translator.plain(self.targets),
             loss=loss,
             perplexity=math.exp(min(loss, 100.0)),
-            alignment=self._alignment(translator),
+            alignment=alignment_metrics(translator, self.sources, self.targets, self.gold, Views()),
             tokenize=self.tokenize,
             lowercase=self.lowercase,
         )
@@ -81,15 +80,6 @@ class Validator:
             total += token_loss(model, model(batch), batch, label_smoothing=0.0).cross_entropy.item()
             tokens += batch.num_target_tokens
         return total / tokens
-
-    def _alignment(self, translator: Translator) -> dict[str, float | None]:
-        """Scores of the attention between sources and references, where there is gold."""
-        corpus = self.encoded.corpus
-        if "alignment" not in corpus.column_names:
-            return {}
-        sources, references = list(corpus["source"]), list(corpus["target"])
-        links = word_links(translator.align(sources, references), sources, references, LinkRule())
-        return gold_scores(links, [parse_pharaoh(line or "") for line in corpus["alignment"]])
 
     def _samples(self, outcome: Outcome) -> list[Sample]:
         """The same few sentences every time, of medium length so that a heatmap can be read."""

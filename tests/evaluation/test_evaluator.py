@@ -18,7 +18,7 @@ from nmt.errors import UserError
 from nmt.evaluation.baseline import baseline_of
 from nmt.evaluation.evaluator import evaluate_split, finite
 from nmt.evaluation.output import pick
-from nmt.evaluation.table import print_table
+from nmt.evaluation.report import print_table
 from nmt.evaluation.views import Translating, Views
 from nmt.translator import Translation
 
@@ -92,7 +92,7 @@ def test_every_file_of_the_contract_is_written(tmp_path: Path) -> None:
 
 
 def test_metrics_are_those_of_the_contract(tmp_path: Path) -> None:
-    metrics = evaluate(tmp_path / "test", provenance={"note": "mine"})
+    metrics = evaluate(tmp_path / "test")
     # 17 links proposed, 17 sure ones and a possible one: two of the proposed are wrong.
     assert metrics["aer"] == pytest.approx(1 - (15 + 16) / (18 + 17))
     assert metrics["alignment_precision"] == pytest.approx(16 / 18)
@@ -118,7 +118,6 @@ def test_metrics_are_those_of_the_contract(tmp_path: Path) -> None:
         "batch_size": 64,
         "precision": "fp32",
         "device": "cpu",
-        "note": "mine",
     }
     assert {name: metrics[name] for name in known} == known
     assert set(metrics["signature"]) == {"bleu", "bleu_ci95", "chrf", "ter"}

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from nmt.alignment.pharaoh import parse_pharaoh
-from nmt.evaluation.heatmap import draw_heatmap, draw_heatmaps, save_png, to_array
+from nmt.evaluation.heatmap import draw_heatmap, save_png, to_array
 from nmt.evaluation.text_heatmap import render_svg, render_text
 
 SOURCE = ["the", "old", "cat", "."]
@@ -72,7 +72,7 @@ def test_gold_links_are_outlined() -> None:
 
 def test_panels_stand_side_by_side_under_the_same_words() -> None:
     panels = {"attention": WEIGHTS, "saliency": WEIGHTS[::-1].copy()}
-    figure = draw_heatmaps(panels, SOURCE, TARGET, title="a title", gold=parse_pharaoh("1-1"))
+    figure = draw_heatmap(panels, SOURCE, TARGET, title="a title", gold=parse_pharaoh("1-1"))
     pixels = to_array(figure)
     left, right = figure.axes
     assert [axes.get_xlabel() for axes in figure.axes] == list(panels)

@@ -22,7 +22,7 @@ from nmt.evaluation.baseline import Baseline, settings
 from nmt.evaluation.evaluator import evaluate_split
 from nmt.evaluation.outcome import Outcome
 from nmt.evaluation.registry import METRICS, Display, Metric, by_sacrebleu, check_watched
-from nmt.evaluation.table import print_table
+from nmt.evaluation.report import print_table
 from nmt.models.build import build_model
 from nmt.text.tokenizer import build_tokenizers
 from nmt.training.progress import Progress

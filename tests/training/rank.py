@@ -31,7 +31,7 @@ from nmt.errors import UserError
 from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import build_tokenizers
-from nmt.training.distributed import ProcessGroup, process_group
+from nmt.training.distributed import ProcessGroup, no_sync, process_group, seed_rank
 from nmt.training.optimizer import Schedule
 from nmt.training.reinforce import Reinforce
 from nmt.training.reporting import NullReporter
@@ -81,7 +81,7 @@ def trainer(
         embedding_size=8, hidden_size=8, dropout=dropout, readout="linear", attention=attention or AttentionConfig()
     )
     model = build_model(shape, VOCAB, VOCAB, joint=True).double()
-    processes.seed_rank(1)
+    seed_rank(1, processes)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.5)
     guided = GuidedAlignmentConfig(weight=0.5, decay=0.5)
     common = {"device": "cpu", "ema_decay": 0.9, "accumulate": 2, "guided_alignment": guided, "log_every": 1}
@@ -137,7 +137,7 @@ def gradients(processes: ProcessGroup) -> tuple[list[Any], list[Any]]:
     partial = Partial(processes.rank)
     parallel = processes.data_parallel(partial)
     weights = [parameter.detach().clone() for parameter in partial.parameters()]
-    with processes.no_sync(parallel):
+    with no_sync(parallel):
         parallel().backward()
     found = [None if each.grad is None else each.grad.tolist() for each in partial.parameters()]
     parallel().backward()
@@ -153,7 +153,7 @@ def primitives(processes: ProcessGroup) -> dict[str, Any]:
     sums = processes.sum_over_ranks(rank + 1, 0.25)
     clock = processes.clock()
     time.sleep(0.01)
-    processes.seed_rank(1)
+    seed_rank(1, processes)
     return {
         "sums": sums,
         "clocks": (clock, processes.clock()),

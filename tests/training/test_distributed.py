@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, process_group
+from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, no_sync, process_group
 from nmt.training.torchrun_env import RankEnvironment
 from tests.training import rank
 
@@ -166,7 +166,7 @@ def test_a_single_process_wraps_and_sends_nothing() -> None:
     assert alone.all_reduce_(tensor) is tensor
     assert tensor.tolist() == [0.0, 1.0, 2.0]
     assert alone.data_parallel(module) is module
-    with alone.no_sync(module):
+    with no_sync(module):
         assert alone.sum_over_ranks(3, 0.5) == [3, 0.5]
     assert alone.all_gather("a") == ["a"]
     assert alone.on_rank_zero(max)(1, 2) == alone.on_all_ranks(max)(1, 2) == 2

@@ -26,8 +26,8 @@ from nmt.config.schema import (
 from nmt.data.batch import Batch, collate
 from nmt.errors import UserError
 from nmt.models.build import build_model
-from nmt.training.check_run import check_guided_alignment, check_run
 from nmt.training.guided_alignment import KINDS, guided_alignment_loss, guided_alignment_weight
+from nmt.training.prepare import check_guided_alignment, check_run
 
 Pair = tuple[list[int], list[int], dict[int, set[int]]]
 

@@ -6,7 +6,7 @@ import pytest
 
 from nmt.config.schema import DataConfig, EvaluateConfig, EvaluationDataConfig, SplitConfig
 from nmt.errors import UserError
-from nmt.evaluate import check_reverse, choose_data, evaluation_folder, output_folder
+from nmt.evaluation.run import check_languages, choose_data, evaluation_folder, output_folder
 
 FILES = SplitConfig(source="a.en", target="a.de")
 
@@ -65,14 +65,14 @@ def test_data_that_would_be_ignored_is_refused(given: EvaluateConfig, message: s
 def test_a_reverse_run_translates_back() -> None:
     run = DataConfig(source_language="en", target_language="de")
     given = EvaluateConfig(checkpoint="runs/a", reverse="runs/b")
-    check_reverse(given, run, DataConfig(source_language="de", target_language="en"))
+    check_languages(given, run, "reverse", DataConfig(source_language="de", target_language="en"))
     message = (
         "reverse=runs/b translates en to de, but checkpoint=runs/a translates en to de: give a run trained from de"
     )
     with pytest.raises(UserError, match=message):
-        check_reverse(given, run, run)
+        check_languages(given, run, "reverse", run)
     with pytest.raises(UserError, match="translates de to fr"):
-        check_reverse(given, run, DataConfig(source_language="de", target_language="fr"))
+        check_languages(given, run, "reverse", DataConfig(source_language="de", target_language="fr"))
 
 
 def test_evaluations_lie_in_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,165 @@
+"""An evaluation as configured: which text is scored, by which translators, and where the files go."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import torch
+from rich.console import Console
+
+from nmt.alignment.links import LinkRule
+from nmt.config.file import load_config
+from nmt.config.schema import DataConfig, EvaluateConfig, SplitConfig
+from nmt.data.corpus import load_split, open_corpus
+from nmt.errors import UserError
+from nmt.evaluation.baseline import Baseline, baseline_of, lasting
+from nmt.evaluation.evaluator import evaluate_split
+from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
+from nmt.evaluation.report import print_table
+from nmt.evaluation.saliency import Explainer
+from nmt.evaluation.views import Views
+from nmt.models.checkpoint import CONFIG, find_checkpoint
+from nmt.translator import Translator
+
+
+def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
+    """Translate and score a split, print a table and write the files; `swept` is as for `output_folder`.
+
+    Raises:
+        UserError: runs, settings and text do not fit together.
+    """
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    run_config = load_config(find_checkpoint(config.checkpoint) / CONFIG)
+    for option, other in (("reverse", config.reverse), ("baseline", config.baseline)):
+        if other is not None:
+            check_languages(config, run_config.data, option, load_config(find_checkpoint(other) / CONFIG).data)
+    tokenize = config.bleu_tokenize or bleu_tokenizer(run_config)
+    check_tokenizer(tokenize)
+    corpus = load_split(choose_data(config, run_config.data), config.split)
+    search = dataclasses.asdict(config.search)
+    translator = Translator.load(
+        config.checkpoint, device=config.device, precision=config.precision, ensemble=config.ensemble, **search
+    )
+    folder = output_folder(config, swept)
+    with Console(stderr=True).status(f"Translating {len(corpus):,} sentences of {config.split} ..."):
+        metrics = evaluate_split(
+            translator,
+            corpus,
+            folder,
+            split=config.split,
+            bleu_tokenize=tokenize,
+            lowercase=run_config.lowercase if config.lowercase is None else config.lowercase,
+            num_heatmaps=config.num_heatmaps,
+            baseline=choose_baseline(config, translator, corpus),
+            views=choose_views(config, translator),
+        )
+    print_table(metrics)
+    print(f"written to {lasting(folder)}: look at {lasting(folder / 'report.html')}")
+
+
+def check_languages(config: EvaluateConfig, run: DataConfig, option: str, other: DataConfig) -> None:
+    """Check that the run given as `reverse` translates back, or the one given as `baseline` the same way.
+
+    Raises:
+        UserError: it does not; the message names the languages of both.
+    """
+    expected, advice = (run.source_language, run.target_language), "of the same languages"
+    if option == "reverse":
+        expected, advice = expected[::-1], f"trained from {run.target_language} to {run.source_language}"
+    if (other.source_language, other.target_language) != expected:
+        raise UserError(
+            f"{option}={getattr(config, option)} translates {other.direction}, but "
+            f"checkpoint={config.checkpoint} translates {run.direction}: give a run {advice}"
+        )
+
+
+def choose_baseline(config: EvaluateConfig, translator: Translator, corpus: datasets.Dataset) -> Baseline | None:
+    """Return the translations to compare with, found with the translator's search settings."""
+    if config.baseline is None:
+        return None
+    search = dataclasses.asdict(translator.search)
+    other = Translator.load(config.baseline, device=config.device, precision=config.precision, **search)
+    return baseline_of(Path(config.baseline), other, corpus)
+
+
+def choose_views(config: EvaluateConfig, translator: Translator) -> Views:
+    """Return how sentence pairs are aligned, beside the attention.
+
+    Raises:
+        UserError: saliency is asked for with int8 weights, which have no gradient, or with an ensemble.
+    """
+    if config.saliency and config.precision == "int8":
+        raise UserError("saliency=true needs gradients, and precision=int8 has none: choose one of the two")
+    if config.saliency and config.ensemble:
+        raise UserError("saliency=true explains one model, not several: leave ensemble out")
+    reverse = None
+    if config.reverse is not None:
+        unit, size = config.search.batch_unit, config.search.batch_size
+        reverse = Translator.load(config.reverse, device=config.device, batch_unit=unit, batch_size=size)
+    return Views(
+        rule=LinkRule(config.alignment.method, config.alignment.threshold),
+        reverse=reverse,
+        reverse_run=config.reverse,
+        explainer=Explainer(translator) if config.saliency else None,
+    )
+
+
+def output_folder(config: EvaluateConfig, swept: Sequence[str]) -> Path:
+    """Return the folder to write to: `output`, else a folder of the run; in a sweep each job has its own.
+
+    `swept` are the overrides by which the job differs from the others of its sweep.
+    """
+    parts = [f"with-{each.strip('/').replace('/', '_')}" for each in config.ensemble]
+    parts += [each.replace("/", "_") for each in swept if not each.startswith(("checkpoint=", "split="))]
+    own = ",".join(parts)
+    if config.output is not None:
+        return Path(config.output, ",".join(each.replace("/", "_") for each in swept))
+    folder = evaluation_folder(Path(config.checkpoint), config.split)
+    return folder.with_name(f"{folder.name}-{own}") if own else folder
+
+
+def evaluation_folder(checkpoint: Path, split: str) -> Path:
+    """Return the folder of an evaluation of a run or a checkpoint.
+
+    Evaluations of a run's checkpoint stand in the run, because training replaces the folders of checkpoints; that of
+    the best checkpoint is that of the run.
+    """
+    place = checkpoint.resolve()
+    if place.parent.name != "checkpoints":
+        return checkpoint / "evaluation" / split
+    return place.parents[1] / "evaluation" / (split if place.name == "best" else f"{split}-{place.name}")
+
+
+def choose_data(config: EvaluateConfig, trained_on: DataConfig) -> DataConfig:
+    """Return the configuration of the split: the run's own data, or that given by `data.<split>.*`.
+
+    Files given by `source` and `target` replace all of it. `alignment` alone adds gold links to the run's own
+    text files; `name` alone chooses another split of the run's hub corpus.
+
+    Raises:
+        UserError: data is given for a split that is not scored, or only one side is given, or it does not fit the run.
+    """
+    splits = vars(config.data)
+    for name, given in splits.items():
+        if name != config.split and given != SplitConfig():
+            raise UserError(f"data.{name} is given, but split={config.split} is scored: add split={name}")
+    given = splits.get(config.split, SplitConfig())
+    if given == SplitConfig():
+        return trained_on
+    if given.source is not None or given.target is not None:
+        if given.source is None or given.target is None:
+            missing = "source" if given.source is None else "target"
+            raise UserError(f"data.{config.split}.{missing} is missing: give files for both source and target")
+        changed: dict[str, Any] = {"kind": "text", config.split: given}
+        return dataclasses.replace(trained_on, **changed)
+    kept = {key: getattr(given, key) for key in open_corpus(trained_on).split_keys if key not in ("source", "target")}
+    if kept and all(kept.values()):
+        changed = {config.split: dataclasses.replace(getattr(trained_on, config.split), **kept)}
+        return dataclasses.replace(trained_on, **changed)
+    raise UserError(
+        f"data.{config.split} does not fit the run's data={trained_on.kind}: give both data.{config.split}.source and "
+        f"data.{config.split}.target"
+    )
