@@ -13,7 +13,7 @@ from nmt.fast.layer import layer
 from nmt.models.decoder import Decoded, Decoder, DecoderState, Emission, Gnmt, Luong
 from nmt.models.layers import GRU, LSTM, Cell
 
-PAIRS = 2**25  # numbers that comparing queries with keys, pair by pair, may hold at a time
+PAIRS = 2**22  # numbers that comparing queries with keys, pair by pair, may hold at a time
 
 
 def unroll(
