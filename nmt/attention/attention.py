@@ -45,7 +45,7 @@ class Attended(NamedTuple):
 
 
 class AttentionMechanism(nn.Module, ABC):
-    """What a decoder can attend with. `str` describes it in a line of the model's summary."""
+    """The interface of attention to a decoder. `str` describes it in a line of the model's summary."""
 
     @property
     def stepwise(self) -> bool:

@@ -1,4 +1,4 @@
-"""What search needs of a model (`StepModel`), and what it returns (`Hypothesis`)."""
+"""The model that search needs (`StepModel`), and the hypotheses that it returns (`Hypothesis`)."""
 
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, runtime_checkable
