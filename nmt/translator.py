@@ -17,7 +17,7 @@ from nmt.config.check import check
 from nmt.config.schema import PRECISIONS, SearchConfig
 from nmt.data.batch import Batch, collate, cut_batches, pad
 from nmt.errors import UserError, unknown
-from nmt.fast.accelerate import accelerate
+from nmt.fast.accelerate import accelerate, restore
 from nmt.fast.packing import pack
 from nmt.models.checkpoint import Checkpoint, load_checkpoint, resolve_device
 from nmt.models.ensemble import Ensemble
@@ -74,7 +74,7 @@ class Translator:
     ) -> None:
         if precision not in PRECISIONS:
             raise unknown("precision", precision, PRECISIONS)
-        self.model = quantize(model) if precision == "int8" else model
+        self.model = quantize(restore(model)) if precision == "int8" else model
         self.precision = precision
         self.tokenizers = tokenizers
         self.search = search
@@ -119,10 +119,11 @@ class Translator:
         translator = cls(model, checkpoint.tokenizers, settings, where, precision)
         translator.checkpoint, translator.step = checkpoint.folder, checkpoint.step
         translator.ensemble = [other.folder for other in others]
-        if checkpoint.config.model.fast == "auto":
-            accelerate(model)
-            if precision == "fp32":
-                pack(model)  # from here on the model only translates
+        for each in (checkpoint, *others):
+            if each.config.model.fast == "auto":
+                accelerate(each.model)
+                if precision == "fp32":
+                    pack(each.model)  # from here on the model only translates
         return translator
 
     def translate(self, sentences: Sequence[str]) -> list[Translation]:

@@ -158,7 +158,7 @@ class ModelConfig:
     embedding_dropout: float | None = key(None, "dropout on embeddings", at_least=0, below=1)
     state_dropout: float | None = key(None, "dropout on the encoder's states and between layers", at_least=0, below=1)
     output_dropout: float | None = key(None, "dropout before the output layer", at_least=0, below=1)
-    fast: str = key("auto", "train with the derivative written by hand, or `off`: with autograd alone, for comparison", choices=("auto", "off"))
+    fast: str = key("auto", "train with the derivative written by hand, and translate with weights laid out for the processor; `off`: neither, for comparison", choices=("auto", "off"))
 
 
 @dataclass(kw_only=True)

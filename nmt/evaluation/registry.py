@@ -193,15 +193,15 @@ def compared() -> dict[str, str]:
     return {name: metric.row.label for name, metric in METRICS.items() if metric.sacrebleu is not None}
 
 
-def check_watched(name: str, *, has_gold: bool) -> None:
-    """Check that `trainer.metric` can choose the best checkpoint.
-
-    Raises:
-        UserError: it is no metric with a direction that is measured at validations, or it needs gold that is missing.
-    """
+def check_watched(name: str) -> None:
+    """Raise UserError where `trainer.metric` is no metric with a direction that is measured at validations."""
     choices = [each for each in names_at("validation") if METRICS[each].better]
     if name not in choices:
         raise unknown("trainer.metric", name, choices)
+
+
+def check_gold_for(name: str, *, has_gold: bool) -> None:
+    """Raise UserError where `trainer.metric` needs gold alignments that the validation text has not."""
     if METRICS[name].needs_gold and not has_gold:
         raise UserError(
             f"trainer.metric={name} needs gold alignments of the validation text: set data.validation.alignment"

@@ -6,7 +6,7 @@ as they are, and so does every module of an unknown class: it runs as it is writ
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import MethodType
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -28,26 +28,35 @@ Model = TypeVar("Model", bound=nn.Module)
 Twins = dict[str, Callable[..., Any]]  # by the name of the method
 
 
+class Twin(partial[Any]):
+    """A twin with its module as first argument; unlike a bound method it can be pickled under another name."""
+
+
 def accelerate(model: Model) -> Model:
     """Replace, in place, what is computed by a faster twin; return the model."""
     for module in model.modules():
         for name, twin in twins(module).items():
-            setattr(module, name, MethodType(twin, module))
+            setattr(module, name, Twin(twin, module))
     return model
 
 
 def restore(model: Model) -> Model:
     """Undo `accelerate`; return the model."""
     for module in model.modules():
-        for name in twins(module):
-            vars(module).pop(name, None)
+        for name in replaced(module):
+            delattr(module, name)
     return model
+
+
+def replaced(module: nn.Module) -> list[str]:
+    """Return the names of a module's methods that twins stand in for."""
+    return [name for name, value in vars(module).items() if isinstance(value, Twin)]
 
 
 @contextmanager
 def restored(model: nn.Module) -> Iterator[None]:
     """Within this context the model runs as it is written; its graph can be differentiated again and again."""
-    was_accelerated = any(vars(module).keys() & twins(module).keys() for module in model.modules())
+    was_accelerated = any(map(replaced, model.modules()))
     restore(model)
     try:
         yield

@@ -161,7 +161,10 @@ def read_checkpoint(folder: Path, device: str | torch.device) -> Checkpoint:
     """Load a checkpoint folder, or raise `UserError` where its files do not fit together."""
     config = load_config(folder / CONFIG)
     tokenizers = Tokenizers.load(folder)
-    model = build_model(config.model, len(tokenizers.source), len(tokenizers.target), joint=tokenizers.joint)
+    try:
+        model = build_model(config.model, len(tokenizers.source), len(tokenizers.target), joint=tokenizers.joint)
+    except UserError as error:
+        raise UserError(f"{folder / CONFIG} is not a configuration of nmt: {error}") from None
     try:
         load_model(model, str(folder / WEIGHTS))
         with safe_open(str(folder / WEIGHTS), framework="pt") as file:

@@ -12,7 +12,7 @@ from nmt.data.corpus import clean, load_split, open_corpus
 from nmt.data.tables import EncodedCorpus, encode
 from nmt.errors import UserError
 from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
-from nmt.evaluation.registry import check_watched
+from nmt.evaluation.registry import check_gold_for, check_watched
 from nmt.models.build import check_model, check_used
 from nmt.models.decoder import DECODERS
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
@@ -28,6 +28,7 @@ def check_run(config: TrainConfig) -> None:
     check_model(config.model, joint=config.tokenizer.joint)
     check_used(config.model)
     check_tokenizer(bleu_tokenizer(config))
+    check_watched(config.trainer.metric)
     limits = (config.trainer.max_steps, config.trainer.max_epochs, config.trainer.max_minutes)
     if all(limit is None for limit in limits):
         raise UserError("training has no end: set trainer.max_steps, trainer.max_epochs or trainer.max_minutes")
@@ -35,7 +36,7 @@ def check_run(config: TrainConfig) -> None:
     for split in ("train", "validation"):
         if not corpus.has_split(split):
             raise corpus.missing(split)
-    check_watched(config.trainer.metric, has_gold=corpus.has_gold("validation"))
+    check_gold_for(config.trainer.metric, has_gold=corpus.has_gold("validation"))
     if config.trainer.guided_alignment.weight > 0:
         check_guided_alignment(config)
 

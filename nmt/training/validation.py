@@ -17,7 +17,6 @@ from nmt.evaluation.views import Views, alignment_metrics
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers
 from nmt.training.board import Sample
-from nmt.training.objective import token_loss
 from nmt.translator import Translator
 
 
@@ -77,7 +76,7 @@ class Validator:
         total, tokens = 0.0, 0
         for batch in fixed_batches(self.encoded, self.batch_size):
             batch = batch.to(self.device)
-            total += token_loss(model, model(batch), batch, label_smoothing=0.0).cross_entropy.item()
+            total -= model.log_probs(batch).sum().item()
             tokens += batch.num_target_tokens
         return total / tokens
 

@@ -1,13 +1,20 @@
 """Swapping the fast path in and out."""
 
 import copy
+import pickle
 
 import torch
 
+from nmt.config.schema import SearchConfig
 from nmt.fast.accelerate import accelerate, restore, restored
 from nmt.models.decoder import DECODERS
 from nmt.models.seq2seq import Seq2Seq
+from nmt.text.tokenizer import Tokenizers
+from nmt.text.vocabulary import Vocabulary
+from nmt.translator import Translator
 from tests.models.small import random_batch, small_model, variants
+
+UNUSED = Vocabulary(b"a\nb\n")
 
 
 def swapped(model: Seq2Seq) -> set[str]:
@@ -47,6 +54,17 @@ def test_a_copy_is_accelerated_by_itself() -> None:
         for parameter in model.parameters():
             parameter.zero_()
         assert torch.equal(twin(batch).features, before)
+
+
+def test_an_accelerated_model_can_be_pickled_and_quantized() -> None:
+    model, batch = accelerate(small_model().float()), random_batch([(5, 4), (1, 7)])
+    again = pickle.loads(pickle.dumps(model))
+    assert swapped(again) == swapped(model)
+    assert torch.equal(again(batch).features, model(batch).features)
+    translator = Translator(again, Tokenizers(UNUSED, UNUSED), SearchConfig(), torch.device("cpu"), "int8")
+    with torch.inference_mode():
+        found = translator.model.attend(batch)
+    torch.testing.assert_close(found, model.attend(batch), rtol=0, atol=0.1)
 
 
 def test_within_restored_the_model_runs_as_it_is_written() -> None:
