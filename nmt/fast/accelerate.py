@@ -29,11 +29,14 @@ Twins = dict[str, Callable[..., Any]]  # by the name of the method
 
 
 class Twin(partial[Any]):
-    """A twin with its module as first argument; unlike a bound method it can be pickled under another name."""
+    """A function with its module bound as first argument.
+
+    Not a bound method: pickle would look that up in the module, by the function's own name.
+    """
 
 
 def accelerate(model: Model) -> Model:
-    """Replace, in place, what is computed by a faster twin; return the model."""
+    """Replace methods by their faster twins, in place; return the model."""
     for module in model.modules():
         for name, twin in twins(module).items():
             setattr(module, name, Twin(twin, module))
@@ -49,7 +52,7 @@ def restore(model: Model) -> Model:
 
 
 def replaced(module: nn.Module) -> list[str]:
-    """Return the names of a module's methods that twins stand in for."""
+    """Return the names of a module's methods that are replaced by twins."""
     return [name for name, value in vars(module).items() if isinstance(value, Twin)]
 
 

@@ -16,7 +16,7 @@ ALIGNMENT = 64  # bytes: a cache line, and the width of the widest vector regist
 
 @final
 class Arena:
-    """A block of memory that is handed out slice after slice and taken back as a whole."""
+    """A block of memory that is handed out slice by slice and taken back all at once."""
 
     _free: ClassVar[defaultdict[torch.device, list["Arena"]]] = defaultdict(list)
 

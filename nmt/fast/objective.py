@@ -33,9 +33,9 @@ class ProjectedCrossEntropy(torch.autograd.Function):
     """Output layer and label-smoothed cross-entropy in one, the gradient formed on the way forward.
 
     objective = -sum_i [(1 - eps) log p(y_i) + eps / V sum_v log p(v)]  (Szegedy et al., 2016), whose gradient by
-    the logits is p - (1 - eps) onehot(y) - eps / V. Logits live one chunk of rows at a time and are passed over as
-    seldom as can be: what the smoothing adds is linear in the features, so the gradients begin with it, formed from
-    the mean row of the weights.
+    the logits is p - (1 - eps) onehot(y) - eps / V. Only one chunk of logits exists at a time, and it is
+    read as few times as possible: the smoothing's share of the gradients is linear in the features, so the gradients
+    are initialized with it, from the mean row of the weights.
     """
 
     @staticmethod
@@ -102,7 +102,7 @@ def add_product(
 
 
 class Scored(NamedTuple):
-    """log Z and the logit of the right word, for some tokens, and the residuals p - confidence x onehot(label)."""
+    """log Z and the logit of the reference word, for some tokens, and the residuals p - confidence x onehot(label)."""
 
     log_normalizer: Float[Tensor, " tokens"]
     gold: Float[Tensor, " tokens"]
@@ -115,7 +115,7 @@ def score(logits: Float[Tensor, "tokens vocab"], labels: Int[Tensor, " tokens"],
     exact = torch.promote_types(logits.dtype, torch.float32)
     gold, largest = logits[rows, labels].to(exact), logits.amax(dim=1).to(exact)
     probabilities = torch.softmax(logits, dim=1, out=logits)
-    # log Z from the likeliest word, whose probability cannot underflow as that of the right word can.
+    # log Z from the likeliest word, whose probability cannot underflow, as the reference word's can.
     log_normalizer = largest - probabilities.amax(dim=1).to(exact).log()
     probabilities[rows, labels] -= confidence
     return Scored(log_normalizer, gold, probabilities)

@@ -1,6 +1,7 @@
 """Checkpoints: folders that hold all that translation needs, written atomically, loaded without running code.
 
-One trainer writes to a run's checkpoints; any number of readers may look at the same time, and change nothing.
+One trainer writes a run's checkpoints. Any number of processes may read them meanwhile; readers never modify a
+checkpoint.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ TRAINING_STATE = "training_state.pt"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A trained model with everything it was trained with."""
+    """A trained model with its configuration and tokenizers, read from `folder`; `step` counts its updates."""
 
     model: Seq2Seq
     config: TrainConfig
@@ -49,7 +50,7 @@ def save_checkpoint(
     step: int,
     training_state: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a checkpoint so that `folder` is always whole: the old one or the new one.
+    """Write a checkpoint atomically: `folder` is always complete, the old one or the new one.
 
     A temporary sibling is filled, flushed to disk and renamed into place.
     """
@@ -68,9 +69,9 @@ def save_checkpoint(
 
 
 def replace_folder(new: Path, folder: Path) -> None:
-    """Rename `new` to `folder`. Folders cannot be exchanged in one call, so for a moment only `retired` is there.
+    """Rename `new` to `folder`. Two folders cannot be exchanged in one call, so for a moment only `retired` exists.
 
-    A reader takes that then (`find_checkpoint`), and after a crash at that moment the next trainer does (`recover`).
+    Readers then take that one (`find_checkpoint`); after a crash at that moment `recover` renames it back.
     """
     old = retired(folder)
     shutil.rmtree(old, ignore_errors=True)
@@ -82,7 +83,7 @@ def replace_folder(new: Path, folder: Path) -> None:
 
 
 def recover(checkpoints: Path) -> None:
-    """Mend what a killed trainer left in its folder of checkpoints; only for the trainer that goes on there."""
+    """Delete unfinished checkpoints and rename back retired ones after a crash; only the trainer that resumes may."""
     for unfinished in checkpoints.glob(".*.tmp"):
         shutil.rmtree(unfinished, ignore_errors=True)
     for old in checkpoints.glob(".*.old"):
@@ -94,7 +95,7 @@ def recover(checkpoints: Path) -> None:
 
 
 def retired(folder: Path) -> Path:
-    """Return where the previous checkpoint waits while the next takes its place."""
+    """Return the path of the previous checkpoint while the next one is renamed into its place."""
     return folder.parent / f".{folder.name}.old"
 
 
@@ -110,14 +111,14 @@ def flush(path: Path) -> None:
 def find_checkpoint(path: str | Path) -> Path:
     """Return the checkpoint folder of a run (its best, else its last) or of a checkpoint.
 
-    Nothing is renamed or written, as a trainer may be at work there.
+    Nothing is renamed or written: a trainer may be running.
 
     Raises:
         UserError: there is none.
     """
     given = Path(path)
     for folder in (given / "checkpoints" / "best", given / "checkpoints" / "last", given):
-        # The second look finds what took its place since the first.
+        # The second look at `folder` finds a checkpoint that was renamed into place since the first.
         for place in (folder, retired(folder), folder):
             if (place / WEIGHTS).is_file() and (place / CONFIG).is_file():
                 return place
@@ -130,7 +131,7 @@ def find_checkpoint(path: str | Path) -> Path:
 def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> Checkpoint:
     """Load a run's best checkpoint, or a checkpoint folder, ready to translate.
 
-    It is read again if a trainer has put another in its place meanwhile.
+    It is read again if a trainer has replaced it meanwhile.
 
     Raises:
         UserError: there is none, or its files do not fit together.
@@ -149,7 +150,7 @@ def load_checkpoint(path: str | Path, device: str | torch.device = "cpu") -> Che
 
 
 def identity(folder: Path) -> tuple[int, int] | None:
-    """Return what tells a folder from another that takes its name; None if there is none."""
+    """Return the inode and modification time of a folder, which differ from its successor's; None if there is none."""
     try:
         found = folder.stat()
     except FileNotFoundError:
@@ -177,7 +178,7 @@ def read_checkpoint(folder: Path, device: str | torch.device) -> Checkpoint:
 
 @contextlib.contextmanager
 def training_state(folder: Path) -> Iterator[dict[str, Any]]:
-    """Hand over what `save_checkpoint` was given as `training_state`, to go on from; never runs code from the file.
+    """Yield the `training_state` that `save_checkpoint` was given, to resume from; never runs code from the file.
 
     Raises:
         UserError: there is none, it cannot be read, or the block cannot use it: the checkpoint can be translated with,

@@ -1,4 +1,4 @@
-"""Attention decoders: the order of attending and updating is what tells them apart.
+"""Attention decoders, which differ in the order of attending and updating.
 
 A new one is a class here, with one step of its recurrence, and a line in `DECODERS`. What comes before the step
 (embeddings, input gates) and after it (readout) is shared, and computed for all steps at once. Tensors have a middle

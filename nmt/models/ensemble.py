@@ -1,4 +1,4 @@
-"""Several models that translate together."""
+"""Ensembles: several models that translate together, by the mean of their probabilities."""
 
 import math
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ class EnsembleState(NamedTuple):
     members: tuple[SearchState, ...]
 
     def select(self, beams: Int[Tensor, "batch k"]) -> "EnsembleState":
-        """Go on with `beams`, k hypotheses of each sentence."""
+        """Return the state of `beams`, k hypotheses of each sentence."""
         return EnsembleState(tuple(state.select(beams) for state in self.members))
 
     def keep(self, sentences: Int[Tensor, " kept"]) -> "EnsembleState":
-        """Go on with some of the sentences."""
+        """Return the state of some of the sentences."""
         return EnsembleState(tuple(state.keep(sentences) for state in self.members))
 
 
@@ -32,7 +32,7 @@ class EnsembleState(NamedTuple):
 class Ensemble(nn.Module):
     """p(y_i | y_<i, x) = 1/M sum_m p_m(y_i | y_<i, x) of M models with the same vocabularies; attention is the mean.
 
-    Models of different random beginnings make different mistakes (Sutskever et al., 2014; Luong et al., 2015).
+    Models trained from different random weights make different mistakes (Sutskever et al., 2014; Luong et al., 2015).
     """
 
     def __init__(self, members: Sequence[Seq2Seq]) -> None:
@@ -66,7 +66,7 @@ class Ensemble(nn.Module):
 
 
 def log_mean(log_probs: Sequence[Float[Tensor, "*shape"]]) -> Float[Tensor, "*shape"]:
-    """Return log (1/M sum_m exp x_m), in the place of the first; not for autograd."""
+    """Return log (1/M sum_m exp x_m), overwriting the first tensor; not for autograd."""
     first, *others = log_probs
     for other in others:
         torch.logaddexp(first, other, out=first)

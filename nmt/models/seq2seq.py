@@ -20,11 +20,11 @@ class SearchState(NamedTuple):
     memory: Memory
 
     def select(self, beams: Int[Tensor, "batch k"]) -> "SearchState":
-        """Go on with `beams`, k hypotheses of each sentence."""
+        """Return the state of `beams`, k hypotheses of each sentence."""
         return SearchState(self.decoder.select(beams), self.memory)
 
     def keep(self, sentences: Int[Tensor, " kept"]) -> "SearchState":
-        """Go on with some of the sentences."""
+        """Return the state of some of the sentences."""
         return SearchState(self.decoder.keep(sentences), self.memory.keep(sentences))
 
 
