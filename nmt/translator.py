@@ -1,5 +1,6 @@
 """Translation from Python: `Translator.load(run).translate([...])`."""
 
+import copy
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -142,6 +143,12 @@ class Translator:
                 results[row] = [self._translation(sentences[row], ids[row], each) for each in hypotheses]
         return results
 
+    def greedy(self, sentences: Sequence[str]) -> list[Translation]:
+        """Return the translation of each sentence by greedy search, whatever `search.beam_size` is."""
+        other = copy.copy(self)
+        other.search = dataclasses.replace(self.search, beam_size=1)
+        return other.translate(sentences)
+
     def plain(self, lines: Sequence[str]) -> list[str]:
         """Return target text in the form of translations: the pieces of text that is segmented already are joined."""
         return self.tokenizers.target.plain(lines)
@@ -206,6 +213,7 @@ class Translator:
                 length_penalty=self.search.length_penalty,
                 coverage_penalty=self.search.coverage_penalty,
                 n_best=n,
+                patience=self.search.patience,
                 max_lengths=limits.long().to(self.device),
                 unk=None if self.copies else UNK,
             )
