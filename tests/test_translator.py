@@ -258,6 +258,7 @@ def other_run(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     weights = load_file(folder / "model.safetensors")
     noisy = {name: each + 0.1 * torch.randn(each.shape, generator=generator) for name, each in weights.items()}
     save_file(noisy, folder / "model.safetensors", metadata={"step": "7"})
+    (folder / "manifest.json").unlink()
     return folder
 
 
