@@ -228,6 +228,7 @@ class TrainerConfig:
     max_epochs: int | None = key(None, "stop after this many passes over the corpus", at_least=1)
     max_minutes: float | None = key(None, "stop after this much training time, including validations; also the horizon of the schedule", above=0)
     label_smoothing: float = key(0.1, "share of the probability spread over the vocabulary", at_least=0, below=1)
+    consistency: float = key(0.0, "R-Drop: every batch goes twice through dropout, and this (alpha of the paper, which has 5 for translation) weighs the divergence between the two predictions; an update takes twice the time; 0 is off", at_least=0)
     guided_alignment: GuidedAlignmentConfig = field(default_factory=GuidedAlignmentConfig)
     reinforce: ReinforceConfig = field(default_factory=ReinforceConfig)
     accumulate: int = key(1, "batches per update", at_least=1)

@@ -57,6 +57,15 @@ class Batch:
         """Return the batch in page-locked memory, from which copies to a GPU need not block."""
         return self._map(torch.Tensor.pin_memory)
 
+    def twice(self) -> "Batch":
+        """Return the batch with all pairs once more, behind the others."""
+        doubled: dict[str, Any] = {
+            name: torch.cat((value, value)) for name, value in vars(self).items() if isinstance(value, Tensor)
+        }
+        for name in ("num_source_tokens", "num_target_tokens"):
+            doubled[name] = 2 * getattr(self, name)
+        return replace(self, **doubled, rows=np.concatenate((self.rows, self.rows)))
+
     def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
         changed: dict[str, Any] = {name: change(tensors[name]) for name in tensors if name != "source_lengths"}
