@@ -67,11 +67,11 @@ def check_consistency(config: TrainConfig) -> None:
     """Raise UserError where two passes would be the same, or differ by what attention draws."""
     model = config.model
     if not has_dropout(model):
-        needed = "two passes that dropout tells apart, and every dropout of the model is 0: set model.dropout, or the weight to 0"
+        needed = "dropout, which makes two passes differ, and all of it is off: set model.dropout, or the weight to 0"
     elif model.attention.normalizer == "hard":
         needed = (
-            "passes that differ by dropout alone, and model.attention.normalizer=hard draws positions: choose another "
-            "normalizer, or set the weight to 0"
+            "predictions that differ by dropout alone, and model.attention.normalizer=hard draws positions too: "
+            "choose another normalizer, or set the weight to 0"
         )
     else:
         return
