@@ -38,8 +38,8 @@ class Embedding(nn.Embedding):
     """sqrt(d) E[token], E drawn from N(0, 1/d)  (Vaswani et al., 2017).
 
     The network reads vectors of unit variance and learns them in fewer updates, while the table itself stays of the
-    size that an output layer sharing it needs. Word dropout draws for each word, as Sennrich et al. (2016) do, where
-    Gal & Ghahramani (2016) draw for each distinct word of a sentence.
+    size that an output layer sharing it needs. Word dropout draws for every word of a sentence, as Nematus does
+    (Sennrich et al., 2017); Gal & Ghahramani draw once for all that are equal.
     """
 
     def __init__(
