@@ -1,5 +1,7 @@
 """Dropout with cheap random bits; and whole models with dropout on against the readable path."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -84,7 +86,7 @@ def same_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn.functional, "dropout", readable)
 
 
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "numbers": {},
     "locked": {"locked_dropout": True},
     "words": {"embedding_dropout": 0.0, "word_dropout": 0.5},

@@ -62,17 +62,34 @@ def test_a_locked_embedding_drops_the_same_numbers_of_every_word_of_a_sentence(s
     assert len({tuple(row.tolist()) for row in sentences[:, 0]}) == 7
 
 
-@pytest.mark.parametrize("decoder", ["bahdanau", "luong", "conditional"])
 @pytest.mark.parametrize("locked", [True, False])
-def test_locked_dropout_is_at_every_place_but_between_layers(decoder: str, locked: bool):
-    """Read from what the model does: one mask for all steps at the encoder's states and in the features, or many."""
-    model = small_model(decoder=decoder, dropout=0.5, locked_dropout=locked, num_layers=2, embedding_size=16)
-    model.decoder.embedding.dropout.p = model.encoder.embedding.dropout.p = 0.0
-    batch = random_batch([(6, 7), (6, 7)])
-    states = model.encoder(batch.source, batch.source_lengths).states
-    for found in (states, model(batch).features):
-        same = [len({tuple(step) for step in (row == 0).tolist()}) == 1 for row in found]
-        assert same == [locked, locked]
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"decoder": "bahdanau"},
+        {"decoder": "conditional", "readout": "linear"},
+        {"decoder": "luong", "tied_embeddings": "target"},
+        {"decoder": "gnmt", "self_attention_heads": 2},
+    ],
+)
+def test_locked_dropout_is_at_every_place_but_between_layers(options: dict, locked: bool):
+    """One mask for all steps of a sentence, wherever its axis is; the first is that of sentences, or the second."""
+    model = small_model(dropout=0.5, locked_dropout=locked, num_layers=2, embedding_size=16, **options)
+    masks: dict[int, torch.Tensor] = {}
+
+    def note(module: torch.nn.Module, inputs: tuple[torch.Tensor, int], output: torch.Tensor) -> None:
+        if module.p:
+            masks[id(module)] = (output == 0).transpose(0, 0 if len(output) == 3 else 1)  # [sentence, step, number]
+
+    places = [module for module in model.modules() if isinstance(module, Dropout)]
+    for place in places:
+        place.register_forward_hook(note)
+    model(random_batch([(6, 7)] * 3))
+    assert masks.keys() == {id(place) for place in places if place.p}
+    assert len(masks) == (5 if "self_attention_heads" in options else 4)
+    for mask in masks.values():
+        assert len({tuple(row) for row in mask.flatten(1).tolist()}) == 3
+        assert bool((mask == mask[:, :1]).all()) is locked
     stacks = [module for module in model.modules() if isinstance(module, Stack)]
     assert all(type(stack.dropout) is torch.nn.Dropout and stack.dropout.p == 0.5 for stack in stacks)
 
