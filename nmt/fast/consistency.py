@@ -16,15 +16,19 @@ def side_by_side(x: Shaped[Tensor, "passes_tokens *size"]) -> Shaped[Tensor, "to
 
 @final
 class Divergence:
-    """weight x [KL(p || q) + KL(q || p)] / 2, p and q being the distributions of the two passes of each token.
+    """D = [KL(p || q) + KL(q || p)] / 2, p and q being the distributions of the two passes of each token.
 
-    With d = log p - log q it is weight x (E_p d - E_q d) / 2. Its gradient by the logits of p is
-    weight / 2 x [p - q + p (d - E_p d)], by those of q -weight / 2 x [p - q + q (d - E_q d)].
+    With d = log p - log q it is (E_p d - E_q d) / 2. Its gradient by the logits of p is [p - q + p (d - E_p d)] / 2, by
+    those of q -[p - q + q (d - E_q d)] / 2.
+
+    Attributes:
+        total: the sum of D over the tokens so far.
     """
 
     def __init__(self, arena: Arena, weight: float, rows: int, vocab: int, dtype: torch.dtype) -> None:
-        """`rows` are those of a chunk: the two passes of a token are neighbors."""
+        """`weight` is that of D in the objective; `rows` are those of a chunk, the two of a token side by side."""
         self.weight = weight
+        self.total = torch.zeros((), dtype=torch.promote_types(dtype, torch.float32), device=arena.device)
         self.gaps, self.differences, self.products = (arena.take(rows // 2, vocab, dtype=dtype) for _ in range(3))
 
     def compare(self, logits: Float[Tensor, "tokens_passes vocab"]) -> None:
@@ -32,22 +36,20 @@ class Divergence:
         torch.sub(logits[0::2], logits[1::2], out=self.gaps[: len(logits) // 2])
 
     def add_gradient(
-        self,
-        probabilities: Float[Tensor, "tokens_passes vocab"],
-        log_normalizers: Float[Tensor, " tokens_passes"],
-    ) -> Float[Tensor, ""]:
-        """Add the gradient by the logits to the probabilities; return the sum of [KL(p || q) + KL(q || p)] / 2."""
+        self, probabilities: Float[Tensor, "tokens_passes vocab"], log_normalizers: Float[Tensor, " tokens_passes"]
+    ) -> None:
+        """Add weight x the gradient of D by the logits to the probabilities, and D to the total."""
         p, q = probabilities[0::2], probabilities[1::2]
         gap, difference, product = (each[: len(p)] for each in (self.gaps, self.differences, self.products))
         gap -= (log_normalizers[0::2] - log_normalizers[1::2]).to(gap.dtype)[:, None]
-        by_p, by_q = (
+        mean_p, mean_q = (
             torch.mul(each, gap, out=product).sum(dim=1, keepdim=True, dtype=log_normalizers.dtype) for each in (p, q)
         )
         torch.sub(p, q, out=difference)
-        torch.sub(gap, by_p.to(gap.dtype), out=product)
+        torch.sub(gap, mean_p.to(gap.dtype), out=product)
         torch.addcmul(difference, p, product, out=product)
-        gap -= by_q.to(gap.dtype)
+        gap -= mean_q.to(gap.dtype)
         torch.addcmul(difference, q, gap, out=difference)
         p.add_(product, alpha=self.weight / 2)
         q.sub_(difference, alpha=self.weight / 2)
-        return (by_p - by_q).sum() / 2
+        self.total += (mean_p - mean_q).sum() / 2

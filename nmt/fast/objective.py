@@ -69,7 +69,6 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         differentiate = differentiate and any(ctx.needs_input_grad)
         inputs, matrix, offset = to_compute_dtype(features), to_compute_dtype(weight), to_compute_dtype(bias)
         log_normalizers, golds = bias.new_empty(2, len(labels))
-        divergence = bias.new_zeros(())
         share, row, total = label_smoothing / len(bias), weight.mean(dim=0), features.sum(dim=0)
         grad_features, grad_weight, grad_bias = (
             start.expand_as(each).clone(memory_format=torch.contiguous_format)
@@ -83,18 +82,17 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         shape = min(CHUNK, len(labels)), len(bias)
         memory = arena.take(*shape, dtype=matrix.dtype)
         passes = Divergence(arena, consistency, *shape, matrix.dtype) if consistency else None
+        divergence = bias.new_zeros(()) if passes is None else passes.total
         for start in range(0, len(labels), CHUNK):
             chunk = slice(start, start + CHUNK)
             rows = inputs[chunk]
             logits = affine(rows, matrix, offset, out=memory[: len(rows)])
-            scored = score(logits, labels[chunk], 1.0 - label_smoothing, passes)
-            log_normalizers[chunk], golds[chunk], residual, apart = scored
-            divergence += apart
+            log_normalizers[chunk], golds[chunk], residual = score(logits, labels[chunk], 1.0 - label_smoothing, passes)
             if differentiate:
                 grad_features[chunk] += affine(residual, matrix.t())
                 add_product(grad_weight, residual.T, rows)
                 grad_bias += residual.sum(dim=0)
-            del logits, residual, scored  # before the next chunk's are made
+            del logits, residual  # before the next chunk's are made
         arena.give_back()
         means = total @ row + len(labels) * bias.mean()
         ctx.gradients = grad_features, grad_weight, grad_bias
@@ -132,16 +130,12 @@ class Scored(NamedTuple):
     log_normalizer: Float[Tensor, " tokens"]
     gold: Float[Tensor, " tokens"]
     residual: Float[Tensor, "tokens vocab"]
-    divergence: Float[Tensor, ""] | float
 
 
 def score(
-    logits: Float[Tensor, "tokens vocab"],
-    labels: Int[Tensor, " tokens"],
-    confidence: float,
-    passes: Divergence | None,
+    logits: Float[Tensor, "tokens vocab"], labels: Int[Tensor, " tokens"], confidence: float, passes: Divergence | None
 ) -> Scored:
-    """Score some tokens; the residuals overwrite the logits."""
+    """Score some tokens, and compare the two passes, if there are two; the residuals overwrite the logits."""
     if passes is not None:
         passes.compare(logits)
     rows = torch.arange(len(labels), device=labels.device)
@@ -150,9 +144,10 @@ def score(
     probabilities = torch.softmax(logits, dim=1, out=logits)
     # log Z from the likeliest word, whose probability cannot underflow, as the reference word's can.
     log_normalizer = largest - probabilities.amax(dim=1).to(exact).log()
-    divergence = 0.0 if passes is None else passes.add_gradient(probabilities, log_normalizer)
+    if passes is not None:
+        passes.add_gradient(probabilities, log_normalizer)
     probabilities[rows, labels] -= confidence
-    return Scored(log_normalizer, gold, probabilities, divergence)
+    return Scored(log_normalizer, gold, probabilities)
 
 
 def to_compute_dtype(tensor: Tensor) -> Tensor:

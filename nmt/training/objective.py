@@ -115,9 +115,8 @@ class TrainingStep(nn.Module):
 
     def forward(self, batch: Batch, epochs: float) -> StepLoss:
         """Return the losses of a batch after `epochs` epochs of training, on which the weight of guidance depends."""
-        passes = 1
-        if self.consistency:
-            passes, batch = 2, batch.twice()
+        passes = 2 if self.consistency else 1
+        batch = batch.twice() if self.consistency else batch
         decoded = self.model(batch)
         loss = self.objective(
             self.model, decoded, batch, label_smoothing=self.label_smoothing, consistency=self.consistency
