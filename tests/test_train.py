@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from nmt.config.file import load_config
-from nmt.config.schema import DataConfig, ModelConfig, SplitConfig, TrainConfig, TrainerConfig
+from nmt.config.schema import AttentionConfig, DataConfig, ModelConfig, SplitConfig, TrainConfig, TrainerConfig
 from nmt.errors import UserError
 from nmt.training.prepare import check_run
 from nmt.training.run import evaluate_best, point_to
@@ -25,7 +25,10 @@ from nmt.training.run import train as train_here
 ROOT = Path(__file__).parents[1]
 
 # Everything that draws random numbers or keeps a state over updates is on.
-STATEFUL = ("tokenizer.sampling=0.2", "model.dropout=0.3", "trainer.ema_decay=0.9", "trainer.accumulate=2")
+STATEFUL = (
+    *("tokenizer.sampling=0.2", "model.dropout=0.3", "model.word_dropout=0.1", "model.locked_dropout=true"),
+    *("trainer.consistency=2", "trainer.ema_decay=0.9", "trainer.accumulate=2"),
+)
 QUIET = ("trainer.evaluate=false", "trainer.num_samples=0", "trainer.log_every=1")
 
 
@@ -286,6 +289,17 @@ TEXT = SplitConfig(source="a", target="b")
         ),
         (TrainConfig(model=ModelConfig(input_feeding=False)), "input_feeding=false means nothing to model=bahdanau"),
         (
+            TrainConfig(trainer=TrainerConfig(max_steps=1, consistency=5.0), model=ModelConfig(dropout=0.0)),
+            "trainer.consistency=5 needs dropout, which makes two passes differ, and all of it is off: set model.drop",
+        ),
+        (
+            TrainConfig(
+                trainer=TrainerConfig(max_steps=1, consistency=5.0),
+                model=ModelConfig(attention=AttentionConfig(normalizer="hard")),
+            ),
+            "trainer.consistency=5 needs predictions that differ by dropout alone, and model.attention.normalizer=hard",
+        ),
+        (
             TrainConfig(trainer=TrainerConfig(max_steps=1), data=DataConfig(target_language="ja")),
             "bleu_tokenize=ja-mecab is not available here",
         ),
@@ -294,3 +308,10 @@ TEXT = SplitConfig(source="a", target="b")
 def test_what_cannot_work_is_told_before_any_work(config: TrainConfig, message: str) -> None:
     with pytest.raises(UserError, match=message):
         check_run(config)
+
+
+@pytest.mark.parametrize("kind", ["embedding_dropout", "state_dropout", "output_dropout", "word_dropout"])
+def test_any_dropout_makes_two_passes_differ(kind: str) -> None:
+    config = TrainConfig(trainer=TrainerConfig(max_steps=1, consistency=5.0), model=ModelConfig(dropout=0.0))
+    setattr(config.model, kind, 0.1)
+    check_run(config)

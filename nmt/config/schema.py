@@ -158,6 +158,8 @@ class ModelConfig:
     embedding_dropout: float | None = key(None, "dropout on embeddings", at_least=0, below=1)
     state_dropout: float | None = key(None, "dropout on the encoder's states and between layers", at_least=0, below=1)
     output_dropout: float | None = key(None, "dropout before the output layer", at_least=0, below=1)
+    locked_dropout: bool = key(False, "variational dropout: one mask for all steps of a sentence, on embeddings, on the encoder's states and before the output layer; between layers every step draws its own")
+    word_dropout: float = key(0.0, "share of words whose whole embedding is 0 while training, on both sides, the others' being divided by 1 - share; 0.1 to 0.3 for small corpora", at_least=0, below=1)
     fast: str = key("auto", "train with the derivative written by hand, and translate with weights laid out for the processor; `off`: neither, for comparison", choices=("auto", "off"))
 
 
@@ -227,6 +229,7 @@ class TrainerConfig:
     max_epochs: int | None = key(None, "stop after this many passes over the corpus", at_least=1)
     max_minutes: float | None = key(None, "stop after this much training time, including validations; also the horizon of the schedule", above=0)
     label_smoothing: float = key(0.1, "share of the probability spread over the vocabulary", at_least=0, below=1)
+    consistency: float = key(0.0, "R-Drop: alpha of 1/2 [NLL_1 + NLL_2 + alpha/2 (KL(p, q) + KL(q, p))], p and q being the predictions of two passes of a batch through dropout; the paper has 5 for translation; an update takes twice the time and memory; 0 is off", at_least=0)
     guided_alignment: GuidedAlignmentConfig = field(default_factory=GuidedAlignmentConfig)
     reinforce: ReinforceConfig = field(default_factory=ReinforceConfig)
     accumulate: int = key(1, "batches per update", at_least=1)

@@ -138,9 +138,12 @@ def build_trainer(
     )
 
 
-def chunked_loss(model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smoothing: float) -> Loss:
+def chunked_loss(
+    model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smoothing: float, consistency: float = 0.0
+) -> Loss:
     """Return what `token_loss` does, computed in chunks of tokens."""
-    return Loss(*chunked.token_loss(model, decoded, batch, label_smoothing=label_smoothing))
+    settings = {"label_smoothing": label_smoothing, "consistency": consistency}
+    return Loss(*chunked.token_loss(model, decoded, batch, **settings))
 
 
 def evaluate_best(config: TrainConfig, run_dir: Path) -> dict[str, Any]:
