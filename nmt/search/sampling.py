@@ -25,7 +25,7 @@ from nmt.search.history import Candidates, Finished, History
 from nmt.search.hypothesis import BOS, EOS, PAD, UNK, Hypothesis, S, StepModel
 
 INFINITY = float("inf")
-FIRST_SIZE = 64  # most probable tokens in which a nucleus is looked for at first: to sort them all takes much longer
+FIRST_SIZE, GROWTH = 32, 8  # of the tokens among which a nucleus is looked for: to sort them all takes much longer
 
 
 @torch.no_grad()
@@ -188,23 +188,32 @@ class Choice(NamedTuple):
         perturbed = log_probs + self.temperature * noise.draw(log_probs.shape[2])
         if self.top_k is None and self.top_p is None:
             return perturbed.argmax(dim=2)
-        candidates, is_kept = self.kept(log_probs)
-        best = perturbed.gather(2, candidates).where(is_kept, -INFINITY).argmax(dim=2, keepdim=True)
-        return candidates.gather(2, best)[:, :, 0]
+        tokens = self.truncated(log_probs.flatten(0, 1), perturbed.flatten(0, 1), self.top_k or FIRST_SIZE)
+        return tokens.view(log_probs.shape[:2])
+
+    def truncated(
+        self, log_probs: Float[Tensor, "rows vocab"], perturbed: Float[Tensor, "rows vocab"], size: int
+    ) -> Int[Tensor, " rows"]:
+        """Return the argmax over K of `perturbed`, looking for K among the `size` most probable tokens at first."""
+        candidates, is_kept, is_whole = self.kept(log_probs, min(size, log_probs.shape[1]))
+        best = perturbed.gather(1, candidates).where(is_kept, -INFINITY).argmax(dim=1, keepdim=True)
+        tokens = candidates.gather(1, best)[:, 0]
+        others = (~is_whole).nonzero()[:, 0]
+        if len(others):
+            tokens[others] = self.truncated(log_probs[others], perturbed[others], GROWTH * size)
+        return tokens
 
     def kept(
-        self, log_probs: Float[Tensor, "batch n vocab"]
-    ) -> tuple[Int[Tensor, "batch n k"], Bool[Tensor, "batch n k"]]:
-        """Return K as candidates, most probable first, and which of them are in it."""
-        vocab = log_probs.shape[2]
-        size = min(self.top_k or FIRST_SIZE, vocab)
-        while True:
-            best, candidates = log_probs.topk(size)
-            is_allowed = best > -INFINITY
-            if self.top_p is None:
-                return candidates, is_allowed
-            allowed = (best if self.top_k else log_probs).double() / self.temperature
-            shares = (best.double() / self.temperature - allowed.logsumexp(dim=2, keepdim=True)).exp()
-            if self.top_k or size == vocab or bool((shares.sum(dim=2) >= self.top_p).all()):
-                return candidates, is_allowed & (shares.cumsum(dim=2) - shares < self.top_p)
-            size = min(4 * size, vocab)
+        self, log_probs: Float[Tensor, "rows vocab"], size: int
+    ) -> tuple[Int[Tensor, "rows k"], Bool[Tensor, "rows k"], Bool[Tensor, " rows"]]:
+        """Return the `size` most probable tokens, which of them are in K, and whether those are all of K."""
+        best, candidates = log_probs.topk(size)
+        is_kept, is_whole = best > -INFINITY, torch.ones_like(candidates[:, 0], dtype=torch.bool)
+        if self.top_p is None:
+            return candidates, is_kept, is_whole
+        allowed = (best if self.top_k else log_probs) / self.temperature
+        shares = (best / self.temperature - allowed.logsumexp(dim=1, keepdim=True)).double().exp()
+        before = shares.cumsum(dim=1) - shares
+        if self.top_k is None and size < log_probs.shape[1]:
+            is_whole = shares.sum(dim=1) >= self.top_p
+        return candidates, is_kept & (before < self.top_p), is_whole
