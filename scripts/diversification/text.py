@@ -1,6 +1,5 @@
 """The training text that teachers translate."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -51,8 +50,3 @@ def load_text(teacher: Teacher, source: str | None, target: str | None) -> Text:
 def one_line(sentence: str) -> str:
     """Return a sentence without line breaks, which only text of a hub corpus can have."""
     return sentence.replace("\r", " ").replace("\n", " ")
-
-
-def digest(lines: Sequence[str]) -> str:
-    """Return a digest of lines of text."""
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]

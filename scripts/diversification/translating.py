@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from diversification.teachers import Teacher
-from diversification.text import Text, digest
+from diversification.text import Text
 from nmt.config.schema import LARGEST_SEED
 from nmt.errors import UserError
 from studies.runs import cached
@@ -23,7 +23,7 @@ from studies.study import log
 if TYPE_CHECKING:
     from nmt.translator import Translation, Translator
 
-CHUNK = 1_024  # lines
+CHUNK = 512  # lines: a few seconds; smaller ones have fewer sentences of like length
 SECONDS = 5.0  # between two messages
 
 
@@ -81,12 +81,14 @@ def translate(teacher: Teacher, number: int, text: Text, search: Search, folder:
     Raises:
         UserError: the teacher cannot be loaded, the settings do not fit it, or the folder cannot be written.
     """
+    from nmt.evaluation.baseline import fingerprint
+
     sources, references = text.sides(teacher.direction)
     translator = load(teacher, search)
     sampling, line_of = search.of(number), form(translator, references)
     settings = {
-        "checkpoints": [checkpoint_digest(folder) for folder in folders_of(translator)],
-        "text": digest(sources),
+        "checkpoints": [checkpoint_digest(each) for each in folders_of(translator)],
+        "text": fingerprint(sources, references),
         "precision": search.precision,
         "search": vars(translator.search),
         "sampling": sampling,
