@@ -150,6 +150,17 @@ def test_both_directions_killed_and_resumed(
     assert names.count("forward-1") == 150 - forward_part["duplicates"] - forward_part["empty"] > 50
 
 
+def test_a_backward_run_alone_tells_the_languages(
+    backward_run: Path, text: tuple[Path, Path], tmp_path: Path, diversify: Callable[..., int]
+) -> None:
+    """Its source is the target of what is written."""
+    assert diversify("--backward", backward_run, "--beam-size", 1, "--output", "out") == 0
+    for written, side in zip(("train.en", "train.fr"), text, strict=True):
+        assert lines(tmp_path / "out" / written)[:300] == lines(side)
+    assert lines(tmp_path / "out/train.fr")[300:] == lines(text[1])
+    assert lines(tmp_path / "out/train.tsv")[300] == "backward-1\t1"
+
+
 def test_distillation_from_an_ensemble(
     tiny_run: Path, text: tuple[Path, Path], tmp_path: Path, diversify: Callable[..., int]
 ) -> None:
