@@ -58,6 +58,10 @@ def test_every_line_is_where_it_says(pairs: list[tuple[str, str]], original: flo
     }
     for (source, target, _), (origin, line) in zip(written, origins, strict=True):
         assert (source, target, int(line)) in candidates[origin]
+    # Of the originals the share, whatever is equal among them.
+    assert [int(line) for origin, line in origins if origin == "original"] == [
+        3 * n for n in chosen(len(pairs), original, (1, 0))
+    ]
     # Every synthetic pair once, unless it has an empty side or is among the originals that were written.
     kept = {row[:2] for row, origin in zip(written, origins, strict=True) if origin[0] == "original"}
     synthetic = [row[:2] for row, origin in zip(written, origins, strict=True) if origin[0] != "original"]
