@@ -75,12 +75,12 @@ def test_frequencies_are_the_probabilities(truncation):
     assert abs(statistic - freedom) < 4 * np.sqrt(2 * freedom)
 
 
-@settings(max_examples=25)
+@settings(max_examples=100)
 @given(
     seed=st.integers(0, 1000),
     vocab=st.integers(6, 40),
     temperature=st.sampled_from([0.3, 1.0, 3.0]),
-    limits=st.tuples(st.none() | st.integers(1, 50), st.none() | st.floats(0.01, 1.0)).filter(any),
+    limits=st.sampled_from([(2, None), (20, None), (None, 0.5), (None, 0.97), (None, 1.0), (2, 0.5), (20, 0.9)]),
     first=st.sampled_from([1, 3, 32]),
 )
 def test_the_truncation_is_exact(seed, vocab, temperature, limits, first):
