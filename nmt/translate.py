@@ -46,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     add("--beam-size", type=count, metavar="N", help="hypotheses kept; 1 is greedy (default: the run's)")
     add("--length-penalty", type=factor, metavar="X", help="score = log p / length^X (default: the run's)")
     add("--coverage-penalty", type=factor, metavar="X", help="weight of coverage, beams only (default: the run's)")
+    add("--patience", type=factor, metavar="X", help="end with X x beam hypotheses; inf: exact (default: the run's)")
     add("--max-length-ratio", type=factor, metavar="X", help="most subwords = X x source's + N (default: the run's)")
     add("--max-length-offset", type=count, metavar="N", help="see --max-length-ratio (default: the run's)")
     copying = "copy the source word attended to most where the model knows none (default: as the run)"
@@ -87,7 +88,7 @@ def sampling_of(options: argparse.Namespace) -> dict[str, Any] | None:
             if value is not None:
                 raise UserError(f"--{name.replace('_', '-')} is an option of sampling: add --sample")
         return None
-    for name in ("beam_size", "coverage_penalty"):
+    for name in ("beam_size", "coverage_penalty", "patience"):
         if getattr(options, name, None) is not None:
             raise UserError(f"--{name.replace('_', '-')} is an option of searching, and --sample draws: leave one out")
     chosen = vars(SamplingConfig(**{name: value for name, value in settings.items() if value is not None}))

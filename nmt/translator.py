@@ -1,5 +1,6 @@
 """Translation from Python: `Translator.load(run).translate([...])`."""
 
+import copy
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -165,6 +166,12 @@ class Translator:
                 results[row] = [self._translation(sentences[row], ids[row], each) for each in hypotheses]
         return results
 
+    def greedy(self, sentences: Sequence[str]) -> list[Translation]:
+        """Return the translation of each sentence by greedy search, whatever `search.beam_size` is."""
+        other = copy.copy(self)
+        other.search = dataclasses.replace(self.search, beam_size=1)
+        return other.translate(sentences)
+
     def plain(self, lines: Sequence[str]) -> list[str]:
         """Return target text in the form of translations: the pieces of text that is segmented already are joined."""
         return self.tokenizers.target.plain(lines)
@@ -233,8 +240,14 @@ class Translator:
     def _find(self, n: int, sampling: SamplingConfig | None) -> Callable[..., list[list[Hypothesis]]]:
         if sampling is not None:
             return partial(sample, num_samples=n, **vars(sampling))
-        beam_size, coverage_penalty = max(self.search.beam_size, n), self.search.coverage_penalty
-        return partial(beam_search, beam_size=beam_size, coverage_penalty=coverage_penalty, n_best=n)
+        search = self.search
+        return partial(
+            beam_search,
+            beam_size=max(search.beam_size, n),
+            coverage_penalty=search.coverage_penalty,
+            patience=search.patience,
+            n_best=n,
+        )
 
     def _arithmetic(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")

@@ -193,6 +193,7 @@ def test_every_option_of_the_search_reaches_it(tiny_run: Path) -> None:
         beam_size=7,
         length_penalty=0.25,
         coverage_penalty=0.5,
+        patience=2.0,
         max_length_ratio=3.0,
         max_length_offset=9,
         replace_unknown=True,

@@ -164,11 +164,12 @@ def test_a_backward_run_alone_tells_the_languages(
 def test_distillation_from_an_ensemble(
     tiny_run: Path, text: tuple[Path, Path], tmp_path: Path, diversify: Callable[..., int]
 ) -> None:
-    last = tiny_run / "checkpoints" / "last"
-    options = ("--ensemble", "--original-share", 0, "--source", text[0], "--target", text[1], "--output", "distilled")
-    assert diversify("--forward", tiny_run, last, *options) == 0
-    sources = lines(text[0])
-    together = Translator.load(tiny_run, "cpu", ensemble=[last]).translate(sources)
+    last, sides = tiny_run / "checkpoints" / "last", [lines(path)[:80] for path in text]
+    for name, side in zip(("some.en", "some.fr"), sides, strict=True):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
+    options = ("--ensemble", "--original-share", 0, "--source", "some.en", "--target", "some.fr")
+    assert diversify("--forward", tiny_run, last, *options, "--output", "distilled") == 0
+    together = Translator.load(tiny_run, "cpu", ensemble=[last]).translate(sides[0])
     said = {(each.source, each.line) for each in together if each.text}
     pairs = list(zip(lines(tmp_path / "distilled/train.en"), lines(tmp_path / "distilled/train.fr"), strict=True))
     assert (set(pairs), len(pairs)) == (said, len(said))
