@@ -5,6 +5,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from nmt.alignment.weights import Alignment, merge_words
 from nmt.config.check import check
-from nmt.config.schema import PRECISIONS, SearchConfig
+from nmt.config.schema import PRECISIONS, SamplingConfig, SearchConfig
 from nmt.data.batch import Batch, collate, cut_batches, pad
 from nmt.errors import UserError, unknown
 from nmt.fast.accelerate import accelerate, restore
@@ -26,6 +27,7 @@ from nmt.models.quantization import quantize
 from nmt.models.seq2seq import Seq2Seq
 from nmt.search.beam import beam_search
 from nmt.search.hypothesis import Hypothesis, StepModel
+from nmt.search.sampling import sample
 from nmt.text.tokenizer import Tokenizers
 from nmt.text.vocabulary import UNK, Vocabulary, text_of
 
@@ -131,14 +133,35 @@ class Translator:
         """Return the best translation of each sentence, in order; an empty sentence gives an empty one."""
         return [found[0] for found in self.translate_n_best(sentences, 1)]
 
-    @torch.inference_mode()
     def translate_n_best(self, sentences: Sequence[str], n: int) -> list[list[Translation]]:
         """Return the n best translations of each sentence, best first."""
+        return self._translate(sentences, n, None)
+
+    def sample(self, sentences: Sequence[str], n: int = 1, **sampling: Any) -> list[list[Translation]]:
+        """Return n translations of each sentence, drawn at random from the model (`nmt.search.sampling`).
+
+        Each depends on the seed, the sentence and its number among the n alone; on the batch only by rounding, which is
+        more of it with `precision=int8`. Log-probabilities are the model's. There is no beam and no coverage penalty.
+
+        Args:
+            sentences: lines of source text.
+            n: translations of each, in the order of drawing; they may be equal.
+            **sampling: keys of `SamplingConfig`: `temperature`, `top_k`, `top_p`, `seed`.
+
+        Raises:
+            UserError: one of them is out of range.
+        """
+        settings = SamplingConfig(**sampling)
+        check(settings)
+        return self._translate(sentences, n, settings)
+
+    @torch.inference_mode()
+    def _translate(self, sentences: Sequence[str], n: int, sampling: SamplingConfig | None) -> list[list[Translation]]:
         self.model.eval()
         ids = self.tokenizers.source.encode(list(sentences))
         results: list[list[Translation]] = [[empty(sentence)] for sentence in sentences]
         for rows in self._groups(ids):
-            found = self._search([ids[row] for row in rows], n)
+            found = self._search([ids[row] for row in rows], n, sampling)
             for row, hypotheses in zip(rows, found, strict=True):
                 results[row] = [self._translation(sentences[row], ids[row], each) for each in hypotheses]
         return results
@@ -199,24 +222,32 @@ class Translator:
         batches = cut_batches(order, lengths, unit=self.search.batch_unit, size=self.search.batch_size)
         return [batch.tolist() for batch in batches]
 
-    def _search(self, ids: list[list[int]], n: int) -> list[list[Hypothesis]]:
+    def _search(self, ids: list[list[int]], n: int, sampling: SamplingConfig | None) -> list[list[Hypothesis]]:
         source, source_mask, source_lengths = pad([np.asarray(row, dtype=np.int32) for row in ids])
         limits = source_lengths * self.search.max_length_ratio + self.search.max_length_offset
         model: StepModel[Any] = self.model
         with self._arithmetic():
-            return beam_search(
+            return self._find(n, sampling)(
                 model,
                 source.to(self.device),
                 source_mask.to(self.device),
                 source_lengths,
-                beam_size=max(self.search.beam_size, n),
                 length_penalty=self.search.length_penalty,
-                coverage_penalty=self.search.coverage_penalty,
-                n_best=n,
-                patience=self.search.patience,
                 max_lengths=limits.long().to(self.device),
                 unk=None if self.copies else UNK,
             )
+
+    def _find(self, n: int, sampling: SamplingConfig | None) -> Callable[..., list[list[Hypothesis]]]:
+        if sampling is not None:
+            return partial(sample, num_samples=n, **vars(sampling))
+        search = self.search
+        return partial(
+            beam_search,
+            beam_size=max(search.beam_size, n),
+            coverage_penalty=search.coverage_penalty,
+            patience=search.patience,
+            n_best=n,
+        )
 
     def _arithmetic(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")

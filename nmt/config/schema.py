@@ -201,6 +201,16 @@ class SearchConfig:
 
 
 @dataclass(kw_only=True)
+class SamplingConfig:
+    """Translations drawn at random instead of searched (`nmt/search/sampling.py`); options of translation, not of a run."""
+
+    temperature: float = key(1.0, "tokens are drawn from p^(1 / temperature); 0 is greedy", at_least=0, at_most=100)
+    top_k: int | None = key(None, "draw among this many most probable tokens", at_least=1)
+    top_p: float | None = key(None, "draw among the fewest most probable tokens that together have this share", above=0, at_most=1)
+    seed: int = key(1, "the same seed and sentence give the same samples", at_least=0, at_most=LARGEST_SEED)
+
+
+@dataclass(kw_only=True)
 class GuidedAlignmentConfig:
     """Training attention toward the gold alignments of the training text (`data.train.alignment`, or the grammar's)."""
 
