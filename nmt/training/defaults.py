@@ -1,0 +1,104 @@
+"""Sizes and rates that are not given: chosen by the number of training pairs and the time, by the table below.
+
+The guide explains it (docs/guide.md, "Sizes that are not given"); a test keeps the two tables the same.
+"""
+
+import logging
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from nmt.config.automatic import assign
+from nmt.config.schema import TokenizerConfig, TrainConfig, TrainerConfig
+
+logger = logging.getLogger(__name__)
+
+
+class Row(NamedTuple):
+    """Values for a corpus of at least so many `pairs`, with at least so many `minutes` to train."""
+
+    pairs: int
+    minutes: float
+    vocab_size: int
+    embedding_size: int
+    hidden_size: int
+    batch_size: int  # target tokens
+    learning_rate: float
+    warmup_steps: int
+
+
+TABLE = (
+    Row(0, 0, 1_000, 64, 128, 250, 3e-3, 50),
+    Row(10_000, 0, 4_000, 128, 256, 1_000, 3e-3, 100),
+    Row(10_000, 40, 8_000, 256, 512, 2_000, 2e-3, 200),
+    Row(300_000, 480, 16_000, 512, 1_024, 4_096, 1e-3, 500),
+)
+DROPOUT = {0: 0.1, 5: 0.2, 20: 0.3}  # by how often the text is read, at least
+PAIRS_A_MINUTE = 20_000  # the second row on two cores, sentences of 14 tokens: 290 to 410 pairs/s
+UPDATES_A_MINUTE = 300
+GPU_FACTOR = 20  # a minute on a GPU counts as so many
+TOKENS_A_SENTENCE = 20
+VALIDATIONS = 8  # in the time
+
+
+def settle(config: TrainConfig, sources: Iterable[str], targets: Iterable[str], *, on_gpu: bool) -> None:
+    """Set the keys of `config.automatic`, in place, for a training text, and log their values."""
+    if not config.automatic:
+        return
+    lines = [*sources, *targets]
+    pairs, minutes = len(lines) // 2, time_to_train(config.trainer, len(lines) // 2, on_gpu=on_gpu)
+    values = choose(config, pairs, minutes, num_characters=len(set().union(*lines)))
+    values = {name: value for name, value in values.items() if name in config.automatic and value is not None}
+    assign(config, values)
+    time = "no limit of time" if math.isinf(minutes) else f"as much time as {minutes:.3g} minutes on two cores"
+    shown = " ".join(f"{name}={value:g}" for name, value in values.items())
+    logger.info(
+        "chosen for %s training pairs and %s (see the guide; give a key to change it): %s", f"{pairs:,}", time, shown
+    )
+
+
+def time_to_train(config: TrainerConfig, pairs: int, *, on_gpu: bool) -> float:
+    """Return the minutes of training on two cores that the nearest limit stands for; infinite without any.
+
+    Updates and passes over the corpus count as the time that the small model takes for them.
+    """
+    limits = (
+        math.inf if config.max_minutes is None else config.max_minutes * (GPU_FACTOR if on_gpu else 1),
+        math.inf if config.max_epochs is None else config.max_epochs * pairs / PAIRS_A_MINUTE,
+        math.inf if config.max_steps is None else config.max_steps / UPDATES_A_MINUTE,
+    )
+    return min(limits)
+
+
+def choose(config: TrainConfig, pairs: int, minutes: float, *, num_characters: int) -> dict[str, Any]:
+    """Return a value for every automatic key; None leaves the default of the schema.
+
+    Args:
+        config: what was given: the unit of batches, the kind of segmentation, limits and validations.
+        pairs: training pairs.
+        minutes: as `time_to_train` returns it.
+        num_characters: distinct characters of both sides.
+    """
+    row = [row for row in TABLE if pairs >= row.pairs and minutes >= row.minutes][-1]
+    trainer, readings = config.trainer, minutes * PAIRS_A_MINUTE / pairs
+    is_by_tokens = config.batch.unit == "tokens"
+    is_scheduled = trainer.validate_every_steps is not None or trainer.validate_every_epochs is not None
+    is_timed = trainer.max_minutes is not None and not is_scheduled
+    return {
+        "tokenizer.vocab_size": vocabulary_size(config.tokenizer, row, num_characters),
+        "batch.size": row.batch_size if is_by_tokens else row.batch_size // TOKENS_A_SENTENCE,
+        "model.embedding_size": row.embedding_size,
+        "model.hidden_size": row.hidden_size,
+        "model.dropout": next(rate for least, rate in reversed(DROPOUT.items()) if readings >= least),
+        "optimizer.learning_rate": row.learning_rate,
+        "schedule.warmup_steps": min(row.warmup_steps, (trainer.max_steps or 10**9) // 10),
+        "trainer.validate_every_minutes": (trainer.max_minutes or 0) / VALIDATIONS if is_timed else None,
+    }
+
+
+def vocabulary_size(config: TokenizerConfig, row: Row, num_characters: int) -> int | None:
+    """Return the number of pieces: that of the row, or twice the characters of writing systems with many.
+
+    Text that is segmented already has its own pieces: None.
+    """
+    return None if config.kind == "whitespace" else max(row.vocab_size, 300 + 2 * num_characters)
