@@ -5,11 +5,13 @@ The guide explains it (docs/guide.md, "Sizes that are not given"); a test keeps 
 
 import logging
 import math
-from collections.abc import Iterable
 from typing import Any, NamedTuple
+
+import datasets
 
 from nmt.config.automatic import assign
 from nmt.config.schema import TokenizerConfig, TrainConfig, TrainerConfig
+from nmt.data.tables import SIDES
 
 logger = logging.getLogger(__name__)
 
@@ -28,33 +30,40 @@ class Row(NamedTuple):
 
 
 TABLE = (
-    Row(0, 0, 1_000, 64, 128, 250, 3e-3, 50),
+    Row(0, 0, 1_000, 64, 128, 250, 5e-3, 50),
+    Row(0, 3, 2_000, 128, 256, 500, 3e-3, 100),
     Row(10_000, 0, 4_000, 128, 256, 1_000, 3e-3, 100),
     Row(10_000, 40, 8_000, 256, 512, 2_000, 2e-3, 200),
     Row(300_000, 480, 16_000, 512, 1_024, 4_096, 1e-3, 500),
 )
-DROPOUT = {0: 0.1, 5: 0.2, 20: 0.3}  # by how often the text is read, at least
+DROPOUT = {0: 0.1, 10: 0.2, 30: 0.3}  # by how often the text is read, at least
 PAIRS_A_MINUTE = 20_000  # the second row on two cores, sentences of 14 tokens: 290 to 410 pairs/s
 UPDATES_A_MINUTE = 300
 GPU_FACTOR = 20  # a minute on a GPU counts as so many
 TOKENS_A_SENTENCE = 20
 VALIDATIONS = 8  # in the time
+COUNTED_PAIRS = 100_000
 
 
-def settle(config: TrainConfig, sources: Iterable[str], targets: Iterable[str], *, on_gpu: bool) -> None:
+def settle(config: TrainConfig, train: datasets.Dataset, *, on_gpu: bool) -> None:
     """Set the keys of `config.automatic`, in place, for a training text, and log their values."""
     if not config.automatic:
         return
-    lines = [*sources, *targets]
-    pairs, minutes = len(lines) // 2, time_to_train(config.trainer, len(lines) // 2, on_gpu=on_gpu)
-    values = choose(config, pairs, minutes, num_characters=len(set().union(*lines)))
+    minutes = time_to_train(config.trainer, len(train), on_gpu=on_gpu)
+    values = choose(config, len(train), minutes, num_characters=count_characters(train))
     values = {name: value for name, value in values.items() if name in config.automatic and value is not None}
     assign(config, values)
-    time = "no limit of time" if math.isinf(minutes) else f"as much time as {minutes:.3g} minutes on two cores"
     shown = " ".join(f"{name}={value:g}" for name, value in values.items())
     logger.info(
-        "chosen for %s training pairs and %s (see the guide; give a key to change it): %s", f"{pairs:,}", time, shown
+        "not given, so chosen for %s pairs in %.3g minutes on two cores (see the guide): %s",
+        *(f"{len(train):,}", minutes, shown),
     )
+
+
+def count_characters(corpus: datasets.Dataset) -> int:
+    """Return the number of distinct characters of both sides, of a large corpus in a part of it."""
+    part = corpus.select(range(0, len(corpus), 1 + len(corpus) // COUNTED_PAIRS))
+    return len({character for side in SIDES for line in part[side] for character in line})
 
 
 def time_to_train(config: TrainerConfig, pairs: int, *, on_gpu: bool) -> float:

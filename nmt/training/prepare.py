@@ -103,7 +103,7 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
     corpora = load_corpora(config)
     train_corpus, validation_corpus = (cleaned(config, split, corpora[split]) for split in ("train", "validation"))
     on_gpu = resolve_device(config.trainer.device).type == "cuda"
-    settle(config, train_corpus["source"], train_corpus["target"], on_gpu=on_gpu)
+    settle(config, train_corpus, on_gpu=on_gpu)
     if tokenizers is None:
         tokenizers = build_tokenizers(list(train_corpus["source"]), list(train_corpus["target"]), config.tokenizer)
     train, validation = (
