@@ -164,7 +164,7 @@ class ModelConfig:
     attention: AttentionConfig = field(default_factory=AttentionConfig)
     readout: str = key("maxout", "from state, embedding and context to the output layer: the paper's deep output, or a linear layer and tanh, which alone `luong` has", choices=("maxout", "linear"))
     input_feeding: bool = key(True, "`luong` only: feed the attentional vector to the next step")
-    tied_embeddings: str = key("none", "weights shared: none; `target`: target embedding and output layer; `all`: source embedding too (joint vocabulary)", choices=("none", "target", "all"))
+    tied_embeddings: str = key("none", "weights shared: none; `target`: target embedding and output layer; `all`: source embedding too (joint vocabulary)", choices=("none", "target", "all"), automatic=True)
     dropout: float = key(0.2, "dropout wherever no rate of its own is given", at_least=0, below=1, automatic=True)
     embedding_dropout: float | None = key(None, "dropout on embeddings", at_least=0, below=1)
     state_dropout: float | None = key(None, "dropout on the encoder's states and between layers", at_least=0, below=1)

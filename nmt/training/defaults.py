@@ -12,6 +12,7 @@ import datasets
 from nmt.config.automatic import assign
 from nmt.config.schema import TokenizerConfig, TrainConfig, TrainerConfig
 from nmt.data.tables import SIDES
+from nmt.training.resuming import shown
 
 logger = logging.getLogger(__name__)
 
@@ -32,13 +33,13 @@ class Row(NamedTuple):
 TABLE = (
     Row(0, 0, 1_000, 64, 128, 250, 5e-3, 50),
     Row(0, 3, 2_000, 128, 256, 500, 3e-3, 100),
-    Row(10_000, 0, 4_000, 128, 256, 1_000, 3e-3, 100),
+    Row(10_000, 0, 4_000, 128, 256, 500, 3e-3, 100),
     Row(10_000, 40, 8_000, 256, 512, 2_000, 2e-3, 200),
     Row(300_000, 480, 16_000, 512, 1_024, 4_096, 1e-3, 500),
 )
 DROPOUT = {0: 0.1, 10: 0.2, 30: 0.3}  # by how often the text is read, at least
 PAIRS_A_MINUTE = 20_000  # the second row on two cores, sentences of 14 tokens: 290 to 410 pairs/s
-UPDATES_A_MINUTE = 300
+UPDATES_A_MINUTE = 500
 GPU_FACTOR = 20  # a minute on a GPU counts as so many
 TOKENS_A_SENTENCE = 20
 VALIDATIONS = 8  # in the time
@@ -53,10 +54,10 @@ def settle(config: TrainConfig, train: datasets.Dataset, *, on_gpu: bool) -> Non
     values = choose(config, len(train), minutes, num_characters=count_characters(train))
     values = {name: value for name, value in values.items() if name in config.automatic and value is not None}
     assign(config, values)
-    shown = " ".join(f"{name}={value:g}" for name, value in values.items())
+    overrides = " ".join(f"{name}={shown(value)}" for name, value in values.items())
     logger.info(
         "not given, so chosen for %s pairs in %.3g minutes on two cores (see the guide): %s",
-        *(f"{len(train):,}", minutes, shown),
+        *(f"{len(train):,}", minutes, overrides),
     )
 
 
@@ -91,18 +92,24 @@ def choose(config: TrainConfig, pairs: int, minutes: float, *, num_characters: i
     row = [row for row in TABLE if pairs >= row.pairs and minutes >= row.minutes][-1]
     trainer, readings = config.trainer, minutes * PAIRS_A_MINUTE / pairs
     is_by_tokens = config.batch.unit == "tokens"
-    is_scheduled = trainer.validate_every_steps is not None or trainer.validate_every_epochs is not None
-    is_timed = trainer.max_minutes is not None and not is_scheduled
     return {
         "tokenizer.vocab_size": vocabulary_size(config.tokenizer, row, num_characters),
         "batch.size": row.batch_size if is_by_tokens else row.batch_size // TOKENS_A_SENTENCE,
         "model.embedding_size": row.embedding_size,
         "model.hidden_size": row.hidden_size,
+        "model.tied_embeddings": "target",
         "model.dropout": next(rate for least, rate in reversed(DROPOUT.items()) if readings >= least),
         "optimizer.learning_rate": row.learning_rate,
         "schedule.warmup_steps": min(row.warmup_steps, (trainer.max_steps or 10**9) // 10),
-        "trainer.validate_every_minutes": (trainer.max_minutes or 0) / VALIDATIONS if is_timed else None,
+        "trainer.validate_every_minutes": validation_time(trainer),
     }
+
+
+def validation_time(config: TrainerConfig) -> float | None:
+    """Return the minutes between two validations; None where they are scheduled otherwise or there is no time limit."""
+    if config.max_minutes is None or config.validate_every_steps or config.validate_every_epochs:
+        return None
+    return float(f"{config.max_minutes / VALIDATIONS:.3g}")
 
 
 def vocabulary_size(config: TokenizerConfig, row: Row, num_characters: int) -> int | None:
