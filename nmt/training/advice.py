@@ -1,5 +1,6 @@
 """What a newcomer should know at the end of a run: each finding is one line that also says what to do."""
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 
 from nmt.config.schema import TrainConfig
 from nmt.data.corpus import load_split
+from nmt.errors import UserError
 from nmt.evaluation.registry import METRICS
 from nmt.training.reporting import RECORDS
 
@@ -46,7 +48,8 @@ def advise(config: TrainConfig, step: int, scores: Mapping[str, Any]) -> list[st
         sources = list(load_split(config.data, scores["split"])["source"])
         written = (run / "evaluation" / scores["split"] / "hypotheses.txt").read_bytes()
         notes.append(copies(sources, written.decode().split("\n")[:-1]))
-        notes.append(overlap(load_split(config.data, "train"), sources))
+        with contextlib.suppress(UserError):  # the files may be gone by now, which is no reason to fail
+            notes.append(overlap(load_split(config.data, "train"), sources))
     return [note for note in notes if note]
 
 

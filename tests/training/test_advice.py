@@ -121,3 +121,5 @@ def test_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
     assert all("\n" not in note for note in notes)
     assert notes[0].endswith("train longer (trainer.max_minutes, trainer.max_epochs), or lower batch.size")
     assert len(advise(config, 9, {})) == 3
+    config.data.train = SplitConfig(source=str(tmp_path / "gone"), target=split.target)
+    assert len(advise(config, 9, {"bleu": 0.2, "split": "test"})) == 5
