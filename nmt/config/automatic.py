@@ -2,7 +2,7 @@
 
 A composed configuration must tell a value that was given, on the command line or in a YAML file, from a default. So
 these keys (`automatic=True` in `nmt.config.schema`) are null there unless given; `complete` puts the schema's defaults
-in their place and lists the keys in `TrainConfig.automatic`.
+in their place and lists the keys in `TrainConfig.automatic`. A configuration that was saved has none.
 """
 
 import dataclasses

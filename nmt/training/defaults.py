@@ -47,13 +47,13 @@ COUNTED_PAIRS = 100_000
 
 
 def settle(config: TrainConfig, train: datasets.Dataset, *, on_gpu: bool) -> None:
-    """Set the keys of `config.automatic`, in place, for a training text, and log their values."""
+    """Set the keys of `config.automatic`, in place, for a training text, log them, and empty the list."""
     if not config.automatic:
         return
     minutes = time_to_train(config.trainer, len(train), on_gpu=on_gpu)
     values = choose(config, len(train), minutes, num_characters=count_characters(train))
     values = {name: value for name, value in values.items() if name in config.automatic and value is not None}
-    assign(config, values)
+    assign(config, {**values, "automatic": []})
     overrides = " ".join(f"{name}={shown(value)}" for name, value in values.items())
     logger.info(
         "not given, so chosen for %s pairs in %.3g minutes on two cores (see the guide): %s",

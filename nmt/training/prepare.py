@@ -8,7 +8,7 @@ from typing import Any
 import datasets
 
 from nmt.alignment.targets import AlignmentTargets
-from nmt.config.automatic import assign, value_of
+from nmt.config.automatic import AUTOMATIC, assign, value_of
 from nmt.config.schema import TrainConfig
 from nmt.data.corpus import clean, load_split, open_corpus
 from nmt.data.tables import EncodedCorpus, encode
@@ -86,12 +86,11 @@ def prepare_on_all_ranks(config: TrainConfig, origin: Path | None, processes: Pr
     prepared: list[Prepared] = []
 
     def prepare_first() -> tuple[Tokenizers, dict[str, Any]]:
-        names = config.automatic
         prepared.append(prepare(config, None if origin is None else Tokenizers.load(origin)))
-        return prepared[0].tokenizers, {name: value_of(config, name) for name in names}
+        return prepared[0].tokenizers, {name: value_of(config, name) for name in ("automatic", *AUTOMATIC)}
 
     tokenizers, values = processes.on_rank_zero(prepare_first)()
-    assign(config, values)
+    assign(config, values)  # with nothing left to choose: other ranks have not seen the checkpoint that rank 0 adopts
     return processes.on_all_ranks(lambda: prepared[0] if prepared else prepare(config, tokenizers))()
 
 

@@ -125,7 +125,7 @@ def test_only_keys_that_are_automatic_change(caplog: pytest.LogCaptureFixture) -
     config = TrainConfig(automatic=["model.hidden_size"], trainer=TrainerConfig(max_minutes=1))
     with caplog.at_level(logging.INFO, logger="nmt"):
         settle(config, corpus(50), on_gpu=False)
-    expected = TrainConfig(automatic=["model.hidden_size"], trainer=TrainerConfig(max_minutes=1))
+    expected = TrainConfig(trainer=TrainerConfig(max_minutes=1))
     expected.model.hidden_size = 128
     assert config == expected
     assert caplog.messages[-1].endswith("for 50 pairs in 1 minutes on two cores (see the guide): model.hidden_size=128")
@@ -180,6 +180,7 @@ def test_a_newcomers_command(text_options: list[str], call: Callable[..., Any], 
     assert done.returncode == 0, done.stderr
     config = load_config(tmp_path / "run/config.yaml")
     chosen = {name: value_of(config, name) for name in AUTOMATIC}
+    assert config.automatic == []
     assert (chosen["model.hidden_size"], chosen["batch.size"]) == (128, 250)
     assert (chosen["model.dropout"], chosen["schedule.warmup_steps"]) == (0.0, 2)
     assert "model.hidden_size=128" in done.stderr
@@ -200,6 +201,7 @@ def test_a_newcomers_command(text_options: list[str], call: Callable[..., Any], 
 
 
 def test_all_ranks_have_the_values_of_rank_zero(tmp_path: Path) -> None:
+    """Also those that rank 0 alone has from a checkpoint."""
     folder = tmp_path / "toy"
     folder.mkdir()
     write_template_corpus(folder, train=20, validation=5, test=5)
@@ -208,6 +210,8 @@ def test_all_ranks_have_the_values_of_rank_zero(tmp_path: Path) -> None:
         for split in ("train", "validation", "test")
     }
     configs = [automatic(max_steps=50) for _ in range(2)]
+    configs[0].automatic.remove("model.hidden_size")
+    configs[0].model.hidden_size = 64
     sent: list[Any] = []
 
     class First(SingleProcess):  # type: ignore[misc]
@@ -222,4 +226,4 @@ def test_all_ranks_have_the_values_of_rank_zero(tmp_path: Path) -> None:
         config.data = DataConfig(kind="text", target_language="zh", cache_dir=str(tmp_path / "cache"), **splits)
         prepare_on_all_ranks(config, None, processes)
     assert configs[0] == configs[1]
-    assert configs[1].model.hidden_size == 128
+    assert (configs[1].model.hidden_size, configs[1].model.embedding_size) == (64, 64)
