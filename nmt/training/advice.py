@@ -22,6 +22,7 @@ MANY_COPIES = 0.5  # of the translations
 MUCH_OVERLAP = 0.01  # of the test sentences
 GAIN = 0.02  # of the watched metric between the last two validations, as a share of it
 RISE = 0.03  # of the validation loss above its minimum, as a share of it
+LONG_WORDS = 12  # characters between spaces, on average; German has 6
 LIMITS = ("max_minutes", "max_epochs", "max_steps")
 
 
@@ -45,9 +46,11 @@ def advise(config: TrainConfig, step: int, scores: Mapping[str, Any]) -> list[st
         low_bleu(scores.get("bleu"), longer),
     ]
     if scores:
-        sources = list(load_split(config.data, scores["split"])["source"])
+        test = load_split(config.data, scores["split"])
+        sources = list(test["source"])
         written = (run / "evaluation" / scores["split"] / "hypotheses.txt").read_bytes()
         notes.append(copies(sources, written.decode().split("\n")[:-1]))
+        notes.append(unspaced(list(test["target"]), scores["bleu_tokenize"]))
         with contextlib.suppress(UserError):  # the files may be gone by now, which is no reason to fail
             notes.append(overlap(load_split(config.data, "train"), sources))
     return [note for note in notes if note]
@@ -100,6 +103,18 @@ def copies(sources: Sequence[str], hypotheses: Sequence[str]) -> str | None:
     return (
         f"{equal:,} of {len(sources):,} translations are the source unchanged: look whether the target files "
         "(data.train.target) are in the target language"
+    )
+
+
+def unspaced(references: Sequence[str], tokenize: str) -> str | None:
+    """Tell of a BLEU that takes sentences without spaces for single words."""
+    words = [word for reference in references for word in reference.split()]
+    length = sum(map(len, words)) / max(1, len(words))
+    if tokenize not in ("13a", "intl") or length <= LONG_WORDS:
+        return None
+    return (
+        f"the references have {length:.0f} characters between spaces, which BLEU with bleu_tokenize={tokenize} takes "
+        "for words: set data.target_language (zh, ja and ko have tokenizers of their own), or bleu_tokenize=char"
     )
 
 

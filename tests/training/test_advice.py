@@ -8,8 +8,9 @@ import datasets
 import pytest
 
 from nmt.config.schema import DataConfig, SplitConfig, TrainConfig, TrainerConfig
-from nmt.training.advice import advise, copies, few_updates, low_bleu, overfitting, overlap, still_improving
+from nmt.training.advice import advise, copies, few_updates, low_bleu, overfitting, overlap, still_improving, unspaced
 
+SCORES = {"bleu": 0.2, "split": "test", "bleu_tokenize": "13a"}
 LONGER = "train longer (trainer.max_minutes)"
 
 
@@ -79,6 +80,19 @@ def test_copies(hypotheses: list[str], note: str | None) -> None:
     assert found is None if note is None else found is not None and found.startswith(note)
 
 
+@pytest.mark.parametrize(
+    ("references", "tokenize", "is_told"),
+    [
+        (["猫3天后买红色自行车。", "老师早上卖掉红色自行车和小房子。"], "13a", True),
+        (["猫3天后买红色自行车。", "老师早上卖掉红色自行车和小房子。"], "zh", False),
+        (["Die Donaudampfschifffahrt beginnt in den Morgenstunden."], "13a", False),
+        ([""], "13a", False),
+    ],
+)
+def test_unspaced(references: list[str], tokenize: str, is_told: bool) -> None:
+    assert (unspaced(references, tokenize) is not None) is is_told
+
+
 def table(sources: list[str]) -> datasets.Dataset:
     return datasets.Dataset.from_dict({"source": sources, "target": sources})
 
@@ -116,10 +130,10 @@ def test_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
     split = SplitConfig(source=str(tmp_path / "source"), target=str(tmp_path / "target"))
     data = DataConfig(kind="text", train=split, test=split, cache_dir=str(tmp_path / "cache"))
     config = TrainConfig(run_dir=str(tmp_path), data=data, trainer=TrainerConfig(max_epochs=1, max_minutes=2))
-    notes = advise(config, 9, {"bleu": 0.2, "split": "test"})
+    notes = advise(config, 9, SCORES)
     assert len(notes) == 6
     assert all("\n" not in note for note in notes)
     assert notes[0].endswith("train longer (trainer.max_minutes, trainer.max_epochs), or lower batch.size")
     assert len(advise(config, 9, {})) == 3
     config.data.train = SplitConfig(source=str(tmp_path / "gone"), target=split.target)
-    assert len(advise(config, 9, {"bleu": 0.2, "split": "test"})) == 5
+    assert len(advise(config, 9, SCORES)) == 5
