@@ -313,6 +313,23 @@ class EvaluateConfig:
     threads: int | None = key(None, "CPU threads of torch (default: its own choice)", at_least=1)
 
 
+@dataclass(kw_only=True)
+class ServeConfig:
+    """Everything the page and the API need (`configs/serve.yaml`)."""
+
+    checkpoint: str = key("outputs/latest", "run folder or checkpoint folder")
+    compare: str | None = key(None, "a second run, whose translations stand beside those of `checkpoint`")
+    search: EvaluateSearchConfig = field(default_factory=EvaluateSearchConfig)
+    host: str = key("127.0.0.1", "address to listen on; the default is reachable from this machine only, `0.0.0.0` from every other: there is no password")
+    port: int = key(8000, "port to listen on; 0 takes a free one", at_least=0, at_most=65_535)
+    max_subwords: int = key(256, "longest sentence, in subwords", at_least=1)
+    max_waiting: int = key(64, "most requests that wait for their turn or are translated; further ones are answered by status 503", at_least=1)
+    requests_per_second: float = key(50.0, "most requests a second from one address, on average; further ones are answered by status 429", above=0)
+    device: str = key("auto", "where to translate", choices=("auto", "cpu", "cuda"))
+    precision: str = key("fp32", "arithmetic of matrix products; `int8` is for a CPU", choices=PRECISIONS)
+    threads: int | None = key(None, "CPU threads of torch (default: its own choice)", at_least=1)
+
+
 def keys(config: Any, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any], Any]]:
     """Yield (dotted name, dataclass field, value) for every leaf of a configuration dataclass (instance)."""
     for member in dataclasses.fields(config):

@@ -3,7 +3,8 @@
 // <nmt-alignment data='{"source_words": [...], "target_words": [...], "weights": [[...], ...]}'></nmt-alignment>
 //
 // `weights` has a row a target word and a column a source word. Optional: `saliency`, a second matrix of that shape;
-// `source` and `text`, the sentences that the words are parts of; `gold`: {"sure": [[i, j], ...], "possible": ...}.
+// `source` and `text`, the sentences that the words are parts of; `source_language` and `target_language`, by which
+// browsers choose glyphs; `gold`: {"sure": [[i, j], ...], "possible": [...]}.
 // From a script: `element.data = {...}`. A click on a target word, or Enter, sends the event `nmt-target` with
 // `detail.index`. `element.svg()` returns the heatmaps as one SVG text. All text is set as text, never as markup.
 "use strict";
@@ -87,6 +88,7 @@
     sentence(parent, side, words, text) {
       const line = html("p", `nmt-${side}`, parent);
       line.dir = "auto";
+      line.lang = this.given[`${side}_language`] ?? "";
       const between = gaps(words, text);
       this.words[side] = words.map((word, index) => {
         line.append(between[index]);
@@ -252,7 +254,9 @@
           node.removeAttribute("class");
         });
         if (this.maps.length > 1) {
-          svg("text", { x: 10, y: height + 12, style: `font: ${FONT}; fill: ${getComputedStyle(this).color}` }, root, name);
+          const title = svg("text", { x: 10, y: height + 12 }, root, name);
+          title.style.font = FONT;
+          title.style.fill = getComputedStyle(this).color;
           height += 20;
         }
         copy.setAttribute("x", 10);
