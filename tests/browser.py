@@ -70,7 +70,7 @@ class Browser:
 
     def wait(self, condition: str, seconds: float = 20) -> None:
         limit = time.monotonic() + seconds
-        while not self.run(condition):
+        while not self.run(f"!!({condition})"):
             assert time.monotonic() < limit, f"not within {seconds} s: {condition}; errors: {self.errors}"
             time.sleep(0.03)
 

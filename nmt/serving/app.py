@@ -48,6 +48,8 @@ class Api:
     async def file(self, request: Request) -> Response:
         """Return the page, or a file that it loads."""
         name = request.path_params.get("name", "page.html")
+        if name in ("translate", "next"):
+            raise HTTPException(405, f"/{name} takes JSON by POST", {"Allow": "POST"})
         if name not in FILES:
             raise HTTPException(404)
         text = asset(name) if name.startswith("alignment.") else (HERE / name).read_text(encoding="utf-8")
