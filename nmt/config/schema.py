@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 UNITS = ("tokens", "sentences")  # of a batch size
 PRECISIONS = ("fp32", "bf16", "int8")  # of translation
+WORDS = ("split", "spaces")  # of translations
 LARGEST_SEED = 2**63 - 1  # that all random generators accept
 BLEU_TOKENIZERS = ("13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab", "flores200")
 
@@ -289,6 +290,7 @@ class LinksConfig:
 
     method: str = key("argmax", "a target word is linked to the source word of its greatest weight, or to all of at least `threshold`", choices=("argmax", "threshold"))
     threshold: float = key(0.3, "`threshold`: least weight of a link", above=0, at_most=1)
+    words: str = key("split", "words of the translations in heatmaps, `alignments.pharaoh`, entropy and coverage; `split`: punctuation is a word, and so is each piece in scripts without spaces; `spaces`: the parts between spaces, which gold and its scores count in any case", choices=WORDS)
 
 
 @dataclass(kw_only=True)

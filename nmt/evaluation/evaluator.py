@@ -11,6 +11,7 @@ import datasets
 from nmt.alignment.aer import read_gold
 from nmt.alignment.links import LinkRule, intersection
 from nmt.alignment.pharaoh import Link, Links
+from nmt.alignment.recut import recut
 from nmt.evaluation.baseline import Baseline, compare, fingerprint, settings
 from nmt.evaluation.metrics import (
     bleu_by_length,
@@ -143,12 +144,16 @@ def gather(outcome: Outcome, gold: Sequence[Links] | None, views: Views) -> Evid
 def confirmed_links(
     links: Sequence[set[Link]], translations: Sequence[Translation], reverse: Translating, rule: LinkRule
 ) -> list[set[Link]]:
-    """Return the links of translations that `reverse` finds as well; none where it counts other words."""
-    aligned = reverse.align([each.line for each in translations], [each.source for each in translations])
-    return [
-        intersection(forward, rule.links(theirs.weights)) if theirs.weights.T.shape == ours.weights.shape else set()
-        for forward, ours, theirs in zip(links, translations, aligned, strict=True)
-    ]
+    """Return the links of translations that `reverse` finds as well, where its words are of the same texts."""
+    texts = [each.line for each in translations], [each.source for each in translations]
+    confirmed = []
+    for forward, ours, theirs in zip(links, translations, reverse.align(*texts, words="split"), strict=True):
+        weights = recut(theirs, ours.target_words, ours.source_words)
+        if weights is None:  # normalization changed a text: equally many words are taken to be the same ones
+            weights = theirs.weights
+        agreed = weights.T.shape == ours.weights.shape
+        confirmed.append(intersection(forward, rule.links(weights)) if agreed else set())
+    return confirmed
 
 
 def finite(value: Any) -> Any:

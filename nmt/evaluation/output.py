@@ -9,14 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nmt.alignment.pharaoh import Link, Links, format_pharaoh
+from nmt.alignment.pharaoh import Link, Links, format_pharaoh, format_words
+from nmt.alignment.recut import split_links
 from nmt.alignment.weights import Alignment
 from nmt.errors import UserError
-from nmt.evaluation.heatmap import draw_heatmap, save_png
 from nmt.evaluation.registry import Values
 from nmt.evaluation.report import Drawing, Sentence, render_report
-from nmt.evaluation.text_heatmap import render_svg
 from nmt.translator import Translation
+from nmt.view.heatmap import draw_heatmap, save_png
+from nmt.view.text_heatmap import render_svg
 
 INTERSECTION = "alignments.intersection.pharaoh"
 HEATMAPS = "heatmaps"
@@ -52,6 +53,9 @@ def write(folder: Path, metrics: Values, rows: Sequence[Sentence], evidence: Evi
         drawings = draw(staging / HEATMAPS, rows, evidence, pick(evidence.attention, num_heatmaps))
         page = render_report(metrics, rows, drawings, title=f"Evaluation on {metrics['split']}")
         files = {"alignments.pharaoh": lines(map(format_pharaoh, evidence.links))}
+        files["alignments.words"] = lines(
+            format_words(each.source_words, each.target_words) for each in evidence.attention
+        )
         if evidence.confirmed is not None:
             files[INTERSECTION] = lines(map(format_pharaoh, evidence.confirmed))
         files["hypotheses.txt"] = lines(row.hypothesis for row in rows)
@@ -79,7 +83,7 @@ def pick(translations: Sequence[Translation], count: int) -> list[int]:
 def draw(folder: Path, rows: Sequence[Sentence], evidence: Evidence, chosen: Sequence[int]) -> list[Drawing]:
     """Write a PNG for each chosen sentence, named by its line, and return the drawings for the report.
 
-    Gold is outlined where the translation has the words of the reference, which gold links join.
+    Gold is outlined where the translation is the reference, whose parts between spaces gold links join.
     """
     folder.mkdir()
     drawings = []
@@ -89,8 +93,7 @@ def draw(folder: Path, rows: Sequence[Sentence], evidence: Evidence, chosen: Seq
         panels = {"attention": translation.weights}
         if evidence.saliency is not None:
             panels["saliency"] = evidence.saliency[index].weights
-        is_reference = words == (row.source.split(), row.reference.split())
-        outlined = evidence.gold[index] if evidence.gold and is_reference else None
+        outlined = split_links(evidence.gold[index], *words, row.source, row.reference) if evidence.gold else None
         figure = draw_heatmap(panels, *words, title=f"line {row.number}", gold=outlined)
         save_png(figure, folder / f"{row.number:05d}.png")
         pictures = {name: render_svg(weights, *words, gold=outlined) for name, weights in panels.items()}

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
 
-from nmt.alignment.links import argmax_links
-from nmt.alignment.pharaoh import format_pharaoh
 from nmt.config.file import load_config
 from nmt.errors import UserError
 from nmt.evaluation.saliency import Explainer
@@ -16,7 +14,7 @@ from nmt.serving.prefix import continued, next_words, prefix_ids
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import WORD_MARK, Vocabulary
 from nmt.translator import Translation, Translator
-from nmt.view.alignment import view_data
+from nmt.view.alignment import rounded
 
 
 @final
@@ -72,7 +70,7 @@ class ServedRun:
         found = continued(self.translator, asked.text, prefix, asked.n_best)
         best = self._answer(found[0])
         if asked.saliency and self.explainer is not None:
-            best["saliency"] = view_data(*vars(self.explainer.translations(found[:1])[0]).values())["weights"]
+            best["saliency"] = rounded(self.explainer.translations(found[:1])[0].weights)
         best |= {"run": asked.run, "forced": len(prefix), "n_best": [self._answer(each) for each in found]}
         return best | {"seconds": round(time.perf_counter() - started, 4)}
 
@@ -96,15 +94,8 @@ class ServedRun:
         return prefix
 
     def _answer(self, translation: Translation) -> dict[str, Any]:
-        words = translation.source_words, translation.target_words
-        data = view_data(*words, translation.weights, source=translation.source, text=translation.text)
-        return data | {
-            "score": translation.score,
-            "log_prob": translation.log_prob,
-            "alignment": format_pharaoh(argmax_links(translation.weights)),
-            "pieces": translation.pieces,
-            "starts": word_starts(self.translator.tokenizers.target, translation),
-        }
+        starts = word_starts(self.translator.tokenizers.target, translation)
+        return translation.to_dict() | {"pieces": translation.pieces, "starts": starts}
 
 
 def word_starts(tokenizer: Tokenizer | Vocabulary, translation: Translation) -> list[int]:

@@ -180,7 +180,7 @@ def complete(
 
 def same_word(tokenizer: Tokenizer | Vocabulary, ids: list[int], start: int) -> bool:
     """Tell whether the last piece belongs to the word of the piece at `start`."""
-    word_of_piece = tokenizer.words(ids)[1]
+    word_of_piece = tokenizer.view_words(ids)[1]
     return word_of_piece[-1] == word_of_piece[start]
 
 
@@ -194,6 +194,6 @@ def named(tokenizer: Tokenizer | Vocabulary, ids: list[int], start: int, log_pro
     probability, pieces = math.exp(log_prob), tokenizer.pieces(ids)
     if ids[-1] == EOS:
         return NextWord("", probability, pieces, False)
-    words, word_of_piece = tokenizer.words(ids)
+    words, word_of_piece = tokenizer.view_words(ids)
     joins = start > 0 and word_of_piece[start] == word_of_piece[start - 1]
     return NextWord(words[word_of_piece[start]], probability, pieces, joins)

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from nmt.alignment.pharaoh import parse_pharaoh
-from nmt.evaluation.heatmap import draw_heatmap, save_png, to_array
-from nmt.evaluation.text_heatmap import render_svg, render_text
+from nmt.view.heatmap import draw_heatmap, save_png, to_array
+from nmt.view.text_heatmap import render_svg, render_text
 
 SOURCE = ["the", "old", "cat", "."]
 TARGET = ["le", "vieux", "chat"]
@@ -143,7 +143,7 @@ def test_svg_has_a_cell_a_weight() -> None:
 
 
 def test_pyplot_stays_out() -> None:
-    code = "import sys, nmt.evaluation.heatmap; sys.exit('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, nmt.view.heatmap; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
