@@ -146,13 +146,11 @@ class Pane {
 // A page of its own: the data, the element's script and its style.
 async function offline(data) {
   const [style, script] = await Promise.all(["alignment.css", "alignment.js"].map(name => fetch(name).then(file => file.text())));
-  const page = document.implementation.createHTMLDocument(data.source);
-  make("meta", page.head).setAttribute("charset", "utf-8");
-  make("meta", page.head, undefined, { name: "viewport", content: "width=device-width" });
-  make("style", page.head, `:root { color-scheme: light dark; } body { margin: 1rem; }\n${style}`);
-  make("nmt-alignment", page.body).setAttribute("data", JSON.stringify(data));
-  make("script", page.body, script);
-  return `<!DOCTYPE html>\n${page.documentElement.outerHTML}`;
+  const escaped = text => text.replace(/[&<>"]/g, character => `&#${character.charCodeAt(0)};`);
+  return `<!DOCTYPE html>
+<html><head><meta charset="utf-8"><title>${escaped(data.source)}</title><meta name="viewport" content="width=device-width">
+<style>:root { color-scheme: light dark; } body { margin: 1rem; }\n${style}</style></head>
+<body><nmt-alignment data="${escaped(JSON.stringify(data))}"></nmt-alignment><script>${script}</script></body></html>`;
 }
 
 // A drawing as PNG, at twice its size.

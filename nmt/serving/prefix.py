@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from nmt.data.batch import pad
 from nmt.errors import UserError
 from nmt.search.hypothesis import BOS, EOS, PAD, UNK, StepModel, StepOutput
 from nmt.text.tokenizer import Tokenizer
@@ -119,12 +121,13 @@ def next_words(translator: Translator, sentence: str, prefix: Sequence[int], cou
     the translation ends; a word mark that is a subword of its own stands for the `count` most probable ones after it.
     A word found twice, in different pieces, counts once, with the sum of its probabilities.
     """
-    model, source = translator.model, torch.tensor(translator.tokenizers.source.encode([sentence]))
-    if source.shape[1] == 0:
+    model, ids = translator.model, translator.tokenizers.source.encode([sentence])[0]
+    if not ids:
         return []
     model.eval()
+    source, source_mask, source_lengths = pad([np.asarray(ids, dtype=np.int32)])
     source = source.to(translator.device)
-    state: Any = model.start(source, torch.ones_like(source, dtype=torch.bool), torch.tensor([source.shape[1]]))
+    state: Any = model.start(source, source_mask.to(translator.device), source_lengths)
     for token in (BOS, *prefix):
         step: Any = model.step(source.new_full((1, 1), token), state)
         state = step.state
@@ -163,7 +166,7 @@ def complete(
     """Complete words whose pieces begin at `start`, by the most probable continuation; each has its log-probability."""
     tokenizer = translator.tokenizers.target
     tokens = torch.tensor([[ids[-1] for ids in found]], device=translator.device)
-    is_open = [ids[-1] != EOS for ids in found]
+    totals, is_open = list(totals), [ids[-1] != EOS for ids in found]
     for _ in range(MAX_PIECES):
         step: Any = translator.model.step(tokens, state)
         best, tokens = without_specials(step.log_probs).max(dim=2)
