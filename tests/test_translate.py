@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from nmt.config.schema import SearchConfig
+from nmt.text.words import text_words
 from nmt.translate import load, parser
 from nmt.translator import Translator
 
@@ -97,7 +98,7 @@ def test_json(translate: Callable[..., Any], expected: dict[str, str]) -> None:
     *found, empty = map(json.loads, lines)
     for sentence, each in zip(SENTENCES, found, strict=True):
         assert (each["source"], each["text"]) == (sentence, expected[sentence])
-        assert each["source_words"] == sentence.split()
+        assert each["source_words"] == text_words(sentence)
         assert len(each["weights"]) == len(each["target_words"])
         for row in each["weights"]:
             assert len(row) == len(each["source_words"])
@@ -110,13 +111,14 @@ def test_json(translate: Callable[..., Any], expected: dict[str, str]) -> None:
 def test_alignments_follow_the_text(translate: Callable[..., Any], expected: dict[str, str]) -> None:
     links, nothing, _ = translate("--alignments", "pharaoh", SENTENCES[1], "").stdout.split("\n")
     text, alignment = links.split(" ||| ")
-    words = json.loads(translate("--json", SENTENCES[1]).stdout)["target_words"]
+    found = json.loads(translate("--json", SENTENCES[1]).stdout)
+    words = found["target_words"]
     assert text == expected[SENTENCES[1]]
     assert re.fullmatch(r"\d+-\d+( \d+-\d+)*", alignment)
     # Pharaoh lists links by source word; each target word has just one.
     source_of = {int(target): int(source) for source, target in (link.split("-") for link in alignment.split())}
     assert sorted(source_of) == list(range(len(words))) == list(range(len(alignment.split())))
-    assert set(source_of.values()) <= set(range(len(SENTENCES[1].split())))
+    assert set(source_of.values()) <= set(range(len(found["source_words"])))
     assert nothing == " ||| "
     soft = translate("--alignments", "soft", SENTENCES[1]).stdout.rstrip("\n").split(" ||| ")[1]
     rows = [[float(weight) for weight in row.split(",")] for row in soft.split(" ")]
@@ -131,7 +133,8 @@ def test_drawings_go_to_standard_error_and_to_files(translate: Callable[..., Any
     assert shown.stdout == plain.stdout
     assert plain.stderr == ""
     # Target words are written before their row.
-    assert [line.split()[0] for line in shown.stderr.split("\n") if "\u2591" in line] == plain.stdout.split()
+    words = [word for line in plain.stdout.split("\n") for word in text_words(line)]
+    assert [line.split()[0] for line in shown.stderr.split("\n") if "\u2591" in line] == words
     pictures = {path.name: path.read_bytes() for path in (tmp_path / "maps").iterdir()}
     assert set(pictures) == {"00001.png", "00003.png"}
     assert all(content.startswith(b"\x89PNG") for content in pictures.values())

@@ -250,7 +250,7 @@ class TrainConfig:
     seed: int = key(1, "seed of initialization, dropout and data order", at_least=0, at_most=LARGEST_SEED)
     resume: str = key("auto", "`auto`: go on from a checkpoint in `run_dir`; `never`: refuse a run_dir that holds one", choices=("auto", "never"))
     threads: int | None = key(None, "CPU threads of torch, per process (default: its own choice)", at_least=1)
-    bleu_tokenize: str | None = key(None, "sacrebleu tokenizer of every BLEU; `none` for tokenized text; null: sacrebleu's own for `data.target_language` (`zh`, `ja-mecab`, `ko-mecab`, else `13a`), and `13a` with `tokenizer.kind=whitespace`, whose text is tokenized", choices=BLEU_TOKENIZERS)
+    bleu_tokenize: str | None = key(None, "sacrebleu tokenizer of every BLEU; `none` for tokenized text; null: sacrebleu's own for `data.target_language` (`zh`, `ja-mecab`, `ko-mecab`, `char` for th, lo, km and my, else `13a`), and `13a` with `tokenizer.kind=whitespace`, whose text is tokenized", choices=BLEU_TOKENIZERS)
     lowercase: bool = key(False, "ignore case in BLEU, chrF and TER")
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)

@@ -9,7 +9,7 @@ from typing import Any
 import datasets
 
 from nmt.alignment.aer import read_gold
-from nmt.alignment.links import LinkRule, intersection
+from nmt.alignment.links import intersection
 from nmt.alignment.pharaoh import Link, Links
 from nmt.alignment.recut import recut
 from nmt.evaluation.baseline import Baseline, compare, fingerprint, settings
@@ -137,22 +137,22 @@ def gather(outcome: Outcome, gold: Sequence[Links] | None, views: Views) -> Evid
     translations = outcome.translations
     links, confirmed = [views.rule.links(weights) for weights in outcome.weights], None
     if views.reverse is not None:
-        confirmed = confirmed_links(links, translations, views.reverse, views.rule)
+        confirmed = confirmed_links(links, translations, views.reverse, views)
     return Evidence(translations, outcome.saliency, links, confirmed, gold)
 
 
 def confirmed_links(
-    links: Sequence[set[Link]], translations: Sequence[Translation], reverse: Translating, rule: LinkRule
+    links: Sequence[set[Link]], translations: Sequence[Translation], reverse: Translating, views: Views
 ) -> list[set[Link]]:
     """Return the links of translations that `reverse` finds as well, where its words are of the same texts."""
     texts = [each.line for each in translations], [each.source for each in translations]
     confirmed = []
-    for forward, ours, theirs in zip(links, translations, reverse.align(*texts, words="split"), strict=True):
+    for forward, ours, theirs in zip(links, translations, reverse.align(*texts, views.words), strict=True):
         weights = recut(theirs, ours.target_words, ours.source_words)
         if weights is None:  # normalization changed a text: equally many words are taken to be the same ones
             weights = theirs.weights
         agreed = weights.T.shape == ours.weights.shape
-        confirmed.append(intersection(forward, rule.links(weights)) if agreed else set())
+        confirmed.append(intersection(forward, views.rule.links(weights)) if agreed else set())
     return confirmed
 
 

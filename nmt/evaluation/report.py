@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from nmt.evaluation.registry import Values, compared, number, shown_cards, shown_rows
+from nmt.text.words import text_words, word_spans
 
 
 class Sentence(NamedTuple):
@@ -97,11 +98,16 @@ def comparison(baseline: Mapping[str, Any]) -> list[list[str]]:
 
 def mark_differences(hypothesis: str, reference: str) -> Markup:
     """Return the hypothesis as HTML, with the words that do not align with the reference in `<mark>`."""
-    words = hypothesis.split()
-    matcher = difflib.SequenceMatcher(None, words, reference.split(), autojunk=False)
+    spans = word_spans(hypothesis)
+    words = [hypothesis[start:end] for start, end in spans]
+    matcher = difflib.SequenceMatcher(None, words, text_words(reference), autojunk=False)
     agreed = {block.a + k for block in matcher.get_matching_blocks() for k in range(block.size)}
-    marked = (escape(word) if i in agreed else Markup("<mark>{}</mark>").format(word) for i, word in enumerate(words))
-    return Markup(" ").join(marked)
+    marked, done = [], 0
+    for i, (start, end) in enumerate(spans):
+        word = escape(words[i]) if i in agreed else Markup("<mark>{}</mark>").format(words[i])
+        marked += [escape(hypothesis[done:start]), word]
+        done = end
+    return Markup("").join(marked)
 
 
 def settings_rows(metrics: Values) -> list[list[str]]:

@@ -40,9 +40,9 @@ def word_spans(line: str) -> list[tuple[int, int]]:
     return [(a, b) for a, b in itertools.pairwise(cuts) if not line[a:b].isspace()]
 
 
-def count_words(line: str) -> int:
-    """Return the length of a line: its parts between spaces, in spaceless scripts its characters and marks."""
-    return len(text_words(line) if SPACELESS.search(line) else line.split())
+def plain_words(line: str) -> list[str]:
+    """Return the parts between the spaces of a line; of one that holds a spaceless script, `text_words`."""
+    return text_words(line) if SPACELESS.search(line) else line.split()
 
 
 def is_spaceless(lines: Sequence[str]) -> bool:

@@ -75,7 +75,7 @@ def families() -> dict[str, str]:
 
 
 @functools.cache
-def glyphs(path: str) -> frozenset[int]:
+def glyphs(path: str) -> frozenset[str]:
     """Return the characters of a font file."""
     return frozenset(chr(character) for character in FT2Font(path).get_charmap())
 

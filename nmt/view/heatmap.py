@@ -17,7 +17,7 @@ from matplotlib.patches import Rectangle
 
 from nmt.alignment.pharaoh import Links
 from nmt.view.fonts import fonts_for
-from nmt.view.text_heatmap import shorten
+from nmt.view.text_heatmap import is_wide, shorten
 
 Weights = Float[np.ndarray, "target source"]
 
@@ -95,10 +95,14 @@ def _label(axes: Axes, source_words: Sequence[str], target_words: Sequence[str],
     axes.set_xlim(-0.5, columns - 0.5)
     axes.set_ylim(rows - 0.5, -0.5)
     style: dict[str, Any] = {"fontsize": FONT_SIZE, "fontfamily": fonts, "parse_math": False}
-    axes.set_xticks(range(len(source_words)), [shorten(w) for w in source_words], rotation=90, **style)
+    above = [shorten(word) for word in source_words]
+    above = ["\n".join(word) if is_wide(word) else word for word in above]  # East Asian characters stand upright
+    axes.set_xticks(range(len(source_words)), above, rotation=90, **style)
     axes.set_yticks(range(len(target_words)), [shorten(w) for w in target_words], **style)
     axes.set_xlabel(name, fontsize=FONT_SIZE, color="0.4")
     axes.xaxis.tick_top()
+    for label, word in zip(axes.get_xticklabels(), source_words, strict=True):
+        label.set_rotation(0 if is_wide(word) else 90)
     axes.tick_params(length=0)
     axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
     axes.set_yticks(np.arange(rows + 1) - 0.5, minor=True)

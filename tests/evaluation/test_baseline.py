@@ -33,7 +33,7 @@ class Echo:
         empty = np.zeros((0, 0))
         return [Translation([], [], empty, source=s, text=s, score=0.0, log_prob=0.0, pieces=[]) for s in sentences]
 
-    def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+    def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
         raise AssertionError("a baseline is not aligned")
 
     def perplexity(self, sources: Sequence[str], targets: Sequence[str]) -> float:

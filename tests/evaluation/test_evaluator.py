@@ -60,7 +60,7 @@ class Capitals:
     def plain(self, lines: Sequence[str]) -> list[str]:
         return list(lines)
 
-    def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+    def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
         pairs = [(source.split(), target.split()) for source, target in zip(sources, targets, strict=True)]
         return [Alignment(source, target, diagonal(len(target), len(source))) for source, target in pairs]
 
@@ -80,7 +80,7 @@ def test_every_file_of_the_contract_is_written(tmp_path: Path) -> None:
     folder = tmp_path / "run" / "evaluation" / "test"
     metrics = evaluate(folder)
     assert {path.name for path in folder.iterdir()} == {
-        *("metrics.json", "hypotheses.txt", "alignments.pharaoh", "report.html", "heatmaps")
+        *("metrics.json", "hypotheses.txt", "alignments.pharaoh", "alignments.words", "report.html", "heatmaps")
     }
     assert json.loads((folder / "metrics.json").read_text()) == metrics
     assert (folder / "hypotheses.txt").read_text().split("\n") == ["A B", "A B C D", "", "C" + " C" * 10, "B", ""]
@@ -168,7 +168,7 @@ def test_gold_speaks_of_words_between_spaces(tmp_path: Path) -> None:
         def plain(self, lines: Sequence[str]) -> list[str]:
             return list(lines)
 
-        def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+        def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
             first, *rest = super().align(sources, targets)
             return [Alignment(["a", "b", "!"], first.target_words, np.ones((2, 3)) / 3), *rest]
 
@@ -177,7 +177,7 @@ def test_gold_speaks_of_words_between_spaces(tmp_path: Path) -> None:
     assert "lower is better; 4 of 5 pairs" in printed(metrics)
 
     class Shattering(Capitals):
-        def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+        def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
             return [Alignment(["!"] * 99, [], np.zeros((0, 99))) for _ in sources]
 
     metrics = evaluate(tmp_path / "test", Shattering())
@@ -293,7 +293,7 @@ class Lowercase(Capitals):
     def plain(self, lines: Sequence[str]) -> list[str]:
         return list(lines)
 
-    def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+    def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
         aligned = super().align(sources, targets)
         return [
             Alignment(each.source_words, each.target_words, np.roll(each.weights, 1, axis=1))
@@ -345,7 +345,7 @@ def test_a_reverse_run_that_counts_other_words_confirms_nothing(tmp_path: Path) 
         def plain(self, lines: Sequence[str]) -> list[str]:
             return list(lines)
 
-        def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+        def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
             return [Alignment(["x"] * 9, each.target_words, np.ones((len(each.target_words), 9)) / 9)
                     for each in super().align(sources, targets)]  # fmt: skip
 

@@ -51,7 +51,7 @@ class Doubling:
         text = " ".join(target)
         return Translation(words, target, weights, source=source, text=text, score=0.0, log_prob=0.0, pieces=[])
 
-    def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+    def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
         raise AssertionError("there is no gold")
 
     def perplexity(self, sources: Sequence[str], targets: Sequence[str]) -> float:
