@@ -77,7 +77,8 @@ def evaluate_split(
     )
     # Gold counts pieces where text is segmented already, and so cannot be drawn on the words made of them.
     is_segmented = list(map(str.split, outcome.references)) != list(map(str.split, targets))
-    write(folder, metrics, sentences_of(outcome), gather(outcome, None if is_segmented else gold, views), num_heatmaps)
+    rows = sentences_of(outcome, baseline)
+    write(folder, metrics, rows, gather(outcome, None if is_segmented else gold, views), num_heatmaps)
     return metrics
 
 
@@ -124,12 +125,15 @@ def scores_of(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def sentences_of(outcome: Outcome) -> list[Sentence]:
-    """Return the rows of the report's table of sentences."""
+def sentences_of(outcome: Outcome, baseline: Baseline | None = None) -> list[Sentence]:
+    """Return the rows of the report's table of sentences, with the translations of the baseline if there is one."""
     chrf = sentence_chrf(outcome.hypotheses, outcome.references, lowercase=outcome.lowercase)
     sources = [translation.source for translation in outcome.translations]
-    rows = zip(sources, outcome.hypotheses, outcome.references, chrf, strict=True)
-    return [Sentence(number, *row) for number, row in enumerate(rows, start=1)]
+    columns: list[Sequence[Any]] = [sources, outcome.hypotheses, outcome.references, chrf]
+    if baseline is not None:
+        others = sentence_chrf(baseline.hypotheses, outcome.references, lowercase=outcome.lowercase)
+        columns += [baseline.hypotheses, others]
+    return [Sentence(number, *row) for number, row in enumerate(zip(*columns, strict=True), start=1)]
 
 
 def gather(outcome: Outcome, gold: Sequence[Links] | None, views: Views) -> Evidence:

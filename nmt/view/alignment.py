@@ -13,7 +13,7 @@ import jinja2
 import numpy as np
 from jaxtyping import Float
 
-from nmt.alignment.pharaoh import Links
+from nmt.alignment.pharaoh import Link, Links
 
 Weights = Float[np.ndarray, "target source"]
 
@@ -51,8 +51,13 @@ def view_data(
     if saliency is not None:
         data["saliency"] = rounded(saliency)
     if gold is not None:
-        data["gold"] = {"sure": sorted(gold.sure), "possible": sorted(gold.possible - gold.sure)}
+        data["gold"] = gold_data(gold)
     return data
+
+
+def gold_data(gold: Links) -> dict[str, list[Link]]:
+    """Return links as the element takes them: those that are only possible are dashed."""
+    return {"sure": sorted(gold.sure), "possible": sorted(gold.possible - gold.sure)}
 
 
 def alignment_html(
@@ -82,7 +87,8 @@ def asset(name: str) -> str:
 
 def rounded(weights: Weights) -> list[list[float]]:
     """Return weights as rows of numbers with four digits."""
-    return [[round(float(weight), DIGITS) for weight in row] for row in weights]
+    rows: list[list[float]] = np.round(weights.astype(np.float64), DIGITS).tolist()
+    return rows
 
 
 @functools.cache

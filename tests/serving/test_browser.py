@@ -121,8 +121,8 @@ def test_a_phone_does_not_scroll_sideways(page: Browser, address: str, dark: boo
     page.show(390, 800, dark=dark)
     write(page, SENTENCE)
     assert page.run("document.documentElement.scrollWidth") <= 390
-    luminance = page.run("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]")
-    assert (luminance < 50) is dark
+    color = "getComputedStyle(document.body).backgroundColor"
+    page.wait(f"{color} == 'rgb({'22, 24, 27' if dark else '255, 255, 255'})'")
 
 
 @pytest.mark.parametrize("kind", ["png", "svg", "json", "html"])
@@ -139,8 +139,7 @@ def test_exports(page: Browser, kind: str, tmp_path: Path) -> None:
     begins = {"png": b"\x89PNG", "svg": b"<svg", "json": b"{", "html": b"<!DOCTYPE html>"}
     assert content.startswith(begins[kind])
     if kind == "html":
-        text = content.decode().replace("http://www.w3.org", "")
-        assert not [word for word in ("http://", "https://", "src=") if word in text]
+        assert not [word for word in ("http://", "https://", "src=") if word in content.decode()]
         page.open(file.as_uri())
         page.wait("document.querySelectorAll('.nmt-cell').length > 0")
     assert page.errors == []

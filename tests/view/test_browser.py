@@ -92,10 +92,8 @@ def test_a_phone_does_not_scroll_sideways_and_dark_is_dark(browser: Browser, tmp
     browser.show(390, 800, dark=True)
     browser.open_html(page(alignment_html(words, words, np.eye(40))), tmp_path)
     assert browser.run("document.documentElement.scrollWidth") <= 390
-    assert (
-        browser.run("getComputedStyle(document.querySelector('nmt-alignment')).getPropertyValue('--nmt-paper')")
-        == "#16181b"
-    )
+    element = "document.querySelector('nmt-alignment')"
+    browser.wait(f"getComputedStyle({element}).getPropertyValue('--nmt-paper') == '#16181b'")
 
 
 def test_a_drawing_needs_no_stylesheet(browser: Browser, tmp_path: Path) -> None:
