@@ -1,5 +1,6 @@
 """A run as the server has it: its translations, next words and validations as values of JSON."""
 
+import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,11 +11,14 @@ from nmt.errors import UserError
 from nmt.evaluation.saliency import Explainer
 from nmt.models.checkpoint import CONFIG, find_checkpoint
 from nmt.serving.asked import Asked
-from nmt.serving.prefix import continued, next_words, prefix_ids
+from nmt.serving.prefix import Forced, next_words, prefix_ids, searched
+from nmt.serving.tree import Recorded
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import WORD_MARK, Vocabulary
 from nmt.translator import Translation, Translator
 from nmt.view.alignment import rounded
+
+ALIGNMENTS = "alignments.jsonl"  # of a run: its sample sentences, as training changes them
 
 
 @final
@@ -67,10 +71,13 @@ class ServedRun:
             raise UserError("saliency needs gradients, and precision=int8 has none: leave saliency out")
         started = time.perf_counter()
         prefix = self._prefix(asked)
-        found = continued(self.translator, asked.text, prefix, asked.n_best)
+        recorded = Recorded(Forced(self.translator.model, prefix))
+        found = searched(self.translator, recorded, asked.text, prefix, asked.n_best)
         best = self._answer(found[0])
         if asked.saliency and self.explainer is not None:
             best["saliency"] = rounded(self.explainer.translations(found[:1])[0].weights)
+        if asked.tree:
+            best["tree"] = self._tree(recorded, found)
         best |= {"run": asked.run, "forced": len(prefix), "n_best": [self._answer(each) for each in found]}
         return best | {"seconds": round(time.perf_counter() - started, 4)}
 
@@ -92,6 +99,17 @@ class ServedRun:
                 limit = f"at most {self.max_subwords:,} (max_subwords)"
                 raise UserError(f"{name} is too long: it has {len(ids):,} subwords; {limit}")
         return prefix
+
+    def _tree(self, recorded: Recorded, found: Sequence[Translation]) -> dict[str, Any]:
+        """Return the hypotheses that were in the beam, and where the translations that were found end among them."""
+        target = self.translator.tokenizers.target
+        pieces = target.pieces(node.token for node in recorded.nodes)
+        nodes = [
+            {"parent": node.parent, "piece": piece, "log_prob": round(node.log_prob, 4), "step": node.step}
+            for node, piece in zip(recorded.nodes, pieces, strict=True)
+        ]
+        ends = [{"node": recorded.end_of(prefix_ids(target, each.pieces)), "score": each.score} for each in found]
+        return {"nodes": nodes, "ends": ends}
 
     def _answer(self, translation: Translation) -> dict[str, Any]:
         starts = word_starts(self.translator.tokenizers.target, translation)
@@ -124,6 +142,26 @@ def check_pair(first: ServedRun, second: ServedRun) -> None:
         raise UserError(f"compare: {both}: give a run of the same source language")
 
 
-def validations(path: str | Path) -> Sequence[dict[str, Any]]:
-    """Return what the validations of a run have left; none where there is nothing."""
-    return []
+def validations(path: str) -> list[dict[str, Any]]:
+    """Return the sample sentences of a run at each update at which training has kept them, in that order.
+
+    Each is `{"step": N, "samples": [...]}`; a sample has the fields of a line of `alignments.jsonl`. A run that has
+    kept none gives an empty list.
+    """
+    file = kept_alignments(Path(path))
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
+    steps: dict[int, dict[int, Any]] = {}
+    for line in lines:
+        try:
+            record = json.loads(line)
+            steps.setdefault(int(record["step"]), {})[int(record["sample"])] = record
+        except (ValueError, KeyError, TypeError):
+            continue  # a line that is being written, or that a crash has cut
+    return [{"step": step, "samples": [each for _, each in sorted(steps[step].items())]} for step in sorted(steps)]
+
+
+def kept_alignments(path: Path) -> Path:
+    """Return the file of sample alignments of a run, which may be given by the folder of one of its checkpoints."""
+    place = path.resolve()
+    run = place.parents[1] if place.parent.name == "checkpoints" else path
+    return run / ALIGNMENTS

@@ -84,7 +84,7 @@ class Pane {
       make("small", line, ` ${each.score.toFixed(3)}`);
       button.addEventListener("click", () => this.choose(number));
     });
-    if (answer.tree) drawTree(this.part(".tree"), answer.tree);
+    if (answer.tree) drawTree(this.part(".tree svg"), answer.tree);
     this.choose(0);
   }
 
@@ -164,6 +164,46 @@ async function painted(drawing) {
   return new Promise(resolve => canvas.toBlob(resolve, "image/png"));
 }
 
+// The hypotheses that were in the beam, from left to right; the way to the best translation is drawn strongly.
+function drawTree(root, { nodes, ends }) {
+  const children = nodes.map(() => []), starts = [], best = new Set(), row = [], left = [0], scores = new Map();
+  nodes.forEach((node, index) => (children[node.parent] ?? starts).push(index));
+  for (let index = ends[0]?.node ?? -1; index >= 0; index = nodes[index].parent) best.add(index);
+  for (const end of ends) if (!scores.has(end.node)) scores.set(end.node, end.score.toFixed(3));
+  const label = index => nodes[index].piece.replace("\u2581", "\u2423");
+  const end = index => 22 + 13 * [...label(index)].length + (scores.has(index) ? 56 : 0); // within its column
+  nodes.forEach(({ step }, index) => (left[step] = Math.max(left[step] ?? 0, end(index) + 4)));
+  for (let step = 1; step < left.length; step++) left[step] += left[step - 1];
+  let rows = 0;
+  const waiting = starts.toReversed().map(index => [index, false]);
+  while (waiting.length) {
+    const [index, isDone] = waiting.pop();
+    if (!children[index].length) row[index] = rows++;
+    else if (isDone) row[index] = row[children[index][0]]; // a straight line to the most probable continuation
+    else waiting.push([index, true], ...children[index].toReversed().map(child => [child, false]));
+  }
+  const add = (tag, className, attributes) => {
+    const made = document.createElementNS(root.namespaceURI, tag);
+    for (const [name, value] of Object.entries({ class: className, ...attributes })) made.setAttribute(name, value);
+    root.append(made);
+    return made;
+  };
+  root.replaceChildren();
+  root.setAttribute("width", left.at(-1) + 10);
+  root.setAttribute("height", 24 * rows + 6);
+  nodes.forEach(({ parent, step, log_prob: logProb }, index) => {
+    const chosen = best.has(index) ? "chosen" : "", x = left[step - 1] + 22, y = 24 * row[index] + 16;
+    const [from, above] = parent < 0 ? [2, 12] : [left[step - 2] + end(parent) + 1, 24 * row[parent] + 12];
+    add("path", chosen, { d: `M${from} ${above}H${left[step - 1]}C${x - 14} ${above} ${x - 14} ${y - 4} ${x - 3} ${y - 4}` });
+    const text = add("text", chosen, { x, y });
+    text.textContent = label(index);
+    if (scores.has(index)) add("text", "quiet", { x: x + 13 * [...label(index)].length + 6, y }).textContent = scores.get(index);
+    const title = document.createElementNS(root.namespaceURI, "title");
+    title.textContent = `log p ${logProb.toFixed(3)}`;
+    text.append(title);
+  });
+}
+
 // Write the state into the address, or read it from there.
 function remember() {
   const kept = new URLSearchParams({ text: state.text });
@@ -188,20 +228,25 @@ function recall(runs) {
   $("n").value = state.n;
 }
 
-// The slider over the validations of the first run.
+// The slider over what training has kept of the first run's sample sentences.
 async function past(run) {
   const { validations } = await call("validations?run=checkpoint");
   if (!validations.length) return;
   $("history").hidden = false;
-  validations[0].samples.forEach((sample, number) => make("option", $("sample"), sample.source, { value: number }));
+  validations.at(-1).samples.forEach(({ sample, source }) => make("option", $("sample"), source, { value: sample }));
   $("step").max = $("step").value = validations.length - 1;
   const show = () => {
-    const { step, samples } = validations[$("step").value], sample = samples[$("sample").value] ?? samples[0];
+    const { step, samples } = validations[$("step").value];
+    const each = samples.find(({ sample }) => sample === +$("sample").value) ?? samples[0];
+    const forced = $("side").value === "reference" && each.reference_weights?.length > 0;
+    const shown = forced ? { text: each.reference, target_words: each.reference_words, weights: each.reference_weights }
+      : { text: each.translation, target_words: each.target_words, weights: each.weights };
     $("update").textContent = step.toLocaleString();
-    $("past").data = { ...sample, source_language: run.source_language, target_language: run.target_language };
-    $("reference").textContent = sample.reference ? `reference: ${sample.reference}` : "";
+    $("past").data = { source: each.source, source_words: each.source_words, ...shown,
+      source_language: run.source_language, target_language: run.target_language };
+    $("reference").textContent = forced ? `translation: ${each.translation}` : `reference: ${each.reference}`;
   };
-  for (const name of ["step", "sample"]) $(name).addEventListener("input", show);
+  for (const name of ["step", "sample", "side"]) $(name).addEventListener("input", show);
   show();
 }
 

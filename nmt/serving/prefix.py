@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, cast, final
 
 import numpy as np
 import torch
@@ -100,17 +100,18 @@ def prefix_ids(tokenizer: Tokenizer | Vocabulary, prefix: str | Sequence[str]) -
     return ids
 
 
-def continued(translator: Translator, sentence: str, prefix: Sequence[int], n: int) -> list[Translation]:
-    """Return the n best translations that begin with the prefix; fewer where fewer exist."""
-    if not prefix:
-        return translator.translate_n_best([sentence], n)[0]
-    forced = copy.copy(translator)
+def searched(
+    translator: Translator, model: StepModel[Any], sentence: str, prefix: Sequence[int], n: int
+) -> list[Translation]:
+    """Return the n best translations that a model finds in the place of the translator's own; fewer if fewer exist.
+
+    The limit of their length begins after the prefix.
+    """
     translator.model.eval()
-    model: Any = Forced(translator.model, prefix)
-    forced.model = model
+    other, replacement = copy.copy(translator), cast(Any, model)
     longest = translator.search.max_length_offset + len(prefix)
-    forced.search = dataclasses.replace(translator.search, max_length_offset=longest)
-    return forced.translate_n_best([sentence], n)[0]
+    other.model, other.search = replacement, dataclasses.replace(translator.search, max_length_offset=longest)
+    return other.translate_n_best([sentence], n)[0]
 
 
 @torch.inference_mode()

@@ -9,14 +9,18 @@ from nmt.data.batch import collate
 from nmt.errors import UserError
 from nmt.search.hypothesis import EOS
 from nmt.serving.model import ServedRun, word_starts
-from nmt.serving.prefix import continued, next_words, prefix_ids
-from nmt.translator import Translator
+from nmt.serving.prefix import Forced, next_words, prefix_ids, searched
+from nmt.translator import Translation, Translator
 from tests.serving.conftest import SENTENCE
 
 
 @pytest.fixture
 def translator(run: ServedRun) -> Translator:
     return run.translator
+
+
+def continued(translator: Translator, sentence: str, prefix: list[int], n: int) -> list[Translation]:
+    return searched(translator, Forced(translator.model, prefix), sentence, prefix, n)
 
 
 def log_prob(translator: Translator, sentence: str, ids: list[int]) -> float:
