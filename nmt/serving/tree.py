@@ -69,12 +69,15 @@ class Recorded:
         assert self.log_probs is not None
         places = torch.zeros_like(tokens) if parents is None else parents[0]
         shares = self.log_probs[places, tokens].tolist()  # search has set those of forbidden tokens to -inf
-        beam = []
+        beam: list[int] = []
+        seen: set[tuple[int, int]] = set()
         for place, token, share in zip(places.tolist(), tokens.tolist(), shares, strict=True):
             parent = self.beam[place]
-            if parent < -1 or token == EOS or share == float("-inf"):  # an empty place has any token
+            # An empty place names any hypothesis and token: one that is none, one that has ended, or another's.
+            if parent < -1 or token == EOS or share == float("-inf") or (parent, token) in seen:
                 beam.append(-2)
                 continue
+            seen.add((parent, token))
             before = self.nodes[parent] if parent >= 0 else Node(-1, 0, 0.0, 0)
             self.nodes.append(Node(parent, token, before.log_prob + share, before.step + 1))
             beam.append(len(self.nodes) - 1)
