@@ -110,7 +110,7 @@ def is_apart(character: str) -> bool:
 
 def is_abbreviation(word: str, follower: str) -> bool:
     """Tell whether the period behind a word belongs to it; `follower` is the word that comes next, or empty."""
-    if "." in word or len(word) == 1:
+    if "." in word or (len(word) == 1 and word.isalpha()):
         return True
     is_title = len(word) <= LONGEST_ABBREVIATION and (word[:1].isupper() or word.isdigit())
     return follower != "" and (is_title or follower[0].islower())
