@@ -33,6 +33,8 @@ SPLIT = [
     "วั|น|นี้ น้ำ|เมื|อ|ง",
     "ភា|សា|ខ្មែ|រ ມັ|ນ မြ|န်|မာ",
     "a man in a t-shirt , mr. x. and &apos;s 28. .",  # tokenized: a period or a comma stands alone
+    "es ist der 28.",
+    "Es ist der 28|.",
     "",
     "  ",
 ]
