@@ -66,8 +66,8 @@ def test_what_is_no_text_is_told(given: Any, message: str) -> None:
 
 def test_a_wrong_keyword_gives_the_nearest_right_one(tiny_run: Path) -> None:
     for wrong, right in (("beam", "beam_size"), ("lenght_penalty", "length_penalty"), ("presicion", "precision")):
+        keywords: dict[str, Any] = {wrong: 5}
         with pytest.raises(UserError, match=rf"Translator.load '{wrong}': .*; did you mean '{right}'\?"):
-            keywords: dict[str, Any] = {wrong: 5}
             Translator.load(tiny_run, **keywords)
     with pytest.raises(UserError, match="unknown words 'space': choose one of spaces, split; did you mean 'spaces'"):
         Translator.load(tiny_run, words="space")
