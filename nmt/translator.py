@@ -318,7 +318,7 @@ class Translator:
         )
 
 
-def sentences_of(given: str | Iterable[str]) -> list[str]:
+def sentences_of(given: Any) -> list[str]:
     """Return sentences as a list, in the order in which they are given; a text is one sentence.
 
     Raises:

@@ -127,6 +127,19 @@ def test_alignments_follow_the_text(translate: Callable[..., Any], expected: dic
     assert all(sum(row) == pytest.approx(1.0, abs=1e-2) for row in rows)
 
 
+def test_words_of_alignments(translate: Callable[..., Any]) -> None:
+    """With the words themselves, and as they were counted between spaces, which gold links count."""
+    line = translate("--alignments", "words", SENTENCES[0]).stdout
+    text, source, target, links = line.rstrip("\n").split(" ||| ")
+    found = json.loads(translate("--json", SENTENCES[0]).stdout)
+    assert source == "She helps her brother ."
+    assert [target.split(), links] == [found["target_words"], found["alignment"]]
+    assert target.split() == text_words(text)
+    found = json.loads(translate("--words", "spaces", "--json", SENTENCES[0]).stdout)
+    assert (found["source_words"], found["target_words"]) == (SENTENCES[0].split(), text.split())
+    assert len(found["alignment"].split()) == len(text.split())
+
+
 def test_drawings_go_to_standard_error_and_to_files(translate: Callable[..., Any], tmp_path: Path) -> None:
     plain = translate(*SENTENCES[:1], "", *SENTENCES[1:2])
     shown = translate("--show-alignment", "--heatmap", str(tmp_path / "maps"), *SENTENCES[:1], "", *SENTENCES[1:2])

@@ -25,6 +25,7 @@ INNER = re.compile("—+|―+|…+")  # marks that part words inside, too
 PARTS_OF_WORDS = frozenset("'’-‐‑_#@&׳״")  # l', rock-, C#, rive@@: not apart at the edge of a word
 APOSTROPHES = frozenset("'‘’")
 ENTITY = re.compile("&#?\\w+;$")
+ORDINAL = re.compile("\\d\\.$")
 BRACKETS = {")": "(", "]": "["}
 LONGEST_ABBREVIATION = 3  # letters of a capitalized word before a period: Dr., Mrs., St.
 
@@ -53,12 +54,13 @@ def is_spaceless(lines: Sequence[str]) -> bool:
 def cuts_of(line: str) -> set[int]:
     """Return every position at which a word begins or ends.
 
-    A line that has a period or comma between spaces has been tokenized: its punctuation is left as it stands. A period
-    stays with an abbreviation: `U.S.`, and inside a line `Dr.`, or any word that is followed by a small letter.
+    A line that has a period or comma between spaces has been tokenized, and so has one in small letters that ends in an
+    ordinal number, from which tokenizers of German take no period: punctuation is left as it stands. A period stays
+    with an abbreviation: `U.S.`, and inside a line `Dr.`, or any word that is followed by a small letter.
     """
     cuts: set[int] = set()
     chunks = list(re.finditer(r"\S+", line))
-    is_tokenized = any(chunk.group() in (".", ",") for chunk in chunks)
+    is_tokenized = any(chunk.group() in (".", ",") for chunk in chunks) or bool(ORDINAL.search(line) and line.islower())
     for chunk, after in itertools.zip_longest(chunks, chunks[1:]):
         text, start, follower = chunk.group(), chunk.start(), after.group() if after else ""
         runs = [0, *character_cuts(text), len(text)] if SPACELESS.search(text) else [0, len(text)]
@@ -110,7 +112,7 @@ def is_apart(character: str) -> bool:
 
 def is_abbreviation(word: str, follower: str) -> bool:
     """Tell whether the period behind a word belongs to it; `follower` is the word that comes next, or empty."""
-    if "." in word or len(word) == 1:
+    if "." in word or (len(word) == 1 and word.isalpha()):
         return True
     is_title = len(word) <= LONGEST_ABBREVIATION and (word[:1].isupper() or word.isdigit())
     return follower != "" and (is_title or follower[0].islower())

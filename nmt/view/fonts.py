@@ -70,7 +70,10 @@ def preferred(needed: Iterable[str]) -> list[str]:
 def families() -> dict[str, str]:
     """Return the families that matplotlib knows and whose files are still there, each with its most regular file."""
     entries = [each for each in font_manager.fontManager.ttflist if not each.name.startswith(BOXES)]
-    entries.sort(key=lambda each: (each.style == "normal", -abs(int(each.weight) - REGULAR)))
+    weights = font_manager.weight_dict  # of weights that are given by name
+    entries.sort(
+        key=lambda each: (each.style == "normal", -abs(int(weights.get(str(each.weight), each.weight)) - REGULAR))
+    )
     return {each.name: each.fname for each in entries if Path(each.fname).is_file()}
 
 

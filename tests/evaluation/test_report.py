@@ -147,6 +147,9 @@ def test_empty_parts_are_left_out() -> None:
         ("c a", "a c", "c <mark>a</mark>"),
         ("<i>", "", "<mark>&lt;i&gt;</mark>"),
         ("", "a", ""),
+        ("a cat.", "a cat, dog.", "a cat."),
+        ("a  cat!", "a cat.", "a  cat<mark>!</mark>"),
+        ("猫买书。", "猫卖书。", "猫<mark>买</mark>书。"),
     ],
 )
 def test_differences_are_marked(hypothesis: str, reference: str, marked: str) -> None:
