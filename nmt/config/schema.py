@@ -326,7 +326,7 @@ class ServeConfig:
     port: int = key(8000, "port to listen on; 0 takes a free one", at_least=0, at_most=65_535)
     max_subwords: int = key(256, "longest sentence, in subwords", at_least=1)
     max_waiting: int = key(64, "most requests that wait for their turn or are translated; further ones are answered by status 503", at_least=1)
-    requests_per_second: float = key(50.0, "most requests a second from one address, on average; further ones are answered by status 429", above=0)
+    requests_per_second: float = key(200.0, "most requests a second from one address, on average; further ones are answered by status 429", above=0)
     device: str = key("auto", "where to translate", choices=("auto", "cpu", "cuda"))
     precision: str = key("fp32", "arithmetic of matrix products; `int8` is for a CPU", choices=PRECISIONS)
     threads: int | None = key(None, "CPU threads of torch (default: its own choice)", at_least=1)
