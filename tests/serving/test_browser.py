@@ -1,8 +1,11 @@
 """The page in a browser: typing, pointing, choosing words, two runs, links."""
 
+import contextlib
+import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -24,18 +27,29 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def address(run: ServedRun) -> Iterator[str]:
-    """A server with the same run twice."""
-    api = Api({"checkpoint": run, "compare": run}, max_waiting=64, requests_per_second=1000)
-    server = uvicorn.Server(uvicorn.Config(build_app(api, ["*"]), log_level="warning"))
-    with listen("127.0.0.1", 0) as listener:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        while not server.started:
-            time.sleep(0.01)
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        server.should_exit = True
-        thread.join(20)
+def serving() -> Callable[[Api], AbstractContextManager[str]]:
+    """Serve an application as long as a context lasts, which gives its address."""
+
+    @contextlib.contextmanager
+    def serve(api: Api) -> Iterator[str]:
+        server = uvicorn.Server(uvicorn.Config(build_app(api, ["*"]), log_level="warning"))
+        with listen("127.0.0.1", 0) as listener:
+            thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+            thread.start()
+            while not server.started:
+                time.sleep(0.01)
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+            server.should_exit = True
+            thread.join(20)
+
+    return serve
+
+
+@pytest.fixture(scope="module")
+def address(run: ServedRun, serving: Callable[[Api], AbstractContextManager[str]]) -> Iterator[str]:
+    """The address of the same run twice."""
+    with serving(Api({"checkpoint": run, "compare": run}, max_waiting=64, requests_per_second=1000)) as address:
+        yield address
 
 
 @pytest.fixture
@@ -143,3 +157,40 @@ def test_exports(page: Browser, kind: str, tmp_path: Path) -> None:
         page.open(file.as_uri())
         page.wait("document.querySelectorAll('.nmt-cell').length > 0")
     assert page.errors == []
+
+
+def test_the_tree_of_the_beam_is_drawn(page: Browser) -> None:
+    write(page, SENTENCE)
+    page.click("#tree")
+    page.wait("document.querySelectorAll('.tree text').length > 6")
+    best = page.run(
+        "[...document.querySelectorAll('.pane .tree text.chosen')].map(each => each.firstChild.textContent)"
+    )
+    shown = "".join(best[: len(best) // 2] if len(best) % 2 == 0 else best)
+    assert shown.replace("\u2423", " ").strip() in page.run(TEXT)
+    assert page.errors == []
+
+
+def test_a_slider_moves_through_the_training(
+    browser: Browser, run: ServedRun, tmp_path: Path, serving: Callable[[Api], AbstractContextManager[str]]
+) -> None:
+    common = {"sample": 0, "source": "a b", "reference": "x", "source_words": ["a", "b"], "target_words": ["y", "z"]}
+    records = [
+        {"step": step, **common, "translation": f"y z {step}", "weights": [[1, 0], [0, 1]], "reference_words": ["x"]}
+        | {"reference_weights": [[share, 1 - share]]}
+        for step, share in ((1, 0.5), (100, 0.75), (2000, 1.0))
+    ]
+    (tmp_path / "alignments.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in records), encoding="utf-8")
+    moved = ServedRun(str(tmp_path), run.translator, run.languages, 40)
+    past = "document.querySelector('#past')"
+    with serving(Api({"checkpoint": moved}, max_waiting=8, requests_per_second=100)) as address:
+        browser.open(address)
+        browser.wait("!document.querySelector('#history').hidden")
+        assert browser.run("document.querySelector('#update').textContent") == "2,000"
+        browser.run("step.focus()")
+        browser.key("ArrowLeft")
+        assert browser.run("document.querySelector('#update').textContent") == "100"
+        assert browser.run(f"{past}.data.weights") == [[0.75, 0.25]]
+        browser.run("side.value = 'translation'; side.dispatchEvent(new Event('input'))")
+        assert browser.run(f"{past}.querySelector('.nmt-target').textContent") == "y z"
+        assert browser.errors == []
