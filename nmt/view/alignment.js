@@ -38,7 +38,10 @@
     return made;
   }
 
-  // A label of bounded width; U+2068 and U+2069 isolate it, so that its own direction orders its letters.
+  // U+2068 and U+2069 isolate a word, so that its own direction orders its letters and nothing beside it.
+  const isolate = text => `\u2068${text}\u2069`;
+
+  // A label of bounded width.
   function label(word) {
     measure.font = FONT;
     let shown = [...printable(word)];
@@ -46,7 +49,7 @@
       while (shown.length > 1 && measure.measureText(`${shown.join("")}…`).width > LABEL) shown.pop();
       shown.push("…");
     }
-    return { text: `\u2068${shown.join("")}\u2069`, width: Math.min(LABEL, measure.measureText(shown.join("")).width) };
+    return { text: isolate(shown.join("")), width: Math.min(LABEL, measure.measureText(shown.join("")).width) };
   }
 
   // The parts of a sentence between its words; a space where a word is not in the text.
@@ -146,7 +149,8 @@
       for (const map of this.maps) map.band(side, index);
       const told = this.panels.map(([name], panel) => {
         const strongest = this.partners(panel, side, index).slice(0, 4);
-        const shown = strongest.map(each => `${this.given[`${other}_words`][each.index]} ${percent(each.weight)}`);
+        const word = each => isolate(this.given[`${other}_words`][each.index]);
+        const shown = strongest.map(each => `${word(each)} ${percent(each.weight)}`);
         return `${name}: ${shown.join(" · ") || "none"}`;
       });
       this.tell(this.given[`${side}_words`][index], told);
@@ -232,7 +236,7 @@
       this.lit("source", i, 1);
       this.lit("target", j, 1);
       const [source, target] = [this.given.source_words[i], this.given.target_words[j]];
-      this.tell(`${source} – ${target}`, this.panels.map(([name, rows]) => `${name}: ${percent(rows[j][i])}`));
+      this.tell(`${isolate(source)} – ${isolate(target)}`, this.panels.map(([name, rows]) => `${name}: ${percent(rows[j][i])}`));
     }
 
     // Let the words be lit by this matrix.
