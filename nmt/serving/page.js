@@ -268,7 +268,12 @@ async function start() {
   });
   for (const name of ["saliency", "tree"]) $(name).addEventListener("change", () => { state[name] = $(name).checked; update(); });
   $("n").addEventListener("change", () => { state.n = +$("n").value; update(); });
-  $("link").addEventListener("click", () => navigator.clipboard.writeText(location.href));
+  $("link").hidden = !navigator.clipboard; // browsers have it on this machine's pages, and over HTTPS
+  $("link").addEventListener("click", async () => {
+    await navigator.clipboard.writeText(location.href);
+    $("link").textContent = "Copied";
+    setTimeout(() => ($("link").textContent = "Copy link"), 1500);
+  });
   const follow = () => { recall(names); panes.forEach(pane => pane.update()); };
   addEventListener("hashchange", follow);
   follow();

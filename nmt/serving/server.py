@@ -13,7 +13,7 @@ from nmt.serving.app import Api, build_app
 from nmt.serving.model import ServedRun, check_pair
 
 MAX_CONNECTIONS = 1_000
-LOOPBACK = ["127.0.0.1", "localhost", "[::1]"]
+LOOPBACK = ["127.0.0.1", "localhost", "::1", "[::1]"]
 
 
 def serve(config: ServeConfig) -> None:

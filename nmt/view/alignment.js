@@ -11,8 +11,10 @@
 (() => {
   if (customElements.get("nmt-alignment")) return;
 
-  const CELL = 24, GAP = 6, LABEL = 160, FONT = "13px system-ui, sans-serif";
+  const CELL = 24, GAP = 6, LINE = 15, LABEL = 160, FONT = "13px system-ui, sans-serif";
   const RTL = /^[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
+  // Letters as wide as high, which stand upright below each other.
+  const WIDE = /^[\u2e80-\u30ff\u3130-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff01-\uff60\u{20000}-\u{3ffff}]+…?$/u;
   const STYLE = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "font"];
   // The namespace as the parser has it, so that no page of ours holds an address.
   const SVG = new Range().createContextualFragment("<svg></svg>").firstChild.namespaceURI;
@@ -49,7 +51,8 @@
       while (shown.length > 1 && measure.measureText(`${shown.join("")}…`).width > LABEL) shown.pop();
       shown.push("…");
     }
-    return { text: isolate(shown.join("")), width: Math.min(LABEL, measure.measureText(shown.join("")).width) };
+    const text = shown.join(""), width = Math.min(LABEL, measure.measureText(text).width);
+    return { text: isolate(text), letters: WIDE.test(text) ? shown : null, width };
   }
 
   // The parts of a sentence between its words; a space where a word is not in the text.
@@ -196,7 +199,8 @@
       }
       const columns = sources.map(label), lines = targets.map(label);
       const left = Math.max(...lines.map(each => each.width)) + GAP, upright = columns.every(each => each.width < CELL);
-      const top = (upright ? 16 : Math.max(...columns.map(each => each.width))) + GAP;
+      const tall = each => upright ? 16 : each.letters ? LINE * each.letters.length : each.width;
+      const top = Math.max(...columns.map(tall)) + GAP;
       const width = CELL * sources.length, height = CELL * targets.length;
       // Columns stand in the order in which the source is read.
       const x = isRtl(sources) ? i => left + width - CELL * (i + 1) : i => left + CELL * i;
@@ -206,9 +210,13 @@
         "aria-label": `${name}: ${targets.length} target words by ${sources.length} source words` }, box);
       const band = svg("rect", { class: "nmt-band", width: 0, height: 0 }, root);
       svg("rect", { class: "nmt-frame", x: left, y: top, width, height }, root);
-      columns.forEach((each, i) => svg("text", upright
-        ? { x: x(i) + CELL / 2, y: top - GAP, "text-anchor": "middle" }
-        : { transform: `translate(${x(i) + CELL / 2 + 4} ${top - GAP}) rotate(-90)` }, root, each.text));
+      columns.forEach((each, i) => {
+        const middle = x(i) + CELL / 2, letters = each.letters ?? [each.text];
+        const turned = { transform: `translate(${middle + 4} ${top - GAP}) rotate(-90)` };
+        if (!upright && !each.letters) return svg("text", turned, root, each.text);
+        return letters.forEach((letter, k) => svg("text",
+          { x: middle, y: top - GAP - LINE * (letters.length - 1 - k), "text-anchor": "middle" }, root, letter));
+      });
       lines.forEach((each, j) => svg("text", { x: left - GAP, y: y(j) + CELL / 2 + 4, "text-anchor": "end" }, root, each.text));
       rows.forEach((row, j) => row.forEach((weight, i) => {
         if (weight >= 0.005) svg("rect", { class: "nmt-cell", x: x(i) + 1, y: y(j) + 1, width: CELL - 2, height: CELL - 2,
@@ -219,14 +227,16 @@
       }
       root.addEventListener("pointermove", event => {
         const place = root.getBoundingClientRect();
-        const column = Math.floor((event.clientX - place.left - left) / CELL), j = Math.floor((event.clientY - place.top - top) / CELL);
+        const column = Math.floor((event.clientX - place.left - left) / CELL);
+        const j = Math.floor((event.clientY - place.top - top) / CELL);
         const i = isRtl(sources) ? sources.length - 1 - column : column;
         if (column >= 0 && j >= 0 && i in sources && j in targets) this.point(number, i, j);
         else this.rest();
       });
       root.addEventListener("pointerleave", () => this.rest());
       return { root, name, band(side, index) {
-        const shape = !side ? [0, 0, 0, 0] : side === "target" ? [0, y(index), left + width, CELL] : [x(index), 0, CELL, top + height];
+        const whole = side === "target" ? [0, y(index), left + width, CELL] : [x(index), 0, CELL, top + height];
+        const shape = side ? whole : [0, 0, 0, 0];
         ["x", "y", "width", "height"].forEach((key, k) => band.setAttribute(key, shape[k]));
       } };
     }
@@ -236,7 +246,8 @@
       this.lit("source", i, 1);
       this.lit("target", j, 1);
       const [source, target] = [this.given.source_words[i], this.given.target_words[j]];
-      this.tell(`${isolate(source)} – ${isolate(target)}`, this.panels.map(([name, rows]) => `${name}: ${percent(rows[j][i])}`));
+      const weights = this.panels.map(([name, rows]) => `${name}: ${percent(rows[j][i])}`);
+      this.tell(`${isolate(source)} – ${isolate(target)}`, weights);
     }
 
     // Let the words be lit by this matrix.
