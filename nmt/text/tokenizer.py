@@ -163,7 +163,7 @@ class Tokenizer(PieceModel):
         """
         ends: list[int] = []
         decoder, read = codecs.getincrementaldecoder("utf-8")(errors="replace"), 0
-        for i, word, following in zip(ids, word_of_piece, [*word_of_piece[1:], len(words)], strict=True):
+        for i, word, following in zip(ids, word_of_piece, [*word_of_piece[1:], -1], strict=False):
             read += len(decoder.decode(self._content(i), final=word != following))
             ends.append(read)
             if word != following:
