@@ -176,6 +176,8 @@ def resolve(composed: Any, schema: type[Config]) -> Config:
     assert isinstance(config, schema), f"the defaults of the root file lack the schema of {schema.__name__}"
     check(config)
     if isinstance(config, TrainConfig):
+        if not config.run_dir.strip():
+            raise UserError("run_dir is empty: give the folder of the run, or leave it out")
         folder = output_folder()
         config.run_dir = str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)
     return config

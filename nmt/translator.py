@@ -1,22 +1,21 @@
 """Translation from Python: `Translator.load(run).translate("...")`."""
 
+import copy
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nmt.alignment.links import argmax_links
-from nmt.alignment.pharaoh import format_pharaoh
 from nmt.alignment.weights import Alignment, merge_words
 from nmt.config.check import check
-from nmt.config.schema import PRECISIONS, WORDS, SearchConfig
+from nmt.config.schema import PRECISIONS, WORDS, SamplingConfig, SearchConfig
 from nmt.data.batch import Batch, collate, cut_batches, pad
 from nmt.errors import UserError, unknown
 from nmt.fast.accelerate import accelerate, restore
@@ -27,62 +26,15 @@ from nmt.models.quantization import quantize
 from nmt.models.seq2seq import Seq2Seq
 from nmt.search.beam import beam_search
 from nmt.search.hypothesis import Hypothesis, StepModel
+from nmt.search.sampling import sample
 from nmt.text.tokenizer import Tokenizer, Tokenizers
 from nmt.text.vocabulary import UNK, Vocabulary, text_of
-from nmt.view.alignment import alignment_html, rounded
+from nmt.translation import SentencePair, Translation, empty
 
-if TYPE_CHECKING:
-    from nmt.view.heatmap import Heatmap
+__all__ = ["SentencePair", "Translation", "Translator", "Words", "empty", "sentences_of"]
 
 Array = np.ndarray
 Words = tuple[list[str], list[int]]  # words, and for each piece the index of its word
-
-
-@dataclass(frozen=True, eq=False)
-class SentencePair(Alignment):
-    """A sentence and its translation, with the attention between their words. Notebooks show it: point at a word."""
-
-    source: str
-    text: str
-
-    def plot(self, title: str | None = None) -> "Heatmap":
-        """Draw the attention as a heatmap, which a notebook shows, and `savefig(path)` writes."""
-        from nmt.view.heatmap import draw_heatmap  # matplotlib takes a second to load
-
-        return draw_heatmap(self.weights, self.source_words, self.target_words, title=title)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it in JSON's types: weights have four digits, `alignment` the strongest link of each target word."""
-        return {
-            "source": self.source,
-            "text": self.text,
-            "source_words": self.source_words,
-            "target_words": self.target_words,
-            "alignment": format_pharaoh(argmax_links(self.weights)),
-            "weights": rounded(self.weights),
-        }
-
-    def _repr_html_(self) -> str:
-        return alignment_html(self.source_words, self.target_words, self.weights, source=self.source, text=self.text)
-
-
-@dataclass(frozen=True, eq=False)
-class Translation(SentencePair):
-    """A translation of a sentence, with the attention of the search that found it."""
-
-    score: float
-    log_prob: float
-    pieces: list[str]
-
-    @property
-    def line(self) -> str:
-        """The text without line breaks."""
-        return self.text.replace("\r", " ").replace("\n", " ")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what `nmt.translate --json` writes: that of `SentencePair`, with `score` and `log_prob`."""
-        first = {"source": self.source, "text": self.text, "score": self.score, "log_prob": self.log_prob}
-        return first | super().to_dict()
 
 
 class Translator:
@@ -149,10 +101,7 @@ class Translator:
             UserError: there is no checkpoint, a search setting is unknown or out of range, the device has no such
                 precision, or an ensemble's members have other subwords.
         """
-        known = [field.name for field in dataclasses.fields(SearchConfig)]
-        for name in search:
-            if name not in known:
-                raise unknown("setting of Translator.load", name, [*known, "device", "precision", "ensemble", "words"])
+        check_names("setting of Translator.load", search, SearchConfig, "device", "precision", "ensemble", "words")
         where = resolve_device(device)
         checkpoint = load_checkpoint(run, where)
         others = [load_checkpoint(each, where) for each in ensemble]
@@ -189,18 +138,45 @@ class Translator:
         found = [best[0] for best in self.translate_n_best(sentences_of(sentences), 1)]
         return found[0] if isinstance(sentences, str) else found
 
-    @torch.inference_mode()
     def translate_n_best(self, sentences: Iterable[str], n: int) -> list[list[Translation]]:
         """Return the n best translations of each sentence, best first."""
-        sentences = sentences_of(sentences)
+        return self._translate(sentences_of(sentences), n, None)
+
+    def sample(self, sentences: Iterable[str], n: int = 1, **sampling: Any) -> list[list[Translation]]:
+        """Return n translations of each sentence, drawn at random from the model (`nmt.search.sampling`).
+
+        Each depends on the seed, the sentence and its number among the n alone; on the batch only by rounding, which is
+        more of it with `precision=int8`. Log-probabilities are the model's. There is no beam and no coverage penalty.
+
+        Args:
+            sentences: lines of source text.
+            n: translations of each, in the order of drawing; they may be equal.
+            **sampling: keys of `SamplingConfig`: `temperature`, `top_k`, `top_p`, `seed`.
+
+        Raises:
+            UserError: one of them is unknown or out of range, or a sentence is not a text.
+        """
+        check_names("setting of Translator.sample", sampling, SamplingConfig)
+        settings = SamplingConfig(**sampling)
+        check(settings)
+        return self._translate(sentences_of(sentences), n, settings)
+
+    @torch.inference_mode()
+    def _translate(self, sentences: Sequence[str], n: int, sampling: SamplingConfig | None) -> list[list[Translation]]:
         self.model.eval()
         ids = self.tokenizers.source.encode(sentences)
         results: list[list[Translation]] = [[empty(sentence)] for sentence in sentences]
         for rows in self._groups(ids):
-            found = self._search([ids[row] for row in rows], n)
+            found = self._search([ids[row] for row in rows], n, sampling)
             for row, hypotheses in zip(rows, found, strict=True):
                 results[row] = [self._translation(sentences[row], ids[row], each) for each in hypotheses]
         return results
+
+    def greedy(self, sentences: Sequence[str]) -> list[Translation]:
+        """Return the translation of each sentence by greedy search, whatever `search.beam_size` is."""
+        other = copy.copy(self)
+        other.search = dataclasses.replace(self.search, beam_size=1)
+        return other.translate(sentences)
 
     def plain(self, lines: Sequence[str]) -> list[str]:
         """Return target text in the form of translations: the pieces of text that is segmented already are joined."""
@@ -275,20 +251,17 @@ class Translator:
         batches = cut_batches(order, lengths, unit=self.search.batch_unit, size=self.search.batch_size)
         return [batch.tolist() for batch in batches]
 
-    def _search(self, ids: list[list[int]], n: int) -> list[list[Hypothesis]]:
+    def _search(self, ids: list[list[int]], n: int, sampling: SamplingConfig | None) -> list[list[Hypothesis]]:
         source, source_mask, source_lengths = pad([np.asarray(row, dtype=np.int32) for row in ids])
         limits = source_lengths * self.search.max_length_ratio + self.search.max_length_offset
         model: StepModel[Any] = self.model
         with self._arithmetic():
-            return beam_search(
+            return self._find(n, sampling)(
                 model,
                 source.to(self.device),
                 source_mask.to(self.device),
                 source_lengths,
-                beam_size=max(self.search.beam_size, n),
                 length_penalty=self.search.length_penalty,
-                coverage_penalty=self.search.coverage_penalty,
-                n_best=n,
                 max_lengths=limits.long().to(self.device),
                 unk=None if self.copies else UNK,
             )
@@ -296,6 +269,18 @@ class Translator:
     def words_of(self, side: Tokenizer | Vocabulary, ids: Iterable[int], line: str | None = None) -> Words:
         """Return the words of translations, as `words` says, and the index of each piece's word."""
         return side.view_words(ids, line) if self.words == "split" else side.words(ids, line)
+
+    def _find(self, n: int, sampling: SamplingConfig | None) -> Callable[..., list[list[Hypothesis]]]:
+        if sampling is not None:
+            return partial(sample, num_samples=n, **vars(sampling))
+        search = self.search
+        return partial(
+            beam_search,
+            beam_size=max(search.beam_size, n),
+            coverage_penalty=search.coverage_penalty,
+            patience=search.patience,
+            n_best=n,
+        )
 
     def _arithmetic(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
@@ -316,6 +301,14 @@ class Translator:
             log_prob=hypothesis.log_prob,
             pieces=self.tokenizers.target.pieces(hypothesis.tokens),
         )
+
+
+def check_names(what: str, given: Iterable[str], config: type, *others: str) -> None:
+    """Raise UserError for a name that is not a key of a configuration, with the nearest that is, or of the others."""
+    known = [field.name for field in dataclasses.fields(config)]
+    for name in given:
+        if name not in known:
+            raise unknown(what, name, [*known, *others])
 
 
 def sentences_of(given: Any) -> list[str]:
@@ -373,8 +366,3 @@ def with_copies(found: Alignment, unknown: Iterable[int]) -> Alignment:
         if found.weights[index].any():
             words[index] = found.source_words[int(found.weights[index].argmax())]
     return dataclasses.replace(found, target_words=words)
-
-
-def empty(sentence: str) -> Translation:
-    """Return the translation of a sentence without words."""
-    return Translation([], [], np.zeros((0, 0)), source=sentence, text="", score=0.0, log_prob=0.0, pieces=[])

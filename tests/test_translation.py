@@ -46,6 +46,7 @@ def test_any_collection_of_sentences_is_translated_in_its_order(
     assert translator.translate(column) == translations
     assert translator.translate([]) == []
     assert [len(each) for each in translator.translate_n_best(column, 2)] == [2, 2, 1]
+    assert [each[0].source for each in translator.sample(column)] == SENTENCES
     frame = pandas.DataFrame({"en": column})
     frame["fr"] = [each.text for each in translator.translate(frame["en"])]
     assert dict(zip(frame["en"], frame["fr"], strict=True)) == {each.source: each.text for each in translations}
@@ -69,6 +70,8 @@ def test_a_wrong_keyword_gives_the_nearest_right_one(tiny_run: Path) -> None:
         keywords: dict[str, Any] = {wrong: 5}
         with pytest.raises(UserError, match=rf"Translator.load '{wrong}': .*; did you mean '{right}'\?"):
             Translator.load(tiny_run, **keywords)
+    with pytest.raises(UserError, match=r"Translator.sample 'temprature': .*; did you mean 'temperature'"):
+        Translator.load(tiny_run).sample(["a"], temprature=2)
     with pytest.raises(UserError, match="unknown words 'space': choose one of spaces, split; did you mean 'spaces'"):
         Translator.load(tiny_run, words="space")
 

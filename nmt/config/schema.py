@@ -159,6 +159,8 @@ class ModelConfig:
     embedding_dropout: float | None = key(None, "dropout on embeddings", at_least=0, below=1)
     state_dropout: float | None = key(None, "dropout on the encoder's states and between layers", at_least=0, below=1)
     output_dropout: float | None = key(None, "dropout before the output layer", at_least=0, below=1)
+    locked_dropout: bool = key(False, "variational dropout: one mask for all steps of a sentence, on embeddings, on the encoder's states and before the output layer; between layers every step draws its own")
+    word_dropout: float = key(0.0, "share of words whose whole embedding is 0 while training, on both sides, the others' being divided by 1 - share; 0.1 to 0.3 for small corpora", at_least=0, below=1)
     fast: str = key("auto", "train with the derivative written by hand, and translate with weights laid out for the processor; `off`: neither, for comparison", choices=("auto", "off"))
 
 
@@ -191,11 +193,22 @@ class SearchConfig:
     beam_size: int = key(5, "hypotheses kept; 1 is greedy", at_least=1)
     length_penalty: float = key(1.0, "alpha of score = log p / length^alpha + coverage", at_least=0)
     coverage_penalty: float = key(0.0, "beta of coverage = beta x the sum over source tokens of log min(1, attention received); beams only", at_least=0)
+    patience: float = key(1.0, "a search may end once patience x `beam_size` hypotheses have ended and none that goes on scores better at present; inf: only when none can ever, which is slower", above=0)
     max_length_ratio: float = key(2.0, "longest translation = ratio x source subwords + offset", above=0)
     max_length_offset: int = key(20, "see `max_length_ratio`", at_least=1)
     replace_unknown: bool = key(False, "`tokenizer.kind=whitespace`: let the model say that a word is unknown to it, and write there the source word that it attends to most (Luong et al., 2015); subwords spell every word")
     batch_unit: str = key("sentences", "what `batch_size` counts: sentences, or source subwords, including eos and padding", choices=UNITS)
     batch_size: int = key(64, "size of a batch of sentences of similar length", at_least=1)
+
+
+@dataclass(kw_only=True)
+class SamplingConfig:
+    """Translations drawn at random instead of searched (`nmt/search/sampling.py`); options of translation, not of a run."""
+
+    temperature: float = key(1.0, "tokens are drawn from p^(1 / temperature); 0 is greedy", at_least=0, at_most=100)
+    top_k: int | None = key(None, "draw among this many most probable tokens", at_least=1)
+    top_p: float | None = key(None, "draw among the fewest most probable tokens that together have this share", above=0, at_most=1)
+    seed: int = key(1, "the same seed and sentence give the same samples", at_least=0, at_most=LARGEST_SEED)
 
 
 @dataclass(kw_only=True)
@@ -227,6 +240,7 @@ class TrainerConfig:
     max_epochs: int | None = key(None, "stop after this many passes over the corpus", at_least=1)
     max_minutes: float | None = key(None, "stop after this much training time, including validations; also the horizon of the schedule", above=0)
     label_smoothing: float = key(0.1, "share of the probability spread over the vocabulary", at_least=0, below=1)
+    consistency: float = key(0.0, "R-Drop: alpha of 1/2 [NLL_1 + NLL_2 + alpha/2 (KL(p, q) + KL(q, p))], p and q being the predictions of two passes of a batch through dropout; the paper has 5 for translation; an update takes twice the time and memory; 0 is off", at_least=0)
     guided_alignment: GuidedAlignmentConfig = field(default_factory=GuidedAlignmentConfig)
     reinforce: ReinforceConfig = field(default_factory=ReinforceConfig)
     accumulate: int = key(1, "batches per update", at_least=1)
@@ -277,6 +291,7 @@ class EvaluateSearchConfig:
     beam_size: int | None = override(SearchConfig, "beam_size")
     length_penalty: float | None = override(SearchConfig, "length_penalty")
     coverage_penalty: float | None = override(SearchConfig, "coverage_penalty")
+    patience: float | None = override(SearchConfig, "patience")
     max_length_ratio: float | None = override(SearchConfig, "max_length_ratio")
     max_length_offset: int | None = override(SearchConfig, "max_length_offset")
     replace_unknown: bool | None = override(SearchConfig, "replace_unknown")

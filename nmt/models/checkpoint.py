@@ -5,6 +5,7 @@ checkpoint.
 """
 
 import contextlib
+import math
 import os
 import pickle
 import shutil
@@ -22,6 +23,7 @@ from nmt.config.file import load_config, save_config
 from nmt.config.schema import TrainConfig
 from nmt.errors import UserError
 from nmt.models.build import build_model
+from nmt.models.manifest import verify, write_manifest
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers
 
@@ -62,6 +64,7 @@ def save_checkpoint(
     tokenizers.save(temporary)
     if training_state is not None:
         torch.save(dict(training_state), temporary / TRAINING_STATE)
+    write_manifest(temporary)
     for path in temporary.iterdir():
         flush(path)
     flush(temporary)
@@ -159,21 +162,46 @@ def identity(folder: Path) -> tuple[int, int] | None:
 
 
 def read_checkpoint(folder: Path, device: str | torch.device) -> Checkpoint:
-    """Load a checkpoint folder, or raise `UserError` where its files do not fit together."""
+    """Load a checkpoint folder, or raise `UserError` where its files are damaged or do not fit together."""
+    verify(folder, lambda name: name != TRAINING_STATE)
     config = load_config(folder / CONFIG)
     tokenizers = Tokenizers.load(folder)
+    sizes = len(tokenizers.source), len(tokenizers.target)
     try:
-        model = build_model(config.model, len(tokenizers.source), len(tokenizers.target), joint=tokenizers.joint)
+        shapes, step = read_header(folder / WEIGHTS)
+        check_fits(config, sizes, tokenizers.joint, shapes)
+        model = build_model(config.model, *sizes, joint=tokenizers.joint)
+        load_model(model, str(folder / WEIGHTS))
     except UserError as error:
         raise UserError(f"{folder / CONFIG} is not a configuration of nmt: {error}") from None
-    try:
-        load_model(model, str(folder / WEIGHTS))
-        with safe_open(str(folder / WEIGHTS), framework="pt") as file:
-            step = int((file.metadata() or {}).get("step", 0))  # the number of updates
-    except (SafetensorError, RuntimeError) as error:
+    except (SafetensorError, RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"cannot load {folder / WEIGHTS}: {reason}; it does not fit {CONFIG}, or is damaged") from error
+    for name, value in model.state_dict().items():
+        if not value.isfinite().all():
+            raise UserError(f"cannot load {folder / WEIGHTS}: {name} has values that are not finite; it is damaged")
     return Checkpoint(model.to(device).eval(), config, tokenizers, folder, step)
+
+
+def read_header(path: Path) -> tuple[dict[str, list[int]], int]:
+    """Return the shapes of the tensors in a file of weights, and the number of updates."""
+    with safe_open(str(path), framework="pt") as file:
+        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+        return shapes, int((file.metadata() or {}).get("step", 0))
+
+
+def check_fits(config: TrainConfig, sizes: tuple[int, int], joint: bool, shapes: Mapping[str, list[int]]) -> None:
+    """Raise ValueError where the model as configured has other tensors; none of its memory is allocated."""
+    if config.model.num_layers > len(shapes):  # building as many modules would take long even without their memory
+        raise ValueError(f"it has {len(shapes)} tensors, too few for model.num_layers={config.model.num_layers}")
+    with torch.device("meta"):
+        expected = build_model(config.model, *sizes, joint=joint).state_dict(keep_vars=True)
+    for name, shape in shapes.items():
+        if name not in expected or list(expected[name].shape) != shape:
+            raise ValueError(f"its tensor {name} of shape {shape} is none of the model")
+    distinct = {id(tensor): tensor.numel() for tensor in expected.values()}  # shared tensors are stored once
+    if sum(distinct.values()) != sum(map(math.prod, shapes.values())):
+        raise ValueError("it lacks tensors of the model")
 
 
 @contextlib.contextmanager
@@ -187,6 +215,7 @@ def training_state(folder: Path) -> Iterator[dict[str, Any]]:
     path = folder / TRAINING_STATE
     if not path.is_file():
         raise UserError(f"cannot continue from {folder}: it has no {TRAINING_STATE}")
+    verify(folder, lambda name: name == TRAINING_STATE)
     try:
         yield torch.load(path, map_location="cpu", weights_only=True)
     except UserError:

@@ -5,11 +5,13 @@ A unigram model (Kudo, 2018) or byte-pair encoding (Sennrich et al., 2016), by s
 segmented already, `nmt.text.vocabulary.Vocabulary` takes the place of `Tokenizer`.
 """
 
+import codecs
 import logging
 import re
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +139,8 @@ class Tokenizer(PieceModel):
         if [piece.id for piece in found] != ids or any(WORD_MARK in piece.piece[1:] for piece in found):
             return None
         spans = list(re.finditer(r"\S+", line))
-        ends = [len(line[: span.end()].encode()) for span in spans]
+        offsets = byte_offsets(line)
+        ends = [offsets[span.end() - 1] for span in spans]
         # A piece belongs to the word in which it ends; a space, or an empty span, to the word after it.
         word_of_piece = [bisect_right(ends, max(piece.begin, piece.end - 1)) for piece in found]
         if set(word_of_piece) != set(range(len(spans))):
@@ -158,14 +161,16 @@ class Tokenizer(PieceModel):
 
         None where normalization has changed the number of characters of a word.
         """
-        ends, texts = [], [b""] * len(words)
-        for i, word in zip(ids, word_of_piece, strict=True):
-            texts[word] += self._content(i)
-            ends.append(len(texts[word].decode("utf-8", errors="ignore")))
-        has_all = (
-            len(text.decode("utf-8", errors="replace")) == len(word) for text, word in zip(texts, words, strict=True)
-        )
-        return ends if all(has_all) else None
+        ends: list[int] = []
+        decoder, read = codecs.getincrementaldecoder("utf-8")(errors="replace"), 0
+        for i, word, following in zip(ids, word_of_piece, [*word_of_piece[1:], -1], strict=False):
+            read += len(decoder.decode(self._content(i), final=word != following))
+            ends.append(read)
+            if word != following:
+                if read != len(words[word]):
+                    return None
+                read = 0
+        return ends
 
     def _ends_in(self, line: str, ids: list[int], words: list[str], word_of_piece: list[int]) -> list[int] | None:
         """Return the same from the spans of the pieces in their line; None where its words are others."""
@@ -173,8 +178,8 @@ class Tokenizer(PieceModel):
         if [piece.id for piece in found] != ids or words != line.split():
             return None
         starts = [span.start() for span in re.finditer(r"\S+", line)]
-        data = line.encode()
-        ends = [len(data[: piece.end].decode("utf-8", errors="ignore")) for piece in found]
+        offsets = byte_offsets(line)
+        ends = [bisect_right(offsets, piece.end) for piece in found]
         return [max(0, end - starts[word]) for end, word in zip(ends, word_of_piece, strict=True)]
 
     @classmethod
@@ -195,6 +200,11 @@ class Tokenizer(PieceModel):
                 "tokenizer.vocab_size lowered from %d to %d: the text has no more subwords", vocab_size, len(tokenizer)
             )
         return tokenizer
+
+
+def byte_offsets(line: str) -> list[int]:
+    """Return where each character of a line ends in its UTF-8 bytes."""
+    return list(accumulate(len(character.encode()) for character in line))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
 from nmt.evaluation.registry import check_gold_for, check_watched
 from nmt.models.build import check_model, check_used
 from nmt.models.decoder import DECODERS
+from nmt.models.sizes import has_dropout
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
 from nmt.training.distributed import ProcessGroup
 
@@ -39,6 +40,8 @@ def check_run(config: TrainConfig) -> None:
     check_gold_for(config.trainer.metric, has_gold=corpus.has_gold("validation"))
     if config.trainer.guided_alignment.weight > 0:
         check_guided_alignment(config)
+    if config.trainer.consistency > 0:
+        check_consistency(config)
 
 
 def check_guided_alignment(config: TrainConfig) -> None:
@@ -58,6 +61,21 @@ def check_guided_alignment(config: TrainConfig) -> None:
     else:
         return
     raise UserError(f"trainer.guided_alignment.weight={config.trainer.guided_alignment.weight:g} needs {needed}")
+
+
+def check_consistency(config: TrainConfig) -> None:
+    """Raise UserError where two passes would be the same, or differ by what attention draws."""
+    model = config.model
+    if not has_dropout(model):
+        needed = "dropout, which makes two passes differ, and all of it is off: set model.dropout, or the weight to 0"
+    elif model.attention.normalizer == "hard":
+        needed = (
+            "predictions that differ by dropout alone, and model.attention.normalizer=hard draws positions too: "
+            "choose another normalizer, or set the weight to 0"
+        )
+    else:
+        return
+    raise UserError(f"trainer.consistency={config.trainer.consistency:g} needs {needed}")
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ def drop_records(path: Path, *, after: int) -> None:
     """Drop records of updates after `after`, and lines that a crash left incomplete."""
     if not path.exists():
         return
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
     kept = [line for line in lines if is_record(line, until=after)]
     if kept != lines:
         replacement = path.with_name(f".{path.name}.{os.getpid()}")
@@ -132,7 +132,7 @@ def is_record(line: str, *, until: int) -> bool:
     """Tell whether a line is a complete record of an update up to `until`."""
     try:
         return line.endswith("\n") and int(json.loads(line)["step"]) <= until
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return False
 
 

@@ -1,5 +1,6 @@
 """A training run, from configuration to evaluated checkpoint."""
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from nmt.models.decoder import Decoded
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import summarize
 from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, process_group, seed_rank
+from nmt.training.lock import locked
 from nmt.training.objective import Loss, token_loss
 from nmt.training.optimizer import Schedule, build_optimizer
 from nmt.training.prepare import TEST_SPLITS, Prepared, check_run, prepare_on_all_ranks
@@ -41,7 +43,10 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
     """
     environment = RankEnvironment.of(os.environ)
     run_dir = Path(config.run_dir)
-    with Reporter(run_dir, config=config) if environment.is_rank_zero else NullReporter() as reporter:
+    with (
+        locked(run_dir) if environment.is_rank_zero else contextlib.nullcontext(),
+        Reporter(run_dir, config=config) if environment.is_rank_zero else NullReporter() as reporter,
+    ):
         with process_group(environment, config.trainer.device) as processes:
             trainer = start(config, reporter, processes)
             if latest and environment.is_rank_zero:
@@ -133,9 +138,12 @@ def build_trainer(
     )
 
 
-def chunked_loss(model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smoothing: float) -> Loss:
+def chunked_loss(
+    model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smoothing: float, consistency: float = 0.0
+) -> Loss:
     """Return what `token_loss` does, computed in chunks of tokens."""
-    return Loss(*chunked.token_loss(model, decoded, batch, label_smoothing=label_smoothing))
+    settings = {"label_smoothing": label_smoothing, "consistency": consistency}
+    return Loss(*chunked.token_loss(model, decoded, batch, **settings))
 
 
 def evaluate_best(config: TrainConfig, run_dir: Path) -> dict[str, Any]:

@@ -65,7 +65,8 @@ class Trainer:
         self.processes = processes
         self.progress = Progress(clock=processes.clock)
         self.reinforce = Reinforce(config.reinforce, processes)
-        training_step = TrainingStep(model, objective, self.reinforce, config.guided_alignment, config.label_smoothing)
+        settings = (config.guided_alignment, config.label_smoothing, config.consistency)
+        training_step = TrainingStep(model, objective, self.reinforce, *settings)
         self.training_step = processes.data_parallel(training_step)  # the weights are those of rank 0 from here on
         self.average = None if config.ema_decay is None else build_average(model, config.ema_decay)
         self.meter = Meter(device, processes)

@@ -1,3 +1,4 @@
+import dataclasses
 import html
 import io
 import json
@@ -20,6 +21,7 @@ from nmt.evaluation.evaluator import evaluate_split, finite
 from nmt.evaluation.output import pick
 from nmt.evaluation.report import print_table
 from nmt.evaluation.views import Translating, Views
+from nmt.text.words import text_words
 from nmt.translator import Translation
 
 SOURCES = ["a b", "a b c d", "", "c " * 11, "b"]
@@ -53,6 +55,12 @@ class Capitals:
         words, text = sentence.split(), " ".join(sentence.upper().split()) + self.ending
         weights = diagonal(len(text.split()), len(words))
         return Translation(words, text.split(), weights, source=sentence, text=text, score=0.0, log_prob=0.0, pieces=[])
+
+    def greedy(self, sentences: Sequence[str]) -> list[Translation]:
+        """Better ones of two sentences, and one that is better by less than arithmetic can tell."""
+        scores = [0.3, 5e-5, 0.0, -2.0, 1.0]
+        found = zip(sentences, scores, strict=False)
+        return [dataclasses.replace(self._translate(sentence), score=score) for sentence, score in found]
 
     def perplexity(self, sources: Sequence[str], targets: Sequence[str]) -> float:
         return 7.5
@@ -102,6 +110,7 @@ def test_metrics_are_those_of_the_contract(tmp_path: Path) -> None:
     assert metrics["repetition_rate"] == metrics["reference_repetition_rate"] == pytest.approx(10 / 18)
     assert [each["sentences"] for each in metrics["bleu_by_length"]] == [3, 1]
     known = {
+        "search_errors": 2,
         "sentences": 5,
         "aer_sentences": 5,
         "split": "test",
@@ -382,3 +391,47 @@ def test_the_rule_makes_the_links(tmp_path: Path) -> None:
     metrics = evaluate(tmp_path / "test", Hesitant(), views=Views(rule=LinkRule("threshold", 0.25)))
     assert (tmp_path / "test" / "alignments.pharaoh").read_text().startswith("0-0 0-1 1-0 1-1\n0-0 1-1 2-2 3-3\n")
     assert (metrics["alignment_method"], metrics["alignment_threshold"]) == ("threshold", 0.25)
+
+
+class Apart(Capitals):
+    """Its translations have punctuation apart, as those of `Translator`; what it aligns for gold has not."""
+
+    def _translate(self, sentence: str) -> Translation:
+        words = (text_words(sentence), text_words(sentence.upper()))
+        weights = diagonal(len(words[1]), len(words[0]))
+        return Translation(*words, weights, source=sentence, text=sentence.upper(), score=0.0, log_prob=0.0, pieces=[])
+
+
+def evaluate_marks(folder: Path, **views: Any) -> dict[str, Any]:
+    columns = {"source": ["aa bb.", "cc dd."], "target": ["AA BB.", "CC X."], "alignment": ["0-0 1-1", "0-0 1-1"]}
+    return evaluate_split(Apart(), datasets.Dataset.from_dict(columns), folder, split="test", views=Views(**views))
+
+
+def test_links_count_the_words_of_translations_and_error_rates_those_of_gold(tmp_path: Path) -> None:
+    metrics = evaluate_marks(tmp_path / "test")
+    assert (metrics["aer"], metrics["aer_sentences"], metrics["alignment_words"]) == (0, 2, "split")
+    assert (tmp_path / "test" / "alignments.pharaoh").read_text() == "0-0 1-1 2-2\n" * 2
+    assert (tmp_path / "test" / "alignments.words").read_text() == "aa bb . ||| AA BB .\ncc dd . ||| CC DD .\n"
+    # Gold's links of `bb.` and `BB.` are drawn on the words and on the marks, where the translation is the reference.
+    assert (tmp_path / "test" / "report.html").read_text().count('class="sure"') == 3
+
+
+def test_a_reverse_run_with_other_words_of_the_same_text_confirms_links(tmp_path: Path) -> None:
+    class Back(Capitals):
+        """Aligns back with `.` in the word before it, to which all others look."""
+
+        def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
+            asked.append(words)
+            return [
+                Alignment(source.split(), target.split(), np.array([[0.0, 1.0], [0.0, 1.0]]))
+                for source, target in zip(sources, targets, strict=True)
+            ]
+
+        def plain(self, lines: Sequence[str]) -> list[str]:
+            return list(lines)
+
+    asked: list[str] = []
+    evaluate_marks(tmp_path / "test", reverse=Back())
+    assert asked == ["spaces", "split"]  # for gold, and beside the translations
+    # Shares of `BB.` are even over its characters, most of them in `BB`, which is taken for `bb` and for the period.
+    assert (tmp_path / "test" / "alignments.intersection.pharaoh").read_text() == "1-1\n" * 2

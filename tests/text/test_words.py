@@ -80,7 +80,7 @@ TOKENIZER = Tokenizer.train(SENTENCES, TokenizerConfig(), 500)
 
 
 @pytest.mark.parametrize(
-    "line", [*SENTENCES[:5], *SENTENCES[300:305], "They met (us)...", "Ｈｉ！ ﬁne…", "น้ำดี𠮷。", "½."]
+    "line", [*SENTENCES[:5], *SENTENCES[300:305], "They met (us)...", "Ｈｉ！ ﬁne…", "น้ำดี𠮷。", "½.", ""]
 )
 def test_words_of_a_model_are_cut_where_a_piece_ends(line: str) -> None:
     (ids,) = TOKENIZER.encode([line])

@@ -15,7 +15,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from nmt.config.schema import TrainConfig
 from nmt.training.board import Sample, as_markdown, hyperparameters
 from nmt.training.console import duration
-from nmt.training.reporting import Reporter
+from nmt.training.reporting import Reporter, drop_records
 from nmt.translator import Translation
 
 TRAIN: dict[str, Any] = {
@@ -192,3 +192,10 @@ def test_the_board_shows_the_scores_of_the_test_split_and_not_its_settings(tmp_p
 
 def test_the_source_heads_the_table() -> None:
     assert as_markdown(sample(1)).splitlines()[:2] == ["| source | a b c |", "|---|---|"]
+
+
+def test_lines_that_are_no_records_are_dropped_when_a_run_goes_on(tmp_path: Path) -> None:
+    records = [b'{"step": 1}\n', b'{"step": 1e999}\n', b"\xff\xfe\n", b"[" * 99_999 + b"\n", b'{"step": 3}\n', b'{"st']
+    (tmp_path / "metrics.jsonl").write_bytes(b"".join(records))
+    drop_records(tmp_path / "metrics.jsonl", after=2)
+    assert (tmp_path / "metrics.jsonl").read_bytes() == records[0]
