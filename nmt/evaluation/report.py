@@ -95,6 +95,7 @@ def template() -> jinja2.Template:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     environment.filters["marked"] = mark_differences
     environment.filters["missing"] = mark_missing
     return environment.get_template("report.html.j2")
