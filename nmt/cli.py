@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 from nmt.config.automatic import complete, nullable
 from nmt.config.check import check, explain
-from nmt.config.schema import EvaluateConfig, TrainConfig
+from nmt.config.schema import EvaluateConfig, ServeConfig, TrainConfig
 from nmt.errors import UserError, unknown
 from nmt.training.torchrun_env import RankEnvironment
 
-Config = TypeVar("Config", TrainConfig, EvaluateConfig)
+Config = TypeVar("Config", TrainConfig, EvaluateConfig, ServeConfig)
 
 EXIT_DELAY = 3.0  # seconds
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -67,6 +67,7 @@ def register_schemas() -> None:
 
     ConfigStore.instance().store(name="train_schema", node=nullable(TrainConfig))
     ConfigStore.instance().store(name="evaluate_schema", node=EvaluateConfig)
+    ConfigStore.instance().store(name="serve_schema", node=ServeConfig)
 
 
 def hydra_main(

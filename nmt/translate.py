@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TextIO
 
 from nmt.cli import user_errors
 from nmt.config.check import check
-from nmt.config.schema import PRECISIONS, UNITS, SamplingConfig, SearchConfig
+from nmt.config.schema import PRECISIONS, UNITS, WORDS, SamplingConfig, SearchConfig
 from nmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -58,7 +58,9 @@ def parser() -> argparse.ArgumentParser:
     add("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where to translate (%(default)s)")
     add("--precision", default="fp32", choices=PRECISIONS, help="of the products; int8 is for a CPU (%(default)s)")
     formats = [name for name in FORMATS if name]
-    add("--alignments", choices=formats, help="add ` ||| ` and word alignments: links, or all weights")
+    add("--alignments", choices=formats, help="add ` ||| ` and: links; all weights; words and links")
+    counted = "words of alignments: punctuation apart and scripts without spaces in pieces, or the parts between spaces"
+    add("--words", default="split", choices=WORDS, help=f"{counted} (%(default)s)")
     add("--show-alignment", action="store_true", help="draw the attention of each sentence on standard error")
     add("--heatmap", metavar="DIR", help="write the attention of each sentence as DIR/LINE.png")
     add("--json", action="store_true", help="one JSON object a line: text, score, words, weights, n_best")
@@ -151,7 +153,7 @@ def load(options: argparse.Namespace) -> "Translator":
 
     search = {field.name: getattr(options, field.name) for field in dataclasses.fields(SearchConfig)}
     runs = options.checkpoint, options.device, options.precision
-    return Translator.load(*runs, ensemble=options.ensemble, **search)
+    return Translator.load(*runs, ensemble=options.ensemble, words=options.words, **search)
 
 
 def open_input(path: str | None, stack: contextlib.ExitStack) -> tuple[BinaryIO, str]:
@@ -208,25 +210,11 @@ def read_lines(file: BinaryIO, name: str) -> Iterator[str]:
 def render(found: "list[Translation]", options: argparse.Namespace) -> str:
     """Return the output line of an input line: its best translations, best first."""
     if options.json:
-        best = as_json(found[0])
+        best = found[0].to_dict()
         if options.n_best > 1:
-            best["n_best"] = [as_json(each) for each in found]
+            best["n_best"] = [each.to_dict() for each in found]
         return json.dumps(best, ensure_ascii=False)
     return "\t".join(each.line.replace("\t", " ") + FORMATS[options.alignments](each) for each in found)
-
-
-def as_json(translation: "Translation") -> dict[str, Any]:
-    """Return all fields of a translation, in JSON's types; weights have four digits."""
-    return {
-        "source": translation.source,
-        "text": translation.text,
-        "score": translation.score,
-        "log_prob": translation.log_prob,
-        "source_words": translation.source_words,
-        "target_words": translation.target_words,
-        "alignment": pharaoh(translation),
-        "weights": [[round(float(weight), 4) for weight in row] for row in translation.weights],
-    }
 
 
 def pharaoh(translation: "Translation") -> str:
@@ -235,6 +223,13 @@ def pharaoh(translation: "Translation") -> str:
     from nmt.alignment.pharaoh import format_pharaoh
 
     return format_pharaoh(argmax_links(translation.weights))
+
+
+def with_words(translation: "Translation") -> str:
+    """Return the words of source and translation, and the links between them."""
+    from nmt.alignment.pharaoh import format_words
+
+    return f"{format_words(translation.source_words, translation.target_words)} ||| {pharaoh(translation)}"
 
 
 def soft(translation: "Translation") -> str:
@@ -246,6 +241,7 @@ FORMATS: dict[str | None, Callable[["Translation"], str]] = {
     None: lambda each: "",
     "pharaoh": lambda each: f" ||| {pharaoh(each)}",
     "soft": lambda each: f" ||| {soft(each)}",
+    "words": lambda each: f" ||| {with_words(each)}",
 }
 
 
@@ -255,11 +251,11 @@ def draw(translation: "Translation", number: int, options: argparse.Namespace) -
         return
     words = (translation.source_words, translation.target_words)
     if options.show_alignment:
-        from nmt.evaluation.text_heatmap import render_text
+        from nmt.view.text_heatmap import render_text
 
         print(render_text(translation.weights, *words), file=sys.stderr)
     if options.heatmap:
-        from nmt.evaluation.heatmap import draw_heatmap, save_png
+        from nmt.view.heatmap import draw_heatmap, save_png
 
         folder = Path(options.heatmap)
         try:

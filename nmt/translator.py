@@ -1,13 +1,12 @@
-"""Translation from Python: `Translator.load(run).translate([...])`."""
+"""Translation from Python: `Translator.load(run).translate("...")`."""
 
 import copy
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from nmt.alignment.weights import Alignment, merge_words
 from nmt.config.check import check
-from nmt.config.schema import PRECISIONS, SamplingConfig, SearchConfig
+from nmt.config.schema import PRECISIONS, WORDS, SamplingConfig, SearchConfig
 from nmt.data.batch import Batch, collate, cut_batches, pad
 from nmt.errors import UserError, unknown
 from nmt.fast.accelerate import accelerate, restore
@@ -28,27 +27,14 @@ from nmt.models.seq2seq import Seq2Seq
 from nmt.search.beam import beam_search
 from nmt.search.hypothesis import Hypothesis, StepModel
 from nmt.search.sampling import sample
-from nmt.text.tokenizer import Tokenizers
+from nmt.text.tokenizer import Tokenizer, Tokenizers
 from nmt.text.vocabulary import UNK, Vocabulary, text_of
+from nmt.translation import SentencePair, Translation, empty
+
+__all__ = ["SentencePair", "Translation", "Translator", "Words", "empty", "sentences_of"]
 
 Array = np.ndarray
 Words = tuple[list[str], list[int]]  # words, and for each piece the index of its word
-
-
-@dataclass(frozen=True)
-class Translation(Alignment):
-    """A translation of a sentence, with the attention of the search that found it."""
-
-    source: str
-    text: str
-    score: float
-    log_prob: float
-    pieces: list[str]
-
-    @property
-    def line(self) -> str:
-        """The text without line breaks."""
-        return self.text.replace("\r", " ").replace("\n", " ")
 
 
 class Translator:
@@ -56,15 +42,14 @@ class Translator:
 
     >>> from nmt import Translator
     >>> translator = Translator.load(run, beam_size=3)  # the folder of a run, such as outputs/latest
-    >>> translation, nothing = translator.translate(["Luc sees my sister.", ""])
+    >>> translation = translator.translate("Luc sees my sister.")
     >>> translation.source_words
-    ['Luc', 'sees', 'my', 'sister.']
-    >>> translation.weights.shape == (len(translation.target_words), 4)  # what each word attended to
+    ['Luc', 'sees', 'my', 'sister', '.']
+    >>> translation.weights.shape == (len(translation.target_words), 5)  # what each word attended to
     True
-    >>> len(translation.text.split()) == len(translation.target_words)
-    True
-    >>> nothing.text
-    ''
+    >>> one, nothing = translator.translate(["Luc sees my sister.", ""])
+    >>> (one == translation, nothing.text)
+    (True, '')
     """
 
     def __init__(
@@ -74,11 +59,14 @@ class Translator:
         search: SearchConfig,
         device: torch.device,
         precision: str = "fp32",
+        words: str = "split",
     ) -> None:
-        if precision not in PRECISIONS:
-            raise unknown("precision", precision, PRECISIONS)
+        for name, value, choices in (("precision", precision, PRECISIONS), ("words", words, WORDS)):
+            if value not in choices:
+                raise unknown(name, value, choices)
         self.model = quantize(restore(model)) if precision == "int8" else model
         self.precision = precision
+        self.words = words
         self.tokenizers = tokenizers
         self.search = search
         self.copies = search.replace_unknown and isinstance(tokenizers.target, Vocabulary)
@@ -95,6 +83,7 @@ class Translator:
         precision: str = "fp32",
         *,
         ensemble: Sequence[str | Path] = (),
+        words: str = "split",
         **search: Any,
     ) -> "Translator":
         """Load a run or a checkpoint folder.
@@ -104,12 +93,15 @@ class Translator:
             device: `auto`, `cpu` or `cuda`.
             precision: arithmetic of the products: `fp32`, `bf16`, or on a CPU `int8`.
             ensemble: further runs or checkpoints, to translate together (`nmt.models.ensemble`).
+            words: the words of translations. `split`: punctuation is a word, and so is each piece in scripts without
+                spaces; `spaces`: the parts between spaces, which gold links count.
             **search: keys of `SearchConfig` that replace those the model was trained with; None keeps them.
 
         Raises:
-            UserError: there is no checkpoint, a search setting is out of range, the device has no such precision, or
-                an ensemble's members have other subwords.
+            UserError: there is no checkpoint, a search setting is unknown or out of range, the device has no such
+                precision, or an ensemble's members have other subwords.
         """
+        check_names("setting of Translator.load", search, SearchConfig, "device", "precision", "ensemble", "words")
         where = resolve_device(device)
         checkpoint = load_checkpoint(run, where)
         others = [load_checkpoint(each, where) for each in ensemble]
@@ -119,7 +111,7 @@ class Translator:
         settings = dataclasses.replace(checkpoint.config.search, **given)
         check(settings)
         model = Ensemble([each.model for each in (checkpoint, *others)]) if others else checkpoint.model
-        translator = cls(model, checkpoint.tokenizers, settings, where, precision)
+        translator = cls(model, checkpoint.tokenizers, settings, where, precision, words)
         translator.checkpoint, translator.step = checkpoint.folder, checkpoint.step
         translator.ensemble = [other.folder for other in others]
         for each in (checkpoint, *others):
@@ -129,15 +121,28 @@ class Translator:
                     pack(each.model)  # from here on the model only translates
         return translator
 
-    def translate(self, sentences: Sequence[str]) -> list[Translation]:
-        """Return the best translation of each sentence, in order; an empty sentence gives an empty one."""
-        return [found[0] for found in self.translate_n_best(sentences, 1)]
+    @overload
+    def translate(self, sentences: str) -> Translation: ...  # type: ignore[overload-overlap]
 
-    def translate_n_best(self, sentences: Sequence[str], n: int) -> list[list[Translation]]:
+    @overload
+    def translate(self, sentences: Iterable[str]) -> list[Translation]: ...
+
+    def translate(self, sentences: str | Iterable[str]) -> Translation | list[Translation]:
+        """Return the best translation of a sentence, or of each of several (a list, a column of a table), in order.
+
+        An empty sentence gives an empty translation.
+
+        Raises:
+            UserError: a sentence is not a text.
+        """
+        found = [best[0] for best in self.translate_n_best(sentences_of(sentences), 1)]
+        return found[0] if isinstance(sentences, str) else found
+
+    def translate_n_best(self, sentences: Iterable[str], n: int) -> list[list[Translation]]:
         """Return the n best translations of each sentence, best first."""
-        return self._translate(sentences, n, None)
+        return self._translate(sentences_of(sentences), n, None)
 
-    def sample(self, sentences: Sequence[str], n: int = 1, **sampling: Any) -> list[list[Translation]]:
+    def sample(self, sentences: Iterable[str], n: int = 1, **sampling: Any) -> list[list[Translation]]:
         """Return n translations of each sentence, drawn at random from the model (`nmt.search.sampling`).
 
         Each depends on the seed, the sentence and its number among the n alone; on the batch only by rounding, which is
@@ -149,16 +154,17 @@ class Translator:
             **sampling: keys of `SamplingConfig`: `temperature`, `top_k`, `top_p`, `seed`.
 
         Raises:
-            UserError: one of them is out of range.
+            UserError: one of them is unknown or out of range, or a sentence is not a text.
         """
+        check_names("setting of Translator.sample", sampling, SamplingConfig)
         settings = SamplingConfig(**sampling)
         check(settings)
-        return self._translate(sentences, n, settings)
+        return self._translate(sentences_of(sentences), n, settings)
 
     @torch.inference_mode()
     def _translate(self, sentences: Sequence[str], n: int, sampling: SamplingConfig | None) -> list[list[Translation]]:
         self.model.eval()
-        ids = self.tokenizers.source.encode(list(sentences))
+        ids = self.tokenizers.source.encode(sentences)
         results: list[list[Translation]] = [[empty(sentence)] for sentence in sentences]
         for rows in self._groups(ids):
             found = self._search([ids[row] for row in rows], n, sampling)
@@ -176,27 +182,50 @@ class Translator:
         """Return target text in the form of translations: the pieces of text that is segmented already are joined."""
         return self.tokenizers.target.plain(lines)
 
-    def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
-        """Return the attention between each source and a given target (forced decoding).
+    @overload
+    def align(self, sources: str, targets: str, words: str = ...) -> SentencePair: ...  # type: ignore[overload-overlap]
 
-        Words are the parts between spaces, as gold links count them: in text that is segmented already, its pieces.
+    @overload
+    def align(self, sources: Iterable[str], targets: Iterable[str], words: str = ...) -> list[SentencePair]: ...
+
+    def align(
+        self, sources: str | Iterable[str], targets: str | Iterable[str], words: str = "spaces"
+    ) -> SentencePair | list[SentencePair]:
+        """Return the attention between a source and a given target, or each of several (forced decoding).
+
+        Args:
+            sources: sentences.
+            targets: their translations.
+            words: `spaces`: the parts between spaces, as gold links count them, in text that is segmented already its
+                pieces; `split`: as in translations, where punctuation is apart.
+
+        Raises:
+            UserError: there is not one target for each source, or `words` is neither.
         """
-        sides = self.tokenizers
-        source_ids, target_ids = sides.source.encode(list(sources)), sides.target.encode(list(targets))
-        results = [Alignment([], [], np.zeros((0, 0)))] * len(source_ids)
+        if words not in WORDS:
+            raise unknown("words", words, WORDS)
+        lines = sentences_of(sources), sentences_of(targets)
+        check_pairs(*lines)
+        sides = self.tokenizers.source, self.tokenizers.target
+        source_ids, target_ids = (side.encode(texts) for side, texts in zip(sides, lines, strict=True))
+        results = [SentencePair([], [], np.zeros((0, 0)), *pair) for pair in zip(*lines, strict=True)]
         for batch, found in self._read(source_ids, target_ids, self.model.attend):
             for row, weights in zip(batch.rows, found.float().cpu().numpy(), strict=True):
-                source = sides.source.parts(source_ids[row], sources[row])
-                results[row] = alignment(source, sides.target.parts(target_ids[row], targets[row]), weights)
-        return results
+                pair = lines[0][row], lines[1][row]
+                read = [side.parts if words == "spaces" else side.view_words for side in sides]
+                aligned = alignment(read[0](source_ids[row], pair[0]), read[1](target_ids[row], pair[1]), weights)
+                results[row] = SentencePair(**vars(aligned), source=pair[0], text=pair[1])
+        return results[0] if isinstance(sources, str) else results
 
-    def perplexity(self, sources: Sequence[str], targets: Sequence[str]) -> float:
+    def perplexity(self, sources: str | Iterable[str], targets: str | Iterable[str]) -> float:
         """Return exp(-mean log p(y_i | y_<i, x)) over the subwords of given targets, including end marks.
 
         Models with different subwords cannot be compared by it. Pairs with an empty source are left out.
         """
         log_prob, num_tokens = 0.0, 0
-        ids = self.tokenizers.source.encode(list(sources)), self.tokenizers.target.encode(list(targets))
+        lines = sentences_of(sources), sentences_of(targets)
+        check_pairs(*lines)
+        ids = self.tokenizers.source.encode(lines[0]), self.tokenizers.target.encode(lines[1])
         for batch, found in self._read(*ids, self.model.log_probs):
             log_prob += float(found.double().sum())
             num_tokens += batch.num_target_tokens
@@ -237,6 +266,10 @@ class Translator:
                 unk=None if self.copies else UNK,
             )
 
+    def words_of(self, side: Tokenizer | Vocabulary, ids: Iterable[int], line: str | None = None) -> Words:
+        """Return the words of translations, as `words` says, and the index of each piece's word."""
+        return side.view_words(ids, line) if self.words == "split" else side.words(ids, line)
+
     def _find(self, n: int, sampling: SamplingConfig | None) -> Callable[..., list[list[Hypothesis]]]:
         if sampling is not None:
             return partial(sample, num_samples=n, **vars(sampling))
@@ -253,7 +286,8 @@ class Translator:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
 
     def _translation(self, sentence: str, ids: list[int], hypothesis: Hypothesis) -> Translation:
-        source, target = self.tokenizers.source.words(ids, sentence), self.tokenizers.target.words(hypothesis.tokens)
+        source = self.words_of(self.tokenizers.source, ids, sentence)
+        target = self.words_of(self.tokenizers.target, hypothesis.tokens)
         found = alignment(source, target, hypothesis.weights)
         text = self.tokenizers.target.decode([hypothesis.tokens])[0]
         if self.copies:
@@ -267,6 +301,40 @@ class Translator:
             log_prob=hypothesis.log_prob,
             pieces=self.tokenizers.target.pieces(hypothesis.tokens),
         )
+
+
+def check_names(what: str, given: Iterable[str], config: type, *others: str) -> None:
+    """Raise UserError for a name that is not a key of a configuration, with the nearest that is, or of the others."""
+    known = [field.name for field in dataclasses.fields(config)]
+    for name in given:
+        if name not in known:
+            raise unknown(what, name, [*known, *others])
+
+
+def sentences_of(given: Any) -> list[str]:
+    """Return sentences as a list, in the order in which they are given; a text is one sentence.
+
+    Raises:
+        UserError: one is not a text.
+    """
+    try:
+        found = [given] if isinstance(given, str) else list(given)
+    except TypeError:
+        raise UserError(f"{given!r} is neither a sentence nor several: give a text, or a list of texts") from None
+    for number, sentence in enumerate(found, start=1):
+        if not isinstance(sentence, str):
+            raise UserError(f"sentence {number} of {len(found)} is {sentence!r}, not a text: leave it out, or give ''")
+    return found
+
+
+def check_pairs(sources: Sequence[str], targets: Sequence[str]) -> None:
+    """Check that there is a target for each source.
+
+    Raises:
+        UserError: there is not.
+    """
+    if len(sources) != len(targets):
+        raise UserError(f"{len(sources)} sources and {len(targets)} targets are no pairs: give one target a source")
 
 
 def check_together(first: Checkpoint, other: Checkpoint) -> None:
@@ -298,8 +366,3 @@ def with_copies(found: Alignment, unknown: Iterable[int]) -> Alignment:
         if found.weights[index].any():
             words[index] = found.source_words[int(found.weights[index].argmax())]
     return dataclasses.replace(found, target_words=words)
-
-
-def empty(sentence: str) -> Translation:
-    """Return the translation of a sentence without words."""
-    return Translation([], [], np.zeros((0, 0)), source=sentence, text="", score=0.0, log_prob=0.0, pieces=[])

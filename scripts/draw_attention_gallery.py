@@ -118,8 +118,8 @@ def draw(member: Member, pair: Crossing, path: Path) -> None:
     """Draw a picture of a few kilobytes: PIXELS wide, in COLORS colors."""
     from PIL import Image
 
-    from nmt.evaluation.heatmap import draw_heatmap, to_array
     from nmt.translator import Translator
+    from nmt.view.heatmap import draw_heatmap, to_array
 
     (alignment,) = Translator.load(member.run).align([pair.source], [pair.target])
     figure = draw_heatmap(alignment.weights, pair.source.split(), pair.target.split(), gold=pair.gold)

@@ -125,7 +125,7 @@ def row_of(moment: Mapping[str, Any], pair: Crossing) -> dict[str, Any]:
 
 def draw(moments: Sequence[Mapping[str, Any]], pair: Crossing, path: Path) -> None:
     """Draw the attention at each moment."""
-    from nmt.evaluation.heatmap import draw_heatmap, save_png
+    from nmt.view.heatmap import draw_heatmap, save_png
 
     panels = {f"update {each['updates']}, AER {each['aer']:.2f}": np.asarray(each["weights"]) for each in moments}
     save_png(draw_heatmap(panels, pair.source.split(), pair.target.split(), gold=pair.gold), path)

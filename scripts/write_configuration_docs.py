@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nmt.config.schema import EvaluateConfig, TrainConfig, type_name
+from nmt.config.schema import EvaluateConfig, ServeConfig, TrainConfig, type_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "configuration.md"
@@ -32,8 +32,8 @@ is given, and its value follows from the number of training pairs and the time, 
 def render() -> str:
     """Return the text of docs/configuration.md."""
     parts = [INTRODUCTION, groups()]
-    for title, config in (("nmt.train", TrainConfig()), ("nmt.evaluate", EvaluateConfig())):
-        parts.append(f"# Keys of `python -m {title}`\n")
+    for title, config in (("train", TrainConfig()), ("evaluate", EvaluateConfig()), ("serve", ServeConfig())):
+        parts.append(f"# Keys of `python -m nmt.{title}`\n")
         parts.extend(sections(config, ""))
     return "\n".join(parts)
 

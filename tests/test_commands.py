@@ -82,7 +82,7 @@ def test_a_command_is_read_as_the_shell_reads_it(page: str, program: str, some: 
     assert any((page, program) == command[:2] and some <= set(command[2]) for command in FOUND)
 
 
-@of("train", "evaluate")
+@of("train", "evaluate", "serve")
 def test_a_configuration_composes(page: str, program: str, line: list[str]) -> None:
     given = get_args_parser().parse_args(line)
     values = [override.partition("=")[::2] for override in given.overrides]
@@ -132,7 +132,7 @@ def stopping(parse: Callable[..., argparse.Namespace]) -> Callable[..., argparse
 
 
 WITHOUT_OPTIONS = {"write_api_docs", "write_configuration_docs"}
-SCRIPTS = {command[1] for command in FOUND} - {"train", "translate", "evaluate"} - WITHOUT_OPTIONS
+SCRIPTS = {command[1] for command in FOUND} - {"train", "translate", "evaluate", "serve"} - WITHOUT_OPTIONS
 
 
 @of(*SCRIPTS)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nmt.config.schema import EvaluateConfig, TrainConfig, keys
+from nmt.config.schema import EvaluateConfig, ServeConfig, TrainConfig, keys
 from nmt.data.corpus import CORPORA
 from nmt.models.build import check_used
 from nmt.models.decoder import DECODERS
@@ -28,7 +28,7 @@ def test_every_option_composes(option: str) -> None:
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.yaml")), ids=lambda file: file.stem)
 def test_every_root_file_composes(file: Path) -> None:
-    assert isinstance(compose(file.stem), TrainConfig | EvaluateConfig)
+    assert isinstance(compose(file.stem), TrainConfig | EvaluateConfig | ServeConfig)
 
 
 def test_the_groups_are_those_of_the_design() -> None:

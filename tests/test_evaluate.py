@@ -37,7 +37,7 @@ def test_the_command_writes_all_that_the_contract_names(tiny_run: Path, run: Pat
     done = call("evaluate", "checkpoint=run", "num_heatmaps=2", "threads=1")
     assert done.returncode == 0, done.stderr
     folder = run / "evaluation" / "test"
-    files = {"metrics.json", "hypotheses.txt", "alignments.pharaoh", "report.html", "heatmaps"}
+    files = {"metrics.json", "hypotheses.txt", "alignments.pharaoh", "alignments.words", "report.html", "heatmaps"}
     assert {path.name for path in folder.iterdir()} == files
     assert len(list((folder / "heatmaps").glob("*.png"))) == 2
     metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))

@@ -11,11 +11,13 @@ PACKAGE = ROOT / "nmt"
 
 # From the top down; parts of one line do not know each other. `nmt.cli` is what the entry points share.
 LAYERS = [
-    ["nmt.train", "nmt.evaluate", "nmt.translate"],
+    ["nmt.train", "nmt.evaluate", "nmt.translate", "nmt.serve"],
     ["nmt.cli"],
-    ["nmt.training"],
+    ["nmt.training", "nmt.serving"],
     ["nmt.evaluation"],
     ["nmt.translator"],
+    ["nmt.translation"],
+    ["nmt.view"],
     ["nmt.fast"],
     ["nmt.models"],
     ["nmt.data"],

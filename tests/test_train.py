@@ -66,7 +66,7 @@ def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
 def test_a_run_leaves_all_that_the_contract_names(tiny_run: Path) -> None:
     files = {str(path.relative_to(tiny_run)) for path in tiny_run.rglob("*") if path.is_file()}
     checkpoint = {"model.safetensors", "config.yaml", "joint.model", "manifest.json"}
-    evaluation = {"metrics.json", "hypotheses.txt", "alignments.pharaoh", "report.html"}
+    evaluation = {"metrics.json", "hypotheses.txt", "alignments.pharaoh", "alignments.words", "report.html"}
     expected = {".lock", "config.yaml", "train.log", "metrics.jsonl", "checkpoints/last/training_state.pt"}
     expected |= {f"checkpoints/{name}/{file}" for name in ("best", "last") for file in checkpoint}
     expected |= {f"evaluation/{split}/{file}" for split in ("test", "test_long") for file in evaluation}

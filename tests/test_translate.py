@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from nmt.config.schema import SearchConfig
+from nmt.text.words import text_words
 from nmt.translate import load, parser
 from nmt.translator import Translator
 
@@ -129,7 +130,7 @@ def test_json(translate: Callable[..., Any], expected: dict[str, str]) -> None:
     *found, empty = map(json.loads, lines)
     for sentence, each in zip(SENTENCES, found, strict=True):
         assert (each["source"], each["text"]) == (sentence, expected[sentence])
-        assert each["source_words"] == sentence.split()
+        assert each["source_words"] == text_words(sentence)
         assert len(each["weights"]) == len(each["target_words"])
         for row in each["weights"]:
             assert len(row) == len(each["source_words"])
@@ -142,13 +143,14 @@ def test_json(translate: Callable[..., Any], expected: dict[str, str]) -> None:
 def test_alignments_follow_the_text(translate: Callable[..., Any], expected: dict[str, str]) -> None:
     links, nothing, _ = translate("--alignments", "pharaoh", SENTENCES[1], "").stdout.split("\n")
     text, alignment = links.split(" ||| ")
-    words = json.loads(translate("--json", SENTENCES[1]).stdout)["target_words"]
+    found = json.loads(translate("--json", SENTENCES[1]).stdout)
+    words = found["target_words"]
     assert text == expected[SENTENCES[1]]
     assert re.fullmatch(r"\d+-\d+( \d+-\d+)*", alignment)
     # Pharaoh lists links by source word; each target word has just one.
     source_of = {int(target): int(source) for source, target in (link.split("-") for link in alignment.split())}
     assert sorted(source_of) == list(range(len(words))) == list(range(len(alignment.split())))
-    assert set(source_of.values()) <= set(range(len(SENTENCES[1].split())))
+    assert set(source_of.values()) <= set(range(len(found["source_words"])))
     assert nothing == " ||| "
     soft = translate("--alignments", "soft", SENTENCES[1]).stdout.rstrip("\n").split(" ||| ")[1]
     rows = [[float(weight) for weight in row.split(",")] for row in soft.split(" ")]
@@ -157,13 +159,27 @@ def test_alignments_follow_the_text(translate: Callable[..., Any], expected: dic
     assert all(sum(row) == pytest.approx(1.0, abs=1e-2) for row in rows)
 
 
+def test_words_of_alignments(translate: Callable[..., Any]) -> None:
+    """With the words themselves, and as they were counted between spaces, which gold links count."""
+    line = translate("--alignments", "words", SENTENCES[0]).stdout
+    text, source, target, links = line.rstrip("\n").split(" ||| ")
+    found = json.loads(translate("--json", SENTENCES[0]).stdout)
+    assert source == "She helps her brother ."
+    assert [target.split(), links] == [found["target_words"], found["alignment"]]
+    assert target.split() == text_words(text)
+    found = json.loads(translate("--words", "spaces", "--json", SENTENCES[0]).stdout)
+    assert (found["source_words"], found["target_words"]) == (SENTENCES[0].split(), text.split())
+    assert len(found["alignment"].split()) == len(text.split())
+
+
 def test_drawings_go_to_standard_error_and_to_files(translate: Callable[..., Any], tmp_path: Path) -> None:
     plain = translate(*SENTENCES[:1], "", *SENTENCES[1:2])
     shown = translate("--show-alignment", "--heatmap", str(tmp_path / "maps"), *SENTENCES[:1], "", *SENTENCES[1:2])
     assert shown.stdout == plain.stdout
     assert plain.stderr == ""
     # Target words are written before their row.
-    assert [line.split()[0] for line in shown.stderr.split("\n") if "\u2591" in line] == plain.stdout.split()
+    words = [word for line in plain.stdout.split("\n") for word in text_words(line)]
+    assert [line.split()[0] for line in shown.stderr.split("\n") if "\u2591" in line] == words
     pictures = {path.name: path.read_bytes() for path in (tmp_path / "maps").iterdir()}
     assert set(pictures) == {"00001.png", "00003.png"}
     assert all(content.startswith(b"\x89PNG") for content in pictures.values())

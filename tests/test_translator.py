@@ -20,6 +20,7 @@ from nmt.errors import UserError
 from nmt.models.build import build_model
 from nmt.search.beam import beam_search
 from nmt.text.tokenizer import UNK, Tokenizers, build_tokenizers
+from nmt.text.words import text_words
 from nmt.translator import Translator
 
 SENTENCES = [
@@ -160,7 +161,7 @@ def test_the_score_is_the_log_probability_by_length(translator: Translator) -> N
 
 def test_weights_are_between_the_words_of_both_sides(translator: Translator) -> None:
     for each in translator.translate(SENTENCES):
-        assert each.source_words == each.source.split()
+        assert each.source_words == text_words(each.source)
         assert "".join(each.target_words).replace(" ", "") == each.text.replace(" ", "")
         assert each.weights.shape == (len(each.target_words), len(each.source_words))
         np.testing.assert_allclose(each.weights.sum(axis=1), 1.0, atol=1e-6)
@@ -176,7 +177,7 @@ def test_forced_attention_is_that_of_the_translation(translator: Translator, mon
     texts = [each.text for each in found]
     # The text alone might be cut into other pieces than the model said.
     monkeypatch.setattr(tokenizer, "encode", lambda lines: said if lines == texts else encode(lines))
-    for each, aligned in zip(found, translator.align(SENTENCES, texts), strict=True):
+    for each, aligned in zip(found, translator.align(SENTENCES, texts, words="split"), strict=True):
         assert aligned.source_words == each.source_words
         assert aligned.target_words == each.target_words
         np.testing.assert_allclose(aligned.weights, each.weights, atol=1e-5)

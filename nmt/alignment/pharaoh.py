@@ -1,14 +1,15 @@
 """Pharaoh notation of word alignments: `0-0 1-2 1?3`.
 
-A link `(i, j)` joins source word i and target word j, counted from 0. Words are the parts between spaces of a line as
-it stands: in text that is segmented already, its pieces.
+A link `(i, j)` joins source word i and target word j, counted from 0. In files of gold, words are the parts between
+spaces of a line as it stands: in text that is segmented already, its pieces. Links of translations count their words.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from nmt.errors import UserError
+from nmt.text.vocabulary import WORD_MARK
 
 Link = tuple[int, int]
 
@@ -49,6 +50,11 @@ def format_pharaoh(links: Links | Collection[Link]) -> str:
     if not isinstance(links, Links):
         links = Links(frozenset(links), frozenset(links))
     return " ".join(f"{i}{'-' if (i, j) in links.sure else '?'}{j}" for i, j in sorted(links.possible | links.sure))
+
+
+def format_words(*sides: Sequence[str]) -> str:
+    """Write words as other aligners read them: `the cat ||| le chat`; in a word U+2581 for a space."""
+    return " ||| ".join(" ".join(word.replace(" ", WORD_MARK) for word in words) for words in sides)
 
 
 def check_links(links: Links, num_source: int, num_target: int, where: str = "alignment") -> None:

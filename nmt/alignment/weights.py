@@ -1,7 +1,7 @@
 """Attention weights between words: merged from those between pieces; their entropy and coverage."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from jaxtyping import Float
@@ -9,16 +9,26 @@ from jaxtyping import Float
 Array = np.ndarray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Alignment:
     """How much each target word attends to each source word.
 
-    Rows sum to 1, or are 0 where attention names no word: all of it is on the end mark, or it is uniform.
+    Rows sum to 1, or are 0 where attention names no word: all of it is on the end mark, or it is uniform. Two are equal
+    when all their fields are, weights to the last digit.
     """
 
     source_words: list[str]
     target_words: list[str]
     weights: Float[Array, "target source"]
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        pairs = ((getattr(self, each.name), getattr(other, each.name)) for each in fields(self))
+        return all(np.array_equal(one, two) if isinstance(one, Array) else one == two for one, two in pairs)
+
+    def __hash__(self) -> int:
+        return hash((tuple(self.source_words), tuple(self.target_words)))
 
 
 def merge_words(

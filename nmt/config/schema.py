@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 UNITS = ("tokens", "sentences")  # of a batch size
 PRECISIONS = ("fp32", "bf16", "int8")  # of translation
+WORDS = ("split", "spaces")  # of translations
 LARGEST_SEED = 2**63 - 1  # that all random generators accept
 BLEU_TOKENIZERS = ("13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab", "flores200")
 
@@ -275,7 +276,7 @@ class TrainConfig:
     seed: int = key(1, "seed of initialization, dropout and data order", at_least=0, at_most=LARGEST_SEED)
     resume: str = key("auto", "`auto`: go on from a checkpoint in `run_dir`; `never`: refuse a run_dir that holds one", choices=("auto", "never"))
     threads: int | None = key(None, "CPU threads of torch, per process (default: its own choice)", at_least=1)
-    bleu_tokenize: str | None = key(None, "sacrebleu tokenizer of every BLEU; `none` for tokenized text; null: sacrebleu's own for `data.target_language` (`zh`, `ja-mecab`, `ko-mecab`, else `13a`), and `13a` with `tokenizer.kind=whitespace`, whose text is tokenized", choices=BLEU_TOKENIZERS)
+    bleu_tokenize: str | None = key(None, "sacrebleu tokenizer of every BLEU; `none` for tokenized text; null: sacrebleu's own for `data.target_language` (`zh`, `ja-mecab`, `ko-mecab`, `char` for th, lo, km and my, else `13a`), and `13a` with `tokenizer.kind=whitespace`, whose text is tokenized", choices=BLEU_TOKENIZERS)
     lowercase: bool = key(False, "ignore case in BLEU, chrF and TER")
     automatic: list[str] = key([], "keys that follow from the number of training pairs and the time unless they are given; null: all that can; `[]`: none, the defaults of this page hold", automatic=True)
     data: DataConfig = field(default_factory=DataConfig)
@@ -317,6 +318,7 @@ class LinksConfig:
 
     method: str = key("argmax", "a target word is linked to the source word of its greatest weight, or to all of at least `threshold`", choices=("argmax", "threshold"))
     threshold: float = key(0.3, "`threshold`: least weight of a link", above=0, at_most=1)
+    words: str = key("split", "words of the translations in heatmaps, `alignments.pharaoh`, entropy and coverage; `split`: punctuation is a word, and so is each piece in scripts without spaces; `spaces`: the parts between spaces, which gold and its scores count in any case", choices=WORDS)
 
 
 @dataclass(kw_only=True)
@@ -336,6 +338,23 @@ class EvaluateConfig:
     bleu_tokenize: str | None = key(None, "sacrebleu tokenizer; `none` for tokenized text; null: that of the run", choices=BLEU_TOKENIZERS)
     lowercase: bool | None = key(None, "ignore case in BLEU, chrF and TER; null: as the run does")
     num_heatmaps: int = key(12, "sentences whose heatmap is drawn", at_least=0)
+    device: str = key("auto", "where to translate", choices=("auto", "cpu", "cuda"))
+    precision: str = key("fp32", "arithmetic of matrix products; `int8` is for a CPU", choices=PRECISIONS)
+    threads: int | None = key(None, "CPU threads of torch (default: its own choice)", at_least=1)
+
+
+@dataclass(kw_only=True)
+class ServeConfig:
+    """Everything the page and the API need (`configs/serve.yaml`)."""
+
+    checkpoint: str = key("outputs/latest", "run folder or checkpoint folder")
+    compare: str | None = key(None, "a second run, whose translations stand beside those of `checkpoint`")
+    search: EvaluateSearchConfig = field(default_factory=EvaluateSearchConfig)
+    host: str = key("127.0.0.1", "address to listen on; the default is reachable from this machine only, `0.0.0.0` from every other: there is no password")
+    port: int = key(8000, "port to listen on; 0 takes a free one", at_least=0, at_most=65_535)
+    max_subwords: int = key(256, "longest sentence, in subwords", at_least=1)
+    max_waiting: int = key(64, "most requests that wait for their turn or are translated; further ones are answered by status 503", at_least=1)
+    requests_per_second: float = key(200.0, "most requests a second from one address, on average; further ones are answered by status 429", above=0)
     device: str = key("auto", "where to translate", choices=("auto", "cpu", "cuda"))
     precision: str = key("fp32", "arithmetic of matrix products; `int8` is for a CPU", choices=PRECISIONS)
     threads: int | None = key(None, "CPU threads of torch (default: its own choice)", at_least=1)

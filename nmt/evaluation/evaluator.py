@@ -9,8 +9,9 @@ from typing import Any
 import datasets
 
 from nmt.alignment.aer import read_gold
-from nmt.alignment.links import LinkRule, intersection
+from nmt.alignment.links import intersection
 from nmt.alignment.pharaoh import Link, Links
+from nmt.alignment.recut import recut
 from nmt.evaluation.baseline import Baseline, compare, fingerprint, settings
 from nmt.evaluation.metrics import (
     bleu_by_length,
@@ -76,7 +77,8 @@ def evaluate_split(
     )
     # Gold counts pieces where text is segmented already, and so cannot be drawn on the words made of them.
     is_segmented = list(map(str.split, outcome.references)) != list(map(str.split, targets))
-    write(folder, metrics, sentences_of(outcome), gather(outcome, None if is_segmented else gold, views), num_heatmaps)
+    rows = sentences_of(outcome, baseline)
+    write(folder, metrics, rows, gather(outcome, None if is_segmented else gold, views), num_heatmaps)
     return metrics
 
 
@@ -125,12 +127,15 @@ def scores_of(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def sentences_of(outcome: Outcome) -> list[Sentence]:
-    """Return the rows of the report's table of sentences."""
+def sentences_of(outcome: Outcome, baseline: Baseline | None = None) -> list[Sentence]:
+    """Return the rows of the report's table of sentences, with the translations of the baseline if there is one."""
     chrf = sentence_chrf(outcome.hypotheses, outcome.references, lowercase=outcome.lowercase)
     sources = [translation.source for translation in outcome.translations]
-    rows = zip(sources, outcome.hypotheses, outcome.references, chrf, strict=True)
-    return [Sentence(number, *row) for number, row in enumerate(rows, start=1)]
+    columns: list[Sequence[Any]] = [sources, outcome.hypotheses, outcome.references, chrf]
+    if baseline is not None:
+        others = sentence_chrf(baseline.hypotheses, outcome.references, lowercase=outcome.lowercase)
+        columns += [baseline.hypotheses, others]
+    return [Sentence(number, *row) for number, row in enumerate(zip(*columns, strict=True), start=1)]
 
 
 def gather(outcome: Outcome, gold: Sequence[Links] | None, views: Views) -> Evidence:
@@ -138,19 +143,23 @@ def gather(outcome: Outcome, gold: Sequence[Links] | None, views: Views) -> Evid
     translations = outcome.translations
     links, confirmed = [views.rule.links(weights) for weights in outcome.weights], None
     if views.reverse is not None:
-        confirmed = confirmed_links(links, translations, views.reverse, views.rule)
+        confirmed = confirmed_links(links, translations, views.reverse, views)
     return Evidence(translations, outcome.saliency, links, confirmed, gold)
 
 
 def confirmed_links(
-    links: Sequence[set[Link]], translations: Sequence[Translation], reverse: Translating, rule: LinkRule
+    links: Sequence[set[Link]], translations: Sequence[Translation], reverse: Translating, views: Views
 ) -> list[set[Link]]:
-    """Return the links of translations that `reverse` finds as well; none where it counts other words."""
-    aligned = reverse.align([each.line for each in translations], [each.source for each in translations])
-    return [
-        intersection(forward, rule.links(theirs.weights)) if theirs.weights.T.shape == ours.weights.shape else set()
-        for forward, ours, theirs in zip(links, translations, aligned, strict=True)
-    ]
+    """Return the links of translations that `reverse` finds as well, where its words are of the same texts."""
+    texts = [each.line for each in translations], [each.source for each in translations]
+    confirmed = []
+    for forward, ours, theirs in zip(links, translations, reverse.align(*texts, views.words), strict=True):
+        weights = recut(theirs, ours.target_words, ours.source_words)
+        if weights is None:  # normalization changed a text: equally many words are taken to be the same ones
+            weights = theirs.weights
+        agreed = weights.T.shape == ours.weights.shape
+        confirmed.append(intersection(forward, views.rule.links(weights)) if agreed else set())
+    return confirmed
 
 
 def finite(value: Any) -> Any:

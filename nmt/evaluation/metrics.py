@@ -11,13 +11,15 @@ from sacrebleu.significance import PairedTest, Result
 
 from nmt.config.schema import TrainConfig
 from nmt.errors import UserError
+from nmt.text.words import plain_words
 
 NUM_RESAMPLES = 1_000
 BUCKET_WIDTH = 10
 MAX_REPEATED_NGRAM = 4
 
-# Languages written without spaces, or with particles joined to words: sacrebleu's defaults.
-TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
+# Languages with particles joined to words, or without spaces: sacrebleu's defaults, and characters where it has none.
+TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"} | dict.fromkeys(("th", "lo", "km", "my"), "char")
+EXTRAS = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}  # the packages of tokenizers
 
 
 class Score(NamedTuple):
@@ -36,10 +38,11 @@ def bleu(tokenize: str = "13a", lowercase: bool = False, *, warn: bool = False) 
     try:
         return BLEU(tokenize=tokenize, lowercase=lowercase, force=not warn)
     except (ImportError, RuntimeError, OSError) as error:
-        first_line = str(error).strip().split("\n")[0]
-        raise UserError(
-            f"bleu_tokenize={tokenize} is not available here ({first_line}): install what it needs or choose 13a"
-        ) from error
+        if tokenize in EXTRAS:
+            advice = f"pip install '{EXTRAS[tokenize]}', or count characters with bleu_tokenize=char"
+        else:
+            advice = f"({str(error).strip().splitlines()[0]}): install what it needs or choose 13a"
+        raise UserError(f"bleu_tokenize={tokenize} is not available here: {advice}") from error
 
 
 def chrf(tokenize: str = "13a", lowercase: bool = False) -> CHRF:
@@ -47,9 +50,12 @@ def chrf(tokenize: str = "13a", lowercase: bool = False) -> CHRF:
     return CHRF(lowercase=lowercase)
 
 
-def ter(tokenize: str = "13a", lowercase: bool = False) -> TER:
-    """Translation edit rate (Snover et al., 2006), at least 0, in percent; its tokenizer is its own."""
-    return TER(case_sensitive=not lowercase)
+def ter(tokenize: str = "13a", lowercase: bool = False, *, asian: bool = False) -> TER:
+    """Translation edit rate (Snover et al., 2006), at least 0, in percent; its tokenizer is its own.
+
+    `asian`: Chinese characters and East Asian marks are words, which takes its normalization as well.
+    """
+    return TER(case_sensitive=not lowercase, normalized=asian, asian_support=asian)
 
 
 def bleu_tokenizer(config: TrainConfig) -> str:
@@ -119,11 +125,13 @@ def bleu_by_length(
 ) -> list[dict[str, Any]]:
     """Corpus BLEU of the sentences whose source has 1-10, 11-20, ... words, an entry for each bucket with any.
 
+    Words are the parts between spaces, or the characters of a script without spaces.
+
     An entry has `min_words`, `max_words`, `sentences` and `bleu`. Sources without words are in no bucket.
     """
     buckets: dict[int, list[int]] = {}
     for index, source in enumerate(sources):
-        words = len(source.split())
+        words = len(plain_words(source))
         if words:
             buckets.setdefault((words - 1) // BUCKET_WIDTH, []).append(index)
     metric = bleu(tokenize, lowercase)
@@ -143,11 +151,12 @@ def repetition_rate(sentences: Sequence[str]) -> float | None:
 
     Word i is repeated if, for some n of 1 to 4, it lies in words j..j+n-1 that equal words j-n..j-1; the rate is
     repeated words / words. `a b a b c` has 2/5: the second `a b` copies the first. Nearly 0 in human text, and high
-    where an attention model loops. None where there are no words.
+    where an attention model loops. Words are the parts between spaces, or the characters of a script without spaces,
+    where a doubled character counts too. None where there are no words.
     """
     words = repeated = 0
     for sentence in sentences:
-        tokens = sentence.split()
+        tokens = plain_words(sentence)
         words += len(tokens)
         repeated += len(_repeated_positions(tokens))
     return repeated / words if words else None

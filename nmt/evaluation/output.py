@@ -9,18 +9,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nmt.alignment.pharaoh import Link, Links, format_pharaoh
+from nmt.alignment.pharaoh import Link, Links, format_pharaoh, format_words
+from nmt.alignment.recut import split_links
 from nmt.alignment.weights import Alignment
 from nmt.errors import UserError
-from nmt.evaluation.heatmap import draw_heatmap, save_png
 from nmt.evaluation.registry import Values
-from nmt.evaluation.report import Drawing, Sentence, render_report
-from nmt.evaluation.text_heatmap import render_svg
+from nmt.evaluation.report import Drawing, Sentence, hundredths, render_report
 from nmt.translator import Translation
+from nmt.view.heatmap import draw_heatmap, save_png
+from nmt.view.text_heatmap import render_svg
 
 INTERSECTION = "alignments.intersection.pharaoh"
 HEATMAPS = "heatmaps"
 LONGEST_HEATMAP = 60  # words of either side
+LONGEST_VIEW = 120  # likewise, of the views that rows of the report open
 
 
 class Evidence(NamedTuple):
@@ -50,8 +52,12 @@ def write(folder: Path, metrics: Values, rows: Sequence[Sentence], evidence: Evi
     staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         drawings = draw(staging / HEATMAPS, rows, evidence, pick(evidence.attention, num_heatmaps))
-        page = render_report(metrics, rows, drawings, title=f"Evaluation on {metrics['split']}")
+        title = f"Evaluation on {metrics['split']}"
+        page = render_report(metrics, rows, drawings, title=title, alignments=views_of(rows, evidence))
         files = {"alignments.pharaoh": lines(map(format_pharaoh, evidence.links))}
+        files["alignments.words"] = lines(
+            format_words(each.source_words, each.target_words) for each in evidence.attention
+        )
         if evidence.confirmed is not None:
             files[INTERSECTION] = lines(map(format_pharaoh, evidence.confirmed))
         files["hypotheses.txt"] = lines(row.hypothesis for row in rows)
@@ -79,7 +85,7 @@ def pick(translations: Sequence[Translation], count: int) -> list[int]:
 def draw(folder: Path, rows: Sequence[Sentence], evidence: Evidence, chosen: Sequence[int]) -> list[Drawing]:
     """Write a PNG for each chosen sentence, named by its line, and return the drawings for the report.
 
-    Gold is outlined where the translation has the words of the reference, which gold links join.
+    Gold is outlined where the translation is the reference, whose parts between spaces gold links join.
     """
     folder.mkdir()
     drawings = []
@@ -89,13 +95,28 @@ def draw(folder: Path, rows: Sequence[Sentence], evidence: Evidence, chosen: Seq
         panels = {"attention": translation.weights}
         if evidence.saliency is not None:
             panels["saliency"] = evidence.saliency[index].weights
-        is_reference = words == (row.source.split(), row.reference.split())
-        outlined = evidence.gold[index] if evidence.gold and is_reference else None
+        outlined = outlined_gold(row, evidence, index)
         figure = draw_heatmap(panels, *words, title=f"line {row.number}", gold=outlined)
         save_png(figure, folder / f"{row.number:05d}.png")
         pictures = {name: render_svg(weights, *words, gold=outlined) for name, weights in panels.items()}
         drawings.append(Drawing(row, pictures))
     return drawings
+
+
+def outlined_gold(row: Sentence, evidence: Evidence, index: int) -> Links | None:
+    """Return the gold links of a translation that is the reference; None of any other."""
+    words = evidence.attention[index].source_words, evidence.attention[index].target_words
+    return split_links(evidence.gold[index], *words, row.source, row.reference) if evidence.gold else None
+
+
+def views_of(rows: Sequence[Sentence], evidence: Evidence) -> dict[int, Values]:
+    """Return the data of the view that each row of the report opens, by its number."""
+    found: dict[int, Values] = {}
+    for index, (row, translation) in enumerate(zip(rows, evidence.attention, strict=True)):
+        if min(translation.weights.shape) > 0 and max(translation.weights.shape) <= LONGEST_VIEW:
+            saliency = evidence.saliency[index] if evidence.saliency is not None else None
+            found[row.number] = hundredths(translation, saliency, outlined_gold(row, evidence, index))
+    return found
 
 
 def lines(texts: Iterable[str]) -> str:

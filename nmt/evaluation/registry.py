@@ -13,6 +13,7 @@ from nmt.alignment.weights import attention_entropy, coverage_deficit
 from nmt.errors import UserError, unknown
 from nmt.evaluation.metrics import Score, bleu, chrf, corpus_score, repetition_rate, ter
 from nmt.evaluation.outcome import Outcome
+from nmt.text.words import is_spaceless
 
 Values = Mapping[str, Any]  # the contents of metrics.json
 
@@ -52,6 +53,12 @@ class Metric:
 def by_sacrebleu(build: Callable[[str, bool], SacrebleuMetric]) -> Callable[[Outcome], Score]:
     """Return the measure of a metric of sacrebleu."""
     return lambda it: corpus_score(build(it.tokenize, it.lowercase), it.hypotheses, it.references)
+
+
+def measure_ter(it: Outcome) -> Score:
+    """Return TER, with its Asian option where most references are in a script without spaces."""
+    metric = ter(it.tokenize, it.lowercase, asian=is_spaceless(it.references))
+    return corpus_score(metric, it.hypotheses, it.references)
 
 
 def gold_score(name: str) -> Callable[[Outcome], float | None]:
@@ -96,7 +103,7 @@ METRICS: dict[str, Metric] = {
         sacrebleu=chrf,
     ),
     "ter": Metric(
-        by_sacrebleu(ter),
+        measure_ter,
         Display("TER", 2, "lower is better"),
         card=Display("TER", 1, "lower is better"),
         better="lower",

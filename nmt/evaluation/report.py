@@ -3,16 +3,21 @@
 import difflib
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
+import numpy as np
 from markupsafe import Markup, escape
 from rich.console import Console
 from rich.table import Column, Table
 
+from nmt.alignment.pharaoh import Links
+from nmt.alignment.weights import Alignment
 from nmt.evaluation.registry import Values, compared, number, shown_cards, shown_rows
+from nmt.text.words import text_words, word_spans
+from nmt.view.alignment import asset, gold_data
 
 
 class Sentence(NamedTuple):
@@ -23,6 +28,13 @@ class Sentence(NamedTuple):
     hypothesis: str
     reference: str
     chrf: float
+    baseline: str | None = None  # the translation of the run that is compared with
+    baseline_chrf: float = 0.0
+
+    @property
+    def difference(self) -> float:
+        """The chrF of the translation minus that of the baseline's."""
+        return self.chrf - self.baseline_chrf
 
 
 class Drawing(NamedTuple):
@@ -32,12 +44,20 @@ class Drawing(NamedTuple):
     pictures: Mapping[str, str]
 
 
-def render_report(metrics: Values, sentences: Sequence[Sentence], drawings: Sequence[Drawing], *, title: str) -> str:
+def render_report(
+    metrics: Values,
+    sentences: Sequence[Sentence],
+    drawings: Sequence[Drawing],
+    *,
+    title: str,
+    alignments: Mapping[int, Values] | None = None,
+) -> str:
     """Return the page: scores with their settings, BLEU by length, heatmaps and a sortable table of all sentences.
 
-    All text is escaped; the drawings are taken as markup.
+    The worst sentences stand first. A row opens the view of its alignment where `alignments` has its data, by its
+    number (see `hundredths`). All text is escaped; the drawings are taken as markup.
     """
-    baseline = metrics.get("baseline")
+    baseline, worst_first = metrics.get("baseline"), sorted(sentences, key=lambda sentence: sentence.chrf)
     return template().render(
         title=title,
         summary=summary(metrics),
@@ -48,9 +68,21 @@ def render_report(metrics: Values, sentences: Sequence[Sentence], drawings: Sequ
         buckets=metrics.get("bleu_by_length"),
         drawings=drawings,
         panels=list(drawings[0].pictures) if drawings else [],
-        sentences=sentences,
+        sentences=worst_first,
+        has_baseline=any(sentence.baseline is not None for sentence in sentences),
         settings=settings_rows(metrics),
+        alignments=alignments or {},
+        view_script=asset("alignment.js") if alignments else "",
+        view_style=asset("alignment.css") if alignments else "",
     )
+
+
+def hundredths(alignment: Alignment, saliency: Alignment | None, gold: Links | None) -> dict[str, Any]:
+    """Return the data of a row's view: those of `nmt.view.alignment.view_data`, but weights are whole hundredths."""
+    views = {"weights": alignment, **({} if saliency is None else {"saliency": saliency})}
+    matrices = {name: np.rint(100 * each.weights).astype(int).tolist() for name, each in views.items()}
+    data = {"source_words": alignment.source_words, "target_words": alignment.target_words, "matrices": matrices}
+    return data | ({} if gold is None else {"gold": gold_data(gold)})
 
 
 @functools.cache
@@ -63,7 +95,9 @@ def template() -> jinja2.Template:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     environment.filters["marked"] = mark_differences
+    environment.filters["missing"] = mark_missing
     return environment.get_template("report.html.j2")
 
 
@@ -97,11 +131,30 @@ def comparison(baseline: Mapping[str, Any]) -> list[list[str]]:
 
 def mark_differences(hypothesis: str, reference: str) -> Markup:
     """Return the hypothesis as HTML, with the words that do not align with the reference in `<mark>`."""
-    words = hypothesis.split()
-    matcher = difflib.SequenceMatcher(None, words, reference.split(), autojunk=False)
-    agreed = {block.a + k for block in matcher.get_matching_blocks() for k in range(block.size)}
-    marked = (escape(word) if i in agreed else Markup("<mark>{}</mark>").format(word) for i, word in enumerate(words))
-    return Markup(" ").join(marked)
+    agreed = {block.a + k for block in agreement(hypothesis, reference) for k in range(block.size)}
+    return marked(hypothesis, agreed, Markup("<mark>{}</mark>"))
+
+
+def mark_missing(reference: str, hypothesis: str) -> Markup:
+    """Return the reference as HTML, with the words that the translation lacks in `<mark class=missing>`."""
+    agreed = {block.b + k for block in agreement(hypothesis, reference) for k in range(block.size)}
+    return marked(reference, agreed, Markup("<mark class=missing>{}</mark>"))
+
+
+def agreement(hypothesis: str, reference: str) -> list[difflib.Match]:
+    """Return the runs of words that align."""
+    words = text_words(hypothesis), text_words(reference)
+    return difflib.SequenceMatcher(None, *words, autojunk=False).get_matching_blocks()
+
+
+def marked(line: str, agreed: Collection[int], mark: Markup) -> Markup:
+    """Return a line as HTML, with the words that are not in `agreed` marked."""
+    parts, done = [], 0
+    for index, (start, end) in enumerate(word_spans(line)):
+        word = line[start:end]
+        parts += [escape(line[done:start]), escape(word) if index in agreed else mark.format(word)]
+        done = end
+    return Markup("").join(parts)
 
 
 def settings_rows(metrics: Values) -> list[list[str]]:

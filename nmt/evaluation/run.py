@@ -41,7 +41,12 @@ def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
     corpus = load_split(choose_data(config, run_config.data), config.split)
     search = dataclasses.asdict(config.search)
     translator = Translator.load(
-        config.checkpoint, device=config.device, precision=config.precision, ensemble=config.ensemble, **search
+        config.checkpoint,
+        config.device,
+        config.precision,
+        ensemble=config.ensemble,
+        words=config.alignment.words,
+        **search,
     )
     folder = output_folder(config, swept)
     with Console(stderr=True).status(f"Translating {len(corpus):,} sentences of {config.split} ..."):
@@ -101,6 +106,7 @@ def choose_views(config: EvaluateConfig, translator: Translator) -> Views:
         reverse = Translator.load(config.reverse, device=config.device, batch_unit=unit, batch_size=size)
     return Views(
         rule=LinkRule(config.alignment.method, config.alignment.threshold),
+        words=config.alignment.words,
         reverse=reverse,
         reverse_run=config.reverse,
         explainer=Explainer(translator) if config.saliency else None,

@@ -94,6 +94,7 @@ class Explainer:
     def __init__(self, translator: Translator) -> None:
         assert isinstance(translator.model, Seq2Seq), "an ensemble has no single gradient"
         self.model = translator.model
+        self.words_of = translator.words_of
         self.tokenizers = translator.tokenizers
         self.device = translator.device
 
@@ -106,13 +107,13 @@ class Explainer:
 
     def translations(self, translations: Sequence[Translation]) -> list[Alignment]:
         """Return the saliency of translations, for the pieces that search chose."""
-        target = self.tokenizers.target
+        source, target = self.tokenizers.source, self.tokenizers.target
         id_of = {piece: i for i, piece in enumerate(target.pieces(range(len(target))))}
         lines = [each.source for each in translations]
-        sources = self.tokenizers.source.encode(lines)
+        sources = source.encode(lines)
         targets = [[id_of[piece] for piece in each.pieces] for each in translations]
-        source_words = list(map(self.tokenizers.source.words, sources, lines))
-        return self._explain(sources, targets, source_words, list(map(target.words, targets)))
+        source_words = [self.words_of(source, *each) for each in zip(sources, lines, strict=True)]
+        return self._explain(sources, targets, source_words, [self.words_of(target, ids) for ids in targets])
 
     def _explain(
         self,

@@ -35,7 +35,7 @@ class Translating(Protocol):
 
     def greedy(self, sentences: Sequence[str]) -> list[Translation]: ...
 
-    def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]: ...
+    def align(self, sources: Sequence[str], targets: Sequence[str], words: str = ...) -> Sequence[Alignment]: ...
 
     def perplexity(self, sources: Sequence[str], targets: Sequence[str]) -> float: ...
 
@@ -56,6 +56,7 @@ class Views:
     """How sentence pairs are aligned, beside the attention."""
 
     rule: LinkRule = field(default_factory=LinkRule)  # how weights become links, in every view
+    words: str = "split"  # which words translations have, for the settings
     reverse: Translating | None = None  # translates the other way; its links are intersected with the attention's
     reverse_run: str | None = None  # its name
     explainer: Explaining | None = None  # computes the saliency
@@ -108,5 +109,6 @@ def settings_of(views: Views) -> Mapping[str, Any]:
     return {
         "alignment_method": views.rule.method,
         "alignment_threshold": views.rule.threshold if uses_threshold else None,
+        "alignment_words": views.words,
         "reverse": views.reverse_run,
     }

@@ -5,11 +5,13 @@ A unigram model (Kudo, 2018) or byte-pair encoding (Sennrich et al., 2016), by s
 segmented already, `nmt.text.vocabulary.Vocabulary` takes the place of `Tokenizer`.
 """
 
+import codecs
 import logging
 import re
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from nmt.errors import UserError
 from nmt.text.model import learn_model, load_model
 from nmt.text.sampling import Sampler, build_sampler
 from nmt.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, WORD_MARK, PieceModel, Vocabulary
+from nmt.text.words import cut_words
 
 __all__ = ["BOS", "EOS", "PAD", "SPECIALS", "UNK", "WORD_MARK", "Tokenizer", "Tokenizers", "build_tokenizers"]
 
@@ -90,6 +93,18 @@ class Tokenizer(PieceModel):
         """Return the parts between the spaces of a line, here its words, and for each piece the index of its part."""
         return self.words(ids, line)
 
+    def view_words(self, ids: Iterable[int], line: str | None = None) -> tuple[list[str], list[int]]:
+        """Return `words`, cut further for people: punctuation is apart, and scripts without spaces have a word a piece.
+
+        A piece is never divided: what holds both a letter and a mark, or several characters, is one word.
+        """
+        ids = list(map(int, ids))
+        words, word_of_piece = self.words(ids, line)
+        ends = self._ends(ids, words, word_of_piece)
+        if ends is None and line is not None:
+            ends = self._ends_in(line, ids, words, word_of_piece)
+        return (words, word_of_piece) if ends is None else cut_words(words, word_of_piece, ends)
+
     def plain(self, lines: Iterable[str]) -> list[str]:
         """Return the lines unchanged: only text for a `Vocabulary` is segmented (see `Vocabulary.plain`)."""
         return list(lines)
@@ -99,35 +114,73 @@ class Tokenizer(PieceModel):
         word_of_piece: list[int] = []
         is_open = False  # whether the next piece may join the last word
         for i in map(int, ids):
-            is_control, piece = self._processor.is_control(i), self._processor.id_to_piece(i)
-            is_byte, is_start = self._processor.is_byte(i), piece.startswith(WORD_MARK)
+            is_control, is_start = self._processor.is_control(i), self._processor.id_to_piece(i).startswith(WORD_MARK)
             # A mark alone starts a word that the next piece continues, even if that has a mark too.
             if not is_open or is_control or (is_start and words[-1]):
                 words.append(b"")
-            content = piece.removeprefix(WORD_MARK).replace(WORD_MARK, " ").encode()
-            words[-1] += bytes([int(piece[3:-1], 16)]) if is_byte else content
+            words[-1] += self._content(i)
             word_of_piece.append(len(words) - 1)
             is_open = not is_control
         return [word.decode("utf-8", errors="replace") for word in words], word_of_piece
+
+    def _content(self, i: int) -> bytes:
+        """Return the text of a piece in UTF-8, without the mark before it."""
+        piece: str = self._processor.id_to_piece(i)
+        if self._processor.is_byte(i):
+            return bytes([int(piece[3:-1], 16)])
+        return piece.removeprefix(WORD_MARK).replace(WORD_MARK, " ").encode()
 
     def _words_between_spaces(self, ids: list[int], line: str) -> tuple[list[str], list[int]] | None:
         """Return the words of a text, with pieces assigned by their spans in it.
 
         None if the ids are another segmentation, a piece spans several words, or a word has no piece.
         """
-        from sentencepiece import sentencepiece_pb2
-
-        message: Any = sentencepiece_pb2
-        found = message.SentencePieceText.FromString(self._processor.encode(line, out_type="serialized_proto"))
-        if [piece.id for piece in found.pieces] != ids or any(WORD_MARK in piece.piece[1:] for piece in found.pieces):
+        found = self._spans(line)
+        if [piece.id for piece in found] != ids or any(WORD_MARK in piece.piece[1:] for piece in found):
             return None
         spans = list(re.finditer(r"\S+", line))
-        ends = [len(line[: span.end()].encode()) for span in spans]
+        offsets = byte_offsets(line)
+        ends = [offsets[span.end() - 1] for span in spans]
         # A piece belongs to the word in which it ends; a space, or an empty span, to the word after it.
-        word_of_piece = [bisect_right(ends, max(piece.begin, piece.end - 1)) for piece in found.pieces]
+        word_of_piece = [bisect_right(ends, max(piece.begin, piece.end - 1)) for piece in found]
         if set(word_of_piece) != set(range(len(spans))):
             return None
         return [span.group() for span in spans], word_of_piece
+
+    def _spans(self, line: str) -> list[Any]:
+        """Return the pieces of a line with `id`, `piece`, and `begin` and `end` in its bytes."""
+        from sentencepiece import sentencepiece_pb2
+
+        message: Any = sentencepiece_pb2
+        return list(
+            message.SentencePieceText.FromString(self._processor.encode(line, out_type="serialized_proto")).pieces
+        )
+
+    def _ends(self, ids: list[int], words: list[str], word_of_piece: list[int]) -> list[int] | None:
+        """Return how many characters of its word are read when each piece ends.
+
+        None where normalization has changed the number of characters of a word.
+        """
+        ends: list[int] = []
+        decoder, read = codecs.getincrementaldecoder("utf-8")(errors="replace"), 0
+        for i, word, following in zip(ids, word_of_piece, [*word_of_piece[1:], -1], strict=False):
+            read += len(decoder.decode(self._content(i), final=word != following))
+            ends.append(read)
+            if word != following:
+                if read != len(words[word]):
+                    return None
+                read = 0
+        return ends
+
+    def _ends_in(self, line: str, ids: list[int], words: list[str], word_of_piece: list[int]) -> list[int] | None:
+        """Return the same from the spans of the pieces in their line; None where its words are others."""
+        found = self._spans(line)
+        if [piece.id for piece in found] != ids or words != line.split():
+            return None
+        starts = [span.start() for span in re.finditer(r"\S+", line)]
+        offsets = byte_offsets(line)
+        ends = [bisect_right(offsets, piece.end) for piece in found]
+        return [max(0, end - starts[word]) for end, word in zip(ends, word_of_piece, strict=True)]
 
     @classmethod
     def train(cls, lines: Iterable[str], config: TokenizerConfig, vocab_size: int) -> "Tokenizer":
@@ -147,6 +200,11 @@ class Tokenizer(PieceModel):
                 "tokenizer.vocab_size lowered from %d to %d: the text has no more subwords", vocab_size, len(tokenizer)
             )
         return tokenizer
+
+
+def byte_offsets(line: str) -> list[int]:
+    """Return where each character of a line ends in its UTF-8 bytes."""
+    return list(accumulate(len(character.encode()) for character in line))
 
 
 @dataclass(frozen=True, eq=False)

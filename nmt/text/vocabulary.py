@@ -137,6 +137,10 @@ class Vocabulary(PieceModel):
             is_open = not is_special and (self._marks_words or piece.endswith(CONTINUATION))
         return words, word_of_piece
 
+    def view_words(self, ids: Iterable[int], line: str | None = None) -> tuple[list[str], list[int]]:
+        """Return `words`: the text has been segmented, and is not cut further."""
+        return self.words(ids, line)
+
     def plain(self, lines: Iterable[str]) -> list[str]:
         """Return segmented lines as `decode` would write them, to score translations with.
 

@@ -36,7 +36,7 @@ class Board:
     def samples(self, samples: Sequence[Sample], step: int) -> None:
         """Add the translations as text and their attention as pictures."""
         # Imported here because matplotlib takes 30 MiB, which only the process that reports needs.
-        from nmt.evaluation.heatmap import draw_heatmap, to_array
+        from nmt.view.heatmap import draw_heatmap, to_array
 
         for number, sample in enumerate(samples):
             self.writer.add_text(f"samples/{number}", as_markdown(sample), step)

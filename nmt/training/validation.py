@@ -16,6 +16,7 @@ from nmt.evaluation.registry import METRICS, measure, names_at
 from nmt.evaluation.views import Views, alignment_metrics
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers
+from nmt.text.words import plain_words
 from nmt.training.board import Sample
 from nmt.translator import Translator
 
@@ -82,7 +83,7 @@ class Validator:
 
     def _samples(self, outcome: Outcome) -> list[Sample]:
         """The same few sentences every time, of medium length so that a heatmap can be read."""
-        words = [len(translation.source.split()) for translation in outcome.translations]
+        words = [len(plain_words(translation.source)) for translation in outcome.translations]
         medium = [row for row, count in enumerate(words) if 6 <= count <= 18] or list(range(len(words)))
         rows = medium[:: max(1, len(medium) // max(1, self.num_samples))][: self.num_samples]
         return [Sample(outcome.translations[row], outcome.references[row]) for row in rows]

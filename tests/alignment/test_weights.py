@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.alignment.weights import attention_entropy, coverage_deficit, merge_words
+from nmt.alignment.weights import Alignment, attention_entropy, coverage_deficit, merge_words
 
 
 def test_merged_words_against_a_worked_example() -> None:
@@ -88,3 +88,13 @@ def test_coverage_deficit_is_what_source_words_lack() -> None:
     # A mean over source words, not over sentences; a translation without words leaves all of its source out.
     assert coverage_deficit([np.eye(4), np.zeros((0, 2)), np.zeros((0, 0))]) == pytest.approx(2 / 6)
     assert coverage_deficit([np.zeros((0, 0))]) is None
+
+
+def test_alignments_are_equal_when_all_of_them_is() -> None:
+    one, two, other = (Alignment(["a"], ["b"], np.full((1, 1), weight)) for weight in (0.5, 0.5, 0.4))
+    assert one == two
+    assert hash(one) == hash(two)
+    assert one != other
+    assert one != Alignment(["c"], ["b"], one.weights)
+    assert one != "a"
+    assert len({one, two, other}) == 2

@@ -87,3 +87,11 @@ def test_nothing_left() -> None:
         match=r"cleaning leaves nothing of the corpus: kept 0 of 2 pairs; dropped 2 with an empty side.*data.cleaning",
     ):
         clean(corpus_of([("", "a"), ("b", " ")]), CleaningConfig())
+
+
+def test_a_sentence_without_spaces_is_as_long_as_its_characters() -> None:
+    """One part between spaces against 20 words: even. Against a single character: not."""
+    pairs = [(words(20), "猫三天后买了一辆旧自行车。"), ("ก" * 90, "Yes."), (words(30), "猫")]
+    cleaned, report = clean(corpus_of(pairs), CleaningConfig())
+    assert cleaned["alignment"][:] == ["0", "1"]
+    assert report.uneven == 1

@@ -36,7 +36,7 @@ class Echo:
     def greedy(self, sentences: Sequence[str]) -> list[Translation]:
         return self.translate(sentences)
 
-    def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+    def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
         raise AssertionError("a baseline is not aligned")
 
     def perplexity(self, sources: Sequence[str], targets: Sequence[str]) -> float:

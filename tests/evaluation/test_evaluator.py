@@ -21,6 +21,7 @@ from nmt.evaluation.evaluator import evaluate_split, finite
 from nmt.evaluation.output import pick
 from nmt.evaluation.report import print_table
 from nmt.evaluation.views import Translating, Views
+from nmt.text.words import text_words
 from nmt.translator import Translation
 
 SOURCES = ["a b", "a b c d", "", "c " * 11, "b"]
@@ -67,7 +68,7 @@ class Capitals:
     def plain(self, lines: Sequence[str]) -> list[str]:
         return list(lines)
 
-    def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+    def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
         pairs = [(source.split(), target.split()) for source, target in zip(sources, targets, strict=True)]
         return [Alignment(source, target, diagonal(len(target), len(source))) for source, target in pairs]
 
@@ -87,7 +88,7 @@ def test_every_file_of_the_contract_is_written(tmp_path: Path) -> None:
     folder = tmp_path / "run" / "evaluation" / "test"
     metrics = evaluate(folder)
     assert {path.name for path in folder.iterdir()} == {
-        *("metrics.json", "hypotheses.txt", "alignments.pharaoh", "report.html", "heatmaps")
+        *("metrics.json", "hypotheses.txt", "alignments.pharaoh", "alignments.words", "report.html", "heatmaps")
     }
     assert json.loads((folder / "metrics.json").read_text()) == metrics
     assert (folder / "hypotheses.txt").read_text().split("\n") == ["A B", "A B C D", "", "C" + " C" * 10, "B", ""]
@@ -176,7 +177,7 @@ def test_gold_speaks_of_words_between_spaces(tmp_path: Path) -> None:
         def plain(self, lines: Sequence[str]) -> list[str]:
             return list(lines)
 
-        def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+        def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
             first, *rest = super().align(sources, targets)
             return [Alignment(["a", "b", "!"], first.target_words, np.ones((2, 3)) / 3), *rest]
 
@@ -185,7 +186,7 @@ def test_gold_speaks_of_words_between_spaces(tmp_path: Path) -> None:
     assert "lower is better; 4 of 5 pairs" in printed(metrics)
 
     class Shattering(Capitals):
-        def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+        def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
             return [Alignment(["!"] * 99, [], np.zeros((0, 99))) for _ in sources]
 
     metrics = evaluate(tmp_path / "test", Shattering())
@@ -301,7 +302,7 @@ class Lowercase(Capitals):
     def plain(self, lines: Sequence[str]) -> list[str]:
         return list(lines)
 
-    def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+    def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
         aligned = super().align(sources, targets)
         return [
             Alignment(each.source_words, each.target_words, np.roll(each.weights, 1, axis=1))
@@ -353,7 +354,7 @@ def test_a_reverse_run_that_counts_other_words_confirms_nothing(tmp_path: Path) 
         def plain(self, lines: Sequence[str]) -> list[str]:
             return list(lines)
 
-        def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+        def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
             return [Alignment(["x"] * 9, each.target_words, np.ones((len(each.target_words), 9)) / 9)
                     for each in super().align(sources, targets)]  # fmt: skip
 
@@ -390,3 +391,47 @@ def test_the_rule_makes_the_links(tmp_path: Path) -> None:
     metrics = evaluate(tmp_path / "test", Hesitant(), views=Views(rule=LinkRule("threshold", 0.25)))
     assert (tmp_path / "test" / "alignments.pharaoh").read_text().startswith("0-0 0-1 1-0 1-1\n0-0 1-1 2-2 3-3\n")
     assert (metrics["alignment_method"], metrics["alignment_threshold"]) == ("threshold", 0.25)
+
+
+class Apart(Capitals):
+    """Its translations have punctuation apart, as those of `Translator`; what it aligns for gold has not."""
+
+    def _translate(self, sentence: str) -> Translation:
+        words = (text_words(sentence), text_words(sentence.upper()))
+        weights = diagonal(len(words[1]), len(words[0]))
+        return Translation(*words, weights, source=sentence, text=sentence.upper(), score=0.0, log_prob=0.0, pieces=[])
+
+
+def evaluate_marks(folder: Path, **views: Any) -> dict[str, Any]:
+    columns = {"source": ["aa bb.", "cc dd."], "target": ["AA BB.", "CC X."], "alignment": ["0-0 1-1", "0-0 1-1"]}
+    return evaluate_split(Apart(), datasets.Dataset.from_dict(columns), folder, split="test", views=Views(**views))
+
+
+def test_links_count_the_words_of_translations_and_error_rates_those_of_gold(tmp_path: Path) -> None:
+    metrics = evaluate_marks(tmp_path / "test")
+    assert (metrics["aer"], metrics["aer_sentences"], metrics["alignment_words"]) == (0, 2, "split")
+    assert (tmp_path / "test" / "alignments.pharaoh").read_text() == "0-0 1-1 2-2\n" * 2
+    assert (tmp_path / "test" / "alignments.words").read_text() == "aa bb . ||| AA BB .\ncc dd . ||| CC DD .\n"
+    # Gold's links of `bb.` and `BB.` are drawn on the words and on the marks, where the translation is the reference.
+    assert (tmp_path / "test" / "report.html").read_text().count('class="sure"') == 3
+
+
+def test_a_reverse_run_with_other_words_of_the_same_text_confirms_links(tmp_path: Path) -> None:
+    class Back(Capitals):
+        """Aligns back with `.` in the word before it, to which all others look."""
+
+        def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
+            asked.append(words)
+            return [
+                Alignment(source.split(), target.split(), np.array([[0.0, 1.0], [0.0, 1.0]]))
+                for source, target in zip(sources, targets, strict=True)
+            ]
+
+        def plain(self, lines: Sequence[str]) -> list[str]:
+            return list(lines)
+
+    asked: list[str] = []
+    evaluate_marks(tmp_path / "test", reverse=Back())
+    assert asked == ["spaces", "split"]  # for gold, and beside the translations
+    # Shares of `BB.` are even over its characters, most of them in `BB`, which is taken for `bb` and for the period.
+    assert (tmp_path / "test" / "alignments.intersection.pharaoh").read_text() == "1-1\n" * 2

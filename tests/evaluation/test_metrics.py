@@ -1,6 +1,9 @@
 import math
+import re
 from collections import Counter
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,6 +11,7 @@ from hypothesis import strategies as st
 from nmt.config.schema import DataConfig, TokenizerConfig, TrainConfig
 from nmt.errors import UserError
 from nmt.evaluation.metrics import (
+    Score,
     bleu,
     bleu_by_length,
     bleu_interval,
@@ -20,6 +24,9 @@ from nmt.evaluation.metrics import (
     sentence_chrf,
     ter,
 )
+from nmt.evaluation.outcome import Outcome
+from nmt.evaluation.registry import METRICS
+from nmt.translator import Translation
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c"]), max_size=12)
 REFERENCES = [f"the {color} cat number {n} sleeps on the mat ." for n in range(20) for color in ("red", "blue")]
@@ -161,6 +168,8 @@ def test_wrong_input_says_what_is_wrong() -> None:
         ("ZH_tw", "zh"),
         ("ja", "ja-mecab"),
         ("ko", "ko-mecab"),
+        ("th", "char"),
+        ("km-KH", "char"),
         ("de", "13a"),
         ("", "13a"),
     ],
@@ -184,3 +193,31 @@ def test_a_tokenizer_that_is_not_here_is_told() -> None:
     check_tokenizer("zh")
     with pytest.raises(UserError, match="bleu_tokenize=ko-mecab is not available here"):
         check_tokenizer("ko-mecab")
+    for name, package in (("ja-mecab", "sacrebleu[ja]"), ("ko-mecab", "sacrebleu[ko]")):
+        with pytest.raises(UserError, match=re.escape(f"here: pip install '{package}', or count characters")):
+            check_tokenizer(name)
+
+
+def test_ter_counts_chinese_characters() -> None:
+    """One of four characters is wrong; without the option the sentence is one word, and wrong."""
+    hypothesis, reference = "猫买书。", "猫卖书。"
+    translation = Translation([], [], np.zeros((0, 0)), source="", text=hypothesis, score=0, log_prob=0, pieces=[])
+    score = METRICS["ter"].measure(Outcome(translations=[translation], references=[reference]))
+    assert isinstance(score, Score)
+    assert score.value == pytest.approx(25)
+    assert "norm:yes" in score.signature
+    assert "asian:yes" in score.signature
+    plain = corpus_score(ter(), [hypothesis], [reference])
+    assert (plain.value, "asian:no" in plain.signature) == (100, True)
+    western = METRICS["ter"].measure(
+        Outcome(translations=[replace(translation, text="a b c 猫")], references=["a b c d"])
+    )
+    assert isinstance(western, Score)
+    assert western == corpus_score(ter(), ["a b c 猫"], ["a b c d"])
+
+
+def test_characters_are_the_words_of_scripts_without_spaces() -> None:
+    assert repetition_rate(["买书买书。"]) == pytest.approx(2 / 5)
+    assert repetition_rate(["dog. dog."]) == pytest.approx(1 / 2)
+    buckets = bleu_by_length(["猫" * 12, "a b c."], ["x", "y"], ["x", "y"])
+    assert [(each["min_words"], each["sentences"]) for each in buckets] == [(1, 1), (11, 1)]

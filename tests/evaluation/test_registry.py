@@ -54,7 +54,7 @@ class Doubling:
     def greedy(self, sentences: Sequence[str]) -> list[Translation]:
         return self.translate(sentences)
 
-    def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+    def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
         raise AssertionError("there is no gold")
 
     def perplexity(self, sources: Sequence[str], targets: Sequence[str]) -> float:

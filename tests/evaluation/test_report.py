@@ -1,11 +1,15 @@
+import json
 import re
 from html.parser import HTMLParser
 from typing import Any
 
+import numpy as np
 import pytest
 
+from nmt.alignment.pharaoh import Links
+from nmt.alignment.weights import Alignment
 from nmt.evaluation.registry import gold_note, number
-from nmt.evaluation.report import Drawing, Sentence, mark_differences, render_report, summary
+from nmt.evaluation.report import Drawing, Sentence, hundredths, mark_differences, mark_missing, render_report, summary
 
 VOID = {"meta", "input", "br"}
 ROWS = [
@@ -143,6 +147,9 @@ def test_empty_parts_are_left_out() -> None:
         ("c a", "a c", "c <mark>a</mark>"),
         ("<i>", "", "<mark>&lt;i&gt;</mark>"),
         ("", "a", ""),
+        ("a cat.", "a cat, dog.", "a cat."),
+        ("a  cat!", "a cat.", "a  cat<mark>!</mark>"),
+        ("猫买书。", "猫卖书。", "猫<mark>买</mark>书。"),
     ],
 )
 def test_differences_are_marked(hypothesis: str, reference: str, marked: str) -> None:
@@ -182,3 +189,62 @@ def test_saliency_stands_beside_attention() -> None:
     assert "<h2>Attention</h2>" in alone
     assert "aliency" not in alone
     assert "Coverage deficit<b>0.25</b>" in alone
+
+
+def test_the_worst_stand_first() -> None:
+    rows = [Sentence(n, "s", "h", "r", chrf) for n, chrf in enumerate((50.0, 10.0, 90.0, 10.0), start=1)]
+    reader = Reader()
+    reader.feed(render_report(metrics(), rows, [], title="t"))
+    assert reader.cells[0:20:5] == ["2", "4", "1", "3"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "hypothesis", "marked"),
+    [
+        ("a b c", "a b c", "a b c"),
+        ("a b c", "a c", "a <mark class=missing>b</mark> c"),
+        ("<i>", "", "<mark class=missing>&lt;i&gt;</mark>"),
+        ("猫买书。", "猫买车。", "猫买<mark class=missing>书</mark>。"),
+    ],
+)
+def test_words_that_a_translation_lacks_are_marked(reference: str, hypothesis: str, marked: str) -> None:
+    assert mark_missing(reference, hypothesis) == marked
+
+
+def test_what_both_sides_agree_on_is_the_same() -> None:
+    hypothesis, reference = "a b a c", "b a a"
+    kept = [re.sub(r" *<mark[^>]*>.*?</mark> *", " ", side(*pair)).split() for side, pair in (
+        (mark_differences, (hypothesis, reference)), (mark_missing, (reference, hypothesis)),
+    )]  # fmt: skip
+    assert kept[0] == kept[1] != []
+
+
+def test_a_baseline_stands_beside_each_translation() -> None:
+    rows = [
+        Sentence(1, "s", "x", "r", 10.0, "<y>", 30.0),
+        Sentence(2, "s", "x", "r", 40.0, "y", 30.0),
+        Sentence(3, "s", "x", "r", 50.0, "y", 50.0),
+    ]
+    page = render_report(metrics(), rows, [], title="t")
+    reader = Reader()
+    reader.feed(page)
+    assert reader.open == []
+    assert reader.cells[:7] == ["1", "s", "x", "<y>", "r", "10.0", "-20.0"]
+    assert [reader.cells[row * 7 + 6] for row in range(3)] == ["-20.0", "+10.0", "+0.0"]
+    assert [option in page for option in (">1 wins<", ">1 losses<", ">1 equal<", ">all 3 sentences<")] == [True] * 4
+    assert page.count('class="win"') == page.count('class="loss"') == page.count('class="tie"') == 1
+    assert "wins" not in render_report(metrics(), ROWS, [], title="t")
+
+
+def test_a_row_has_the_data_of_its_view() -> None:
+    words = Alignment(["a", "</script>"], ["b"], np.array([[0.256, 0.744]]))
+    data = hundredths(words, None, Links(frozenset({(0, 0)}), frozenset({(0, 0)})))
+    assert data["matrices"] == {"weights": [[26, 74]]}
+    page = render_report(metrics(), ROWS, [], title="t", alignments={2: data})
+    reader = Reader()
+    reader.feed(page)
+    assert (reader.open, reader.scripts, page.count("</script>")) == ([], 1, 1)
+    assert page.count("aria-expanded=false") == 1
+    assert not re.search(r"https?:|@import|url\(", page)
+    found = json.loads(re.findall(r"^const alignments = (.*);$", page, flags=re.MULTILINE)[0])
+    assert found["2"] == json.loads(json.dumps(data))

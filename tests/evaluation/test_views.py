@@ -56,7 +56,7 @@ class Fixed:
     def greedy(self, sentences: Sequence[str]) -> list[Translation]:
         return self.translate(sentences)
 
-    def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
+    def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
         return [Alignment(s.split(), t.split(), self.weights) for s, t in zip(sources, targets, strict=True)]
 
     pairs = align
@@ -149,6 +149,16 @@ def test_in_segmented_text_gold_counts_the_pieces(marks: tuple[str, str]) -> Non
 
 
 def test_settings_travel_with_the_scores() -> None:
-    assert settings_of(Views()) == {"alignment_method": "argmax", "alignment_threshold": None, "reverse": None}
+    assert settings_of(Views()) == {
+        "alignment_method": "argmax",
+        "alignment_threshold": None,
+        "alignment_words": "split",
+        "reverse": None,
+    }
     views = Views(rule=LinkRule("threshold", 0.2), reverse_run="runs/b")
-    assert settings_of(views) == {"alignment_method": "threshold", "alignment_threshold": 0.2, "reverse": "runs/b"}
+    assert settings_of(views) == {
+        "alignment_method": "threshold",
+        "alignment_threshold": 0.2,
+        "alignment_words": "split",
+        "reverse": "runs/b",
+    }

@@ -1,6 +1,6 @@
 """Heatmaps by matplotlib: rows are target words, columns source words, the scale is always 0 to 1."""
 
-import functools
+import io
 import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, UInt8
-from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from nmt.alignment.pharaoh import Links
-from nmt.evaluation.text_heatmap import shorten
+from nmt.view.fonts import fonts_for
+from nmt.view.text_heatmap import is_wide, shorten
 
 Weights = Float[np.ndarray, "target source"]
 
@@ -28,11 +28,15 @@ FONT_SIZE = 10
 DPI = 110
 LEAST_DPI = 60  # below it the labels are illegible
 
-# Tried in order for each character that the font before lacks; only those installed are used.
-FONTS = (
-    *("DejaVu Sans", "Noto Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "WenQuanYi Zen Hei", "Arial Unicode MS"),
-    *("Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Noto Sans Thai", "Unifont"),
-)
+
+class Heatmap(Figure):
+    """A figure that notebooks show."""
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        with _quiet():
+            self.savefig(file, format="png")
+        return file.getvalue()
 
 
 def draw_heatmap(
@@ -42,14 +46,16 @@ def draw_heatmap(
     *,
     title: str | None = None,
     gold: Links | None = None,
-) -> Figure:
+) -> Heatmap:
     """Draw attention weights; `gold` links are outlined, sure ones solid and possible ones dashed.
 
     Several weightings of the same words are drawn side by side, each with its name underneath. The figure grows with
-    the sentence, so that every word can be read. Glyphs that no font has are boxes.
+    the sentence, so that every word can be read. Glyphs that no font has are boxes, and a warning names the package to
+    install. matplotlib orders and joins the letters of right-to-left and Indic labels.
     """
     panels = weights if isinstance(weights, Mapping) else {"": weights}
-    figure = Figure(dpi=DPI)
+    fonts = fonts_for([*source_words, *target_words, title or ""])
+    figure = Heatmap(dpi=DPI)
     FigureCanvasAgg(figure)
     with _quiet():
         for name, panel in panels.items():
@@ -57,11 +63,11 @@ def draw_heatmap(
             axes = figure.add_axes((0.1, 0.1, 0.8, 0.8))
             if panel.size:
                 axes.imshow(panel, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
-            _label(axes, source_words, target_words, name)
+            _label(axes, source_words, target_words, name, fonts)
             _outline(axes, gold)
         for axes in figure.axes[1:]:
             axes.tick_params(labelleft=False)
-        _fit(figure, len(source_words), len(target_words), title)
+        _fit(figure, len(source_words), len(target_words), title, fonts)
     return figure
 
 
@@ -84,15 +90,19 @@ def to_array(figure: Figure, *, width: int | None = None) -> UInt8[np.ndarray, "
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
-def _label(axes: Axes, source_words: Sequence[str], target_words: Sequence[str], name: str) -> None:
+def _label(axes: Axes, source_words: Sequence[str], target_words: Sequence[str], name: str, fonts: list[str]) -> None:
     columns, rows = max(len(source_words), 1), max(len(target_words), 1)
     axes.set_xlim(-0.5, columns - 0.5)
     axes.set_ylim(rows - 0.5, -0.5)
-    style: dict[str, Any] = {"fontsize": FONT_SIZE, "fontfamily": list(_fonts()), "parse_math": False}
-    axes.set_xticks(range(len(source_words)), [shorten(w) for w in source_words], rotation=90, **style)
+    style: dict[str, Any] = {"fontsize": FONT_SIZE, "fontfamily": fonts, "parse_math": False}
+    above = [shorten(word) for word in source_words]
+    above = ["\n".join(word) if is_wide(word) else word for word in above]  # East Asian characters stand upright
+    axes.set_xticks(range(len(source_words)), above, rotation=90, **style)
     axes.set_yticks(range(len(target_words)), [shorten(w) for w in target_words], **style)
     axes.set_xlabel(name, fontsize=FONT_SIZE, color="0.4")
     axes.xaxis.tick_top()
+    for label, word in zip(axes.get_xticklabels(), source_words, strict=True):
+        label.set_rotation(0 if is_wide(word) else 90)
     axes.tick_params(length=0)
     axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
     axes.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
@@ -108,7 +118,7 @@ def _outline(axes: Axes, gold: Links | None) -> None:
         axes.add_patch(box)
 
 
-def _fit(figure: Figure, num_source: int, num_target: int, title: str | None) -> None:
+def _fit(figure: Figure, num_source: int, num_target: int, title: str | None, fonts: list[str]) -> None:
     """Give every word a cell of the same size; labels and title get the space that their rendering measures."""
     renderer = _canvas(figure).get_renderer()
     first = figure.axes[0]
@@ -121,7 +131,7 @@ def _fit(figure: Figure, num_source: int, num_target: int, title: str | None) ->
     across, down = CELL * max(num_source, 1), CELL * max(num_target, 1)
     width = left + len(figure.axes) * (across + GAP) - GAP + MARGIN
     if title is not None:
-        text = figure.text(0, 1, title, fontsize=FONT_SIZE + 1, fontfamily=list(_fonts()), va="top", parse_math=False)
+        text = figure.text(0, 1, title, fontsize=FONT_SIZE + 1, fontfamily=fonts, va="top", parse_math=False)
         box = text.get_window_extent(renderer)
         top += box.height / DPI + 0.1
         width = max(width, box.width / DPI + 2 * MARGIN)
@@ -138,12 +148,6 @@ def _canvas(figure: Figure) -> Any:
     """The Agg canvas, whose methods matplotlib leaves untyped."""
     assert isinstance(figure.canvas, FigureCanvasAgg)
     return figure.canvas
-
-
-@functools.cache
-def _fonts() -> tuple[str, ...]:
-    installed = set(font_manager.get_font_names())
-    return tuple(name for name in FONTS if name in installed) or ("sans-serif",)
 
 
 @contextmanager

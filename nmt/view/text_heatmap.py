@@ -84,6 +84,11 @@ def characters(word: str) -> list[str]:
     return clusters
 
 
+def is_wide(word: str) -> bool:
+    """Tell whether all characters of a word are as wide as high."""
+    return word != "" and all(unicodedata.east_asian_width(character) in "WF" for character in word)
+
+
 def shade(weight: float) -> str:
     """Return the block character of a weight."""
     return next((block for least, block in SHADES if weight >= least), " ")

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from nmt.alignment.pharaoh import parse_pharaoh
-from nmt.evaluation.heatmap import draw_heatmap, save_png, to_array
-from nmt.evaluation.text_heatmap import render_svg, render_text
+from nmt.view.heatmap import draw_heatmap, save_png, to_array
+from nmt.view.text_heatmap import render_svg, render_text
 
 SOURCE = ["the", "old", "cat", "."]
 TARGET = ["le", "vieux", "chat"]
@@ -143,7 +143,7 @@ def test_svg_has_a_cell_a_weight() -> None:
 
 
 def test_pyplot_stays_out() -> None:
-    code = "import sys, nmt.evaluation.heatmap; sys.exit('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, nmt.view.heatmap; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -152,3 +152,25 @@ def test_pixels_have_the_width_asked_for_unless_labels_would_shrink_too_far(word
     names = ["word"] * words
     own = to_array(draw_heatmap(np.eye(words), names, names)).shape[1]
     assert to_array(draw_heatmap(np.eye(words), names, names), width=350).shape[1] == (width or own)
+
+
+def picture(word: str) -> np.ndarray:
+    return to_array(draw_heatmap(np.ones((1, 1)), ["x"], [word]))
+
+
+def test_letters_of_a_right_to_left_label_are_in_order() -> None:
+    """The first letter is drawn last: as where a control character has its letters drawn as they are written."""
+    np.testing.assert_array_equal(picture("אבג"), picture("\u202dגבא"))
+    assert picture("אבג").shape != picture("גבא").shape or (picture("אבג") != picture("גבא")).any()
+
+
+def test_arabic_letters_are_joined() -> None:
+    apart = "\u200c".join("بببب")
+    assert picture("بببب").shape[1] < picture(apart).shape[1]
+
+
+def test_east_asian_source_words_stand_upright() -> None:
+    (axes,) = draw_heatmap(np.eye(3), ["孩子", "买", "the"], list("abc")).axes
+    labels = axes.get_xticklabels()
+    assert [label.get_text() for label in labels] == ["孩\n子", "买", "the"]
+    assert [label.get_rotation() for label in labels] == [0, 0, 90]

@@ -1,0 +1,118 @@
+"""The application: a page, its files, and the JSON API."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from nmt.errors import UserError
+from nmt.serving.asked import read
+from nmt.serving.limits import Rate, Turns
+from nmt.serving.model import ServedRun, validations
+from nmt.view.alignment import asset
+
+logger = logging.getLogger(__name__)
+
+HERE = Path(__file__).parent
+FILES = {
+    "page.html": "text/html", "page.css": "text/css", "page.js": "text/javascript",
+    "alignment.css": "text/css", "alignment.js": "text/javascript",
+}  # fmt: skip
+
+# The page takes nothing from elsewhere, and no other page may show it.
+POLICY = "default-src 'self'; img-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'none'"
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+class Api:
+    """The endpoints; `runs` are the translators by their names, `checkpoint` and perhaps `compare`."""
+
+    def __init__(self, runs: Mapping[str, ServedRun], *, max_waiting: int, requests_per_second: float) -> None:
+        self.runs = runs
+        self.turns = Turns(max_waiting)
+        self.rate = Rate(requests_per_second)
+
+    async def file(self, request: Request) -> Response:
+        """Return the page, or a file that it loads."""
+        name = request.path_params.get("name", "page.html")
+        if name in ("translate", "next"):
+            raise HTTPException(405, f"/{name} takes JSON by POST", {"Allow": "POST"})
+        if name not in FILES:
+            raise HTTPException(404)
+        text = asset(name) if name.startswith("alignment.") else (HERE / name).read_text(encoding="utf-8")
+        return Response(text, media_type=FILES[name], headers=HEADERS)
+
+    async def health(self, request: Request) -> Response:
+        """Tell that the server runs, what it serves, and how many requests wait."""
+        runs = {name: run.describe() for name, run in self.runs.items()}
+        return JSONResponse({"status": "ok", "waiting": self.turns.waiting, "runs": runs}, headers=HEADERS)
+
+    async def translate(self, request: Request) -> Response:
+        """Translate a sentence; a `prefix` is kept."""
+        return await self._answer(request, "translate")
+
+    async def next(self, request: Request) -> Response:
+        """Return the next words after a prefix."""
+        return await self._answer(request, "next")
+
+    async def validations(self, request: Request) -> Response:
+        """Return the alignments that the validations of a run have left."""
+        self.rate.check(address(request))
+        name = request.query_params.get("run", "checkpoint")
+        if name not in self.runs:
+            raise HTTPException(400, f"run must be one of {', '.join(self.runs)}")
+        return JSONResponse({"validations": validations(self.runs[name].path)}, headers=HEADERS)
+
+    async def _answer(self, request: Request, method: str) -> Response:
+        self.rate.check(address(request))
+        asked = await read(request, self.runs)
+        found = await self.turns.run(request, getattr(self.runs[asked.run], method), asked)
+        return JSONResponse(found, headers=HEADERS)
+
+
+def address(request: Request) -> str:
+    """Return the address of the client."""
+    return request.client.host if request.client else ""
+
+
+async def failed(request: Request, error: Exception) -> Response:
+    """Answer an error as JSON, `{"error": message}`."""
+    headers: dict[str, str] = dict(HEADERS)
+    if isinstance(error, HTTPException):
+        status, message = error.status_code, error.detail
+        headers |= error.headers or {}
+    elif isinstance(error, UserError):
+        status, message = 400, str(error)
+    else:
+        status, message = 500, "an error of the server: its log has the details"
+    return JSONResponse({"error": message}, status, headers=headers)
+
+
+def build_app(api: Api, hosts: list[str]) -> Starlette:
+    """Return the application, which answers to these names of the host only: a name of another page's could be set to
+    this machine's address.
+    """
+    routes = [
+        Route("/", api.file),
+        Route("/health", api.health),
+        Route("/validations", api.validations),
+        Route("/translate", api.translate, methods=["POST"]),
+        Route("/next", api.next, methods=["POST"]),
+        Route("/{name}", api.file),
+    ]
+    handlers: dict[Any, Any] = {HTTPException: failed, UserError: failed, Exception: failed}
+    trusted = Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
+    return Starlette(routes=routes, middleware=[trusted], exception_handlers=handlers)

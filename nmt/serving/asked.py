@@ -1,0 +1,101 @@
+"""What a request asks for: reading and checking its JSON, with a message for everything that can be wrong."""
+
+import json
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from nmt.errors import nearest
+
+MAX_BYTES = 65_536  # of a request
+MAX_N_BEST = 20
+
+TYPES = {str: "a string", bool: "true or false", int: "an integer", list: "a list"}
+JSON_TYPES = TYPES | {dict: "an object", float: "a number", type(None): "null"}
+
+
+class Asked(NamedTuple):
+    """A checked request of `/translate` or `/next`.
+
+    Attributes:
+        text: the sentence.
+        run: `checkpoint` or `compare`.
+        prefix: how the translation begins: text, or names of subwords as in an answer's `pieces`.
+        n_best: translations to return; of `/next`, words.
+        saliency: whether to compute it.
+        tree: whether to return the tree of the search.
+    """
+
+    text: str
+    run: str = "checkpoint"
+    prefix: str | list[str] = ""
+    n_best: int = 1
+    saliency: bool = False
+    tree: bool = False
+
+
+FIELDS: dict[str, tuple[type, ...]] = {
+    "text": (str,), "run": (str,), "prefix": (str, list), "n_best": (int,), "saliency": (bool,), "tree": (bool,)
+}  # fmt: skip
+
+
+async def read(request: Request, runs: Collection[str]) -> Asked:
+    """Read a request.
+
+    Raises:
+        HTTPException: 400, 413 or 415, with a message that says what is wrong.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise HTTPException(415, "send JSON, with the header content-type: application/json")
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_BYTES:
+            raise HTTPException(413, f"the request is too large: at most {MAX_BYTES:,} bytes")
+    try:
+        given = json.loads(body.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise HTTPException(400, f"the request is not JSON in UTF-8: {error}") from error
+    return check(given, runs)
+
+
+def check(given: Any, runs: Collection[str]) -> Asked:
+    """Check the value of a request's JSON.
+
+    Raises:
+        HTTPException: 400, naming the field, what was given and what is allowed.
+    """
+    if not isinstance(given, dict):
+        raise HTTPException(400, f'send an object such as {{"text": "..."}}, not {JSON_TYPES[type(given)]}')
+    for name, value in given.items():
+        if name not in FIELDS:
+            raise HTTPException(
+                400, f"unknown field {name[:40]!r}: known are {', '.join(FIELDS)}{nearest(name[:40], FIELDS)}"
+            )
+        if type(value) not in FIELDS[name]:
+            allowed = " or ".join(TYPES[each] for each in FIELDS[name])
+            raise HTTPException(400, f"{name} must be {allowed}, not {JSON_TYPES[type(value)]}")
+    if "text" not in given:
+        raise HTTPException(400, "text is missing: the sentence to translate")
+    asked = Asked(**given)
+    check_values(asked, runs)
+    return asked
+
+
+def check_values(asked: Asked, runs: Collection[str]) -> None:
+    """Check fields whose types are right.
+
+    Raises:
+        HTTPException: 400, naming the field.
+    """
+    if asked.run not in runs:
+        raise HTTPException(400, f"run must be one of {', '.join(runs)}, not {asked.run[:40]!r}")
+    if not 1 <= asked.n_best <= MAX_N_BEST:
+        raise HTTPException(400, f"n_best must be from 1 to {MAX_N_BEST}, not {asked.n_best}")
+    if isinstance(asked.prefix, list) and not all(isinstance(piece, str) for piece in asked.prefix):
+        raise HTTPException(400, "prefix must be a string, or a list of subwords, each a string")
+    for name, text in (("text", asked.text), ("prefix", "".join(asked.prefix))):
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise HTTPException(400, f"{name} has a lone surrogate, which is not a character")

@@ -1,0 +1,71 @@
+"""Limits of the server: how much one address may ask for, how many requests may wait, and one translation at a time."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, TypeVar, final
+
+import anyio
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+T = TypeVar("T")
+
+BURST = 2.0  # seconds' worth of requests that may come at once
+ADDRESSES = 10_000  # remembered at most
+
+
+@final
+class Rate:
+    """A token bucket for each address: `per_second` requests on average, and twice as many at once."""
+
+    def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.per_second = per_second
+        self.most = max(1.0, BURST * per_second)
+        self.clock = clock
+        self.buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens left, and when
+
+    def check(self, address: str) -> None:
+        """Count a request.
+
+        Raises:
+            HTTPException: 429, if the address has used up its share.
+        """
+        now = self.clock()
+        left, before = self.buckets.pop(address, (self.most, now))
+        left = min(self.most, left + (now - before) * self.per_second)
+        self.buckets[address] = max(0.0, left - 1.0), now
+        if len(self.buckets) > ADDRESSES:
+            self.buckets.popitem(last=False)
+        if left < 1.0:
+            limit = f"at most {self.per_second:g} requests a second from one address"
+            raise HTTPException(429, f"too many requests: {limit}", {"Retry-After": "1"})
+
+
+@final
+class Turns:
+    """Runs one function at a time in a thread, in the order of the requests, of which a bounded number may wait."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.waiting = 0
+        self.turn = anyio.Lock()
+
+    async def run(self, request: Request, function: Callable[..., T], *arguments: Any) -> T:
+        """Return function(*arguments), when it is the request's turn.
+
+        Raises:
+            HTTPException: 503 if too many wait already; 499 if the client has gone meanwhile, whom nobody answers.
+        """
+        if self.waiting >= self.most:
+            message = f"busy: {self.waiting} requests are waiting already; try again in a moment"
+            raise HTTPException(503, message, {"Retry-After": "1"})
+        self.waiting += 1
+        try:
+            async with self.turn:
+                if await request.is_disconnected():
+                    raise HTTPException(499, "the client has gone")
+                return await run_in_threadpool(function, *arguments)
+        finally:
+            self.waiting -= 1

@@ -1,0 +1,167 @@
+"""A run as the server has it: its translations, next words and validations as values of JSON."""
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, final
+
+from nmt.config.file import load_config
+from nmt.errors import UserError
+from nmt.evaluation.saliency import Explainer
+from nmt.models.checkpoint import CONFIG, find_checkpoint
+from nmt.serving.asked import Asked
+from nmt.serving.prefix import Forced, next_words, prefix_ids, searched
+from nmt.serving.tree import Recorded
+from nmt.text.tokenizer import Tokenizer
+from nmt.text.vocabulary import WORD_MARK, Vocabulary
+from nmt.translator import Translation, Translator
+from nmt.view.alignment import rounded
+
+ALIGNMENTS = "alignments.jsonl"  # of a run: its sample sentences, as training changes them
+
+
+@final
+class ServedRun:
+    """A translator, with what is told of it.
+
+    Args:
+        path: the run as it was given.
+        translator: its translator.
+        languages: of source and target.
+        max_subwords: longest sentence, in subwords.
+    """
+
+    def __init__(self, path: str, translator: Translator, languages: tuple[str, str], max_subwords: int) -> None:
+        self.path = path
+        self.translator = translator
+        self.languages = languages
+        self.max_subwords = max_subwords
+        # Weights of 8 bits have no gradient.
+        self.explainer = None if translator.precision == "int8" else Explainer(translator)
+
+    @classmethod
+    def load(cls, path: str, *, max_subwords: int, **settings: Any) -> "ServedRun":
+        """Load a run or a checkpoint; settings as for `Translator.load`."""
+        data = load_config(find_checkpoint(path) / CONFIG).data
+        languages = data.source_language, data.target_language
+        return cls(path, Translator.load(path, **settings), languages, max_subwords)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the page and `/health` tell of the run."""
+        search = self.translator.search
+        return {
+            "path": self.path,
+            "step": self.translator.step,
+            "source_language": self.languages[0],
+            "target_language": self.languages[1],
+            "beam_size": search.beam_size,
+            "length_penalty": search.length_penalty,
+            "precision": self.translator.precision,
+            "saliency": self.explainer is not None,
+        }
+
+    def translate(self, asked: Asked) -> dict[str, Any]:
+        """Return the best translation that begins with the prefix, with the n best in `n_best`.
+
+        Raises:
+            UserError: the sentence is too long, the prefix cannot be forced, or there is no saliency.
+        """
+        if asked.saliency and self.explainer is None:
+            raise UserError("saliency needs gradients, and precision=int8 has none: leave saliency out")
+        started = time.perf_counter()
+        prefix = self._prefix(asked)
+        recorded = Recorded(Forced(self.translator.model, prefix))
+        found = searched(self.translator, recorded, asked.text, prefix, asked.n_best)
+        best = self._answer(found[0])
+        if asked.saliency and self.explainer is not None:
+            best["saliency"] = rounded(self.explainer.translations(found[:1])[0].weights)
+        if asked.tree:
+            best["tree"] = self._tree(recorded, found)
+        best |= {"run": asked.run, "forced": len(prefix), "n_best": [self._answer(each) for each in found]}
+        return best | {"seconds": round(time.perf_counter() - started, 4)}
+
+    def next(self, asked: Asked) -> dict[str, Any]:
+        """Return the most probable words after the prefix, `n_best` of them at most.
+
+        Raises:
+            UserError: the sentence is too long, or the prefix cannot be forced.
+        """
+        words = next_words(self.translator, asked.text, self._prefix(asked), asked.n_best)
+        return {"run": asked.run, "words": [word._asdict() for word in words]}
+
+    def _prefix(self, asked: Asked) -> list[int]:
+        """Check the lengths, and return the ids of the prefix."""
+        sides = self.translator.tokenizers
+        prefix = prefix_ids(sides.target, asked.prefix)
+        for name, ids in (("text", sides.source.encode([asked.text])[0]), ("prefix", prefix)):
+            if len(ids) > self.max_subwords:
+                limit = f"at most {self.max_subwords:,} (max_subwords)"
+                raise UserError(f"{name} is too long: it has {len(ids):,} subwords; {limit}")
+        return prefix
+
+    def _tree(self, recorded: Recorded, found: Sequence[Translation]) -> dict[str, Any]:
+        """Return the hypotheses that were in the beam, and where the translations that were found end among them."""
+        target = self.translator.tokenizers.target
+        pieces = target.pieces(node.token for node in recorded.nodes)
+        nodes = [
+            {"parent": node.parent, "piece": piece, "log_prob": round(node.log_prob, 4), "step": node.step}
+            for node, piece in zip(recorded.nodes, pieces, strict=True)
+        ]
+        ends = [{"node": recorded.end_of(prefix_ids(target, each.pieces)), "score": each.score} for each in found]
+        return {"nodes": nodes, "ends": ends}
+
+    def _answer(self, translation: Translation) -> dict[str, Any]:
+        starts = word_starts(self.translator.tokenizers.target, translation)
+        return translation.to_dict() | {"pieces": translation.pieces, "starts": starts}
+
+
+def word_starts(tokenizer: Tokenizer | Vocabulary, translation: Translation) -> list[int]:
+    """Return for each target word the index of the piece in which it begins, by their places in the text."""
+    ids = prefix_ids(tokenizer, translation.pieces) if translation.pieces else []
+    ends = [len(text) for text in tokenizer.decode([ids[: count + 1] for count in range(len(ids))])]
+    starts, place = [], 0
+    for word in translation.target_words:
+        found = translation.text.find(word, place)
+        place = place if found < 0 else found
+        start = next((index for index, end in enumerate(ends) if end > place), len(ids))
+        # A word mark that is a piece of its own belongs to the word after it.
+        starts.append(start - 1 if start and translation.pieces[start - 1] == WORD_MARK else start)
+        place += len(word)
+    return starts
+
+
+def check_pair(first: ServedRun, second: ServedRun) -> None:
+    """Check that two runs translate from the same language.
+
+    Raises:
+        UserError: they do not.
+    """
+    if first.languages[0] != second.languages[0]:
+        both = f"{second.path} translates from {second.languages[0]}, and {first.path} from {first.languages[0]}"
+        raise UserError(f"compare: {both}: give a run of the same source language")
+
+
+def validations(path: str) -> list[dict[str, Any]]:
+    """Return the sample sentences of a run at each update at which training has kept them, in that order.
+
+    Each is `{"step": N, "samples": [...]}`; a sample has the fields of a line of `alignments.jsonl`. A run that has
+    kept none gives an empty list.
+    """
+    file = kept_alignments(Path(path))
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
+    steps: dict[int, dict[int, Any]] = {}
+    for line in lines:
+        try:
+            record = json.loads(line)
+            steps.setdefault(int(record["step"]), {})[int(record["sample"])] = record
+        except (ValueError, KeyError, TypeError):
+            continue  # a line that is being written, or that a crash has cut
+    return [{"step": step, "samples": [each for _, each in sorted(steps[step].items())]} for step in sorted(steps)]
+
+
+def kept_alignments(path: Path) -> Path:
+    """Return the file of sample alignments of a run, which may be given by the folder of one of its checkpoints."""
+    place = path.resolve()
+    run = place.parents[1] if place.parent.name == "checkpoints" else path
+    return run / ALIGNMENTS

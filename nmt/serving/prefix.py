@@ -1,0 +1,203 @@
+"""Translations that begin with a given prefix, and the words that may come next."""
+
+import copy
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nmt.data.batch import pad
+from nmt.errors import UserError
+from nmt.search.hypothesis import BOS, EOS, PAD, UNK, StepModel, StepOutput
+from nmt.text.tokenizer import Tokenizer
+from nmt.text.vocabulary import WORD_MARK, Vocabulary
+from nmt.translator import Translation, Translator
+
+MAX_PIECES = 12  # of a word that is completed
+
+
+class ForcedState(NamedTuple):
+    """The state of a forced search: the model's, and how many tokens have been produced."""
+
+    inner: Any
+    position: int
+
+    def select(self, beams: Tensor) -> "ForcedState":
+        """Return the state of k hypotheses of each sentence."""
+        return ForcedState(self.inner.select(beams), self.position)
+
+    def keep(self, sentences: Tensor) -> "ForcedState":
+        """Return the state of some of the sentences."""
+        return ForcedState(self.inner.keep(sentences), self.position)
+
+
+@final
+class Forced:
+    """A `StepModel` that can only begin as the prefix does: every other token has probability 0 there.
+
+    The tokens of the prefix keep their own log-probabilities, so scores are those of whole translations.
+    """
+
+    def __init__(self, model: StepModel[Any], prefix: Sequence[int]) -> None:
+        self.model = model
+        self.prefix = prefix
+
+    def eval(self) -> None:
+        """Nothing: the model is in eval mode."""
+
+    def start(self, source: Tensor, source_mask: Tensor, source_lengths: Tensor) -> ForcedState:
+        """Encode sentences."""
+        return ForcedState(self.model.start(source, source_mask, source_lengths), 0)
+
+    def step(self, tokens: Tensor, state: ForcedState) -> StepOutput[ForcedState]:
+        """Extend every hypothesis by a token."""
+        output = self.model.step(tokens, state.inner)
+        log_probs = output.log_probs
+        if state.position < len(self.prefix):
+            token = self.prefix[state.position]
+            forced = torch.full_like(log_probs, float("-inf"))
+            forced[..., token] = log_probs[..., token]
+            log_probs = forced
+        return StepOutput(log_probs, output.weights, ForcedState(output.state, state.position + 1))
+
+
+class NextWord(NamedTuple):
+    """A word that may come next.
+
+    Attributes:
+        word: the word; empty for the end of the translation.
+        probability: the product of the probabilities of its pieces, given the prefix.
+        pieces: the prefix and the word, by name; to be given as the next prefix.
+        joins: whether it continues the last word of the prefix.
+    """
+
+    word: str
+    probability: float
+    pieces: list[str]
+    joins: bool
+
+
+def prefix_ids(tokenizer: Tokenizer | Vocabulary, prefix: str | Sequence[str]) -> list[int]:
+    """Return the subword ids of a prefix, given as text or by the names of subwords (`</s>` ends the translation).
+
+    Raises:
+        UserError: a subword is not one of the model's, or cannot be produced.
+    """
+    if isinstance(prefix, str):
+        ids = tokenizer.encode([prefix])[0]
+    else:
+        id_of = {piece: number for number, piece in enumerate(tokenizer.pieces(range(len(tokenizer))))}
+        unknown = [piece for piece in prefix if piece not in id_of]
+        if unknown:
+            raise UserError(f"prefix: {unknown[0][:40]!r} is not a subword of the model; give the prefix as text")
+        ids = [id_of[piece] for piece in prefix]
+    if {PAD, BOS, UNK} & set(ids) or EOS in ids[:-1]:
+        raise UserError("prefix: it has a subword that the model never produces, or goes on after the end mark")
+    return ids
+
+
+def searched(
+    translator: Translator, model: StepModel[Any], sentence: str, prefix: Sequence[int], n: int
+) -> list[Translation]:
+    """Return the n best translations that a model finds in the place of the translator's own; fewer if fewer exist.
+
+    The limit of their length begins after the prefix.
+    """
+    translator.model.eval()
+    other, replacement = copy.copy(translator), cast(Any, model)
+    longest = translator.search.max_length_offset + len(prefix)
+    other.model, other.search = replacement, dataclasses.replace(translator.search, max_length_offset=longest)
+    return other.translate_n_best([sentence], n)[0]
+
+
+@torch.inference_mode()
+def next_words(translator: Translator, sentence: str, prefix: Sequence[int], count: int) -> list[NextWord]:
+    """Return the most probable words after a prefix, best first.
+
+    The `count` most probable subwords are completed, each by its most probable continuation, until a word begins or
+    the translation ends; a word mark that is a subword of its own stands for the `count` most probable ones after it.
+    A word found twice, in different pieces, counts once, with the sum of its probabilities.
+    """
+    model, ids = translator.model, translator.tokenizers.source.encode([sentence])[0]
+    if not ids:
+        return []
+    model.eval()
+    source, source_mask, source_lengths = pad([np.asarray(ids, dtype=np.int32)])
+    source = source.to(translator.device)
+    state: Any = model.start(source, source_mask.to(translator.device), source_lengths)
+    for token in (BOS, *prefix):
+        step: Any = model.step(source.new_full((1, 1), token), state)
+        state = step.state
+    merged: dict[tuple[str, bool], NextWord] = {}
+    for word in words_after(translator, list(prefix), len(prefix), 0.0, step, count):
+        before = merged.get((word.word, word.joins))
+        total = word.probability + (before.probability if before else 0.0)
+        merged[word.word, word.joins] = (before or word)._replace(probability=total)
+    return sorted(merged.values(), key=lambda word: -word.probability)[:count]
+
+
+def words_after(
+    translator: Translator, ids: list[int], start: int, log_prob: float, step: StepOutput[Any], count: int
+) -> list[NextWord]:
+    """Return words whose pieces begin at `start`: those of `ids` from there, and what may follow by the last step."""
+    tokenizer, model = translator.tokenizers.target, translator.model
+    best, first = without_specials(step.log_probs)[0, 0].topk(min(count, step.log_probs.shape[2] - 3))
+    rows = torch.zeros_like(first)[None]
+    totals = (best + log_prob).tolist()
+    completed = complete(
+        translator, [[*ids, token] for token in first.tolist()], totals, step.state.select(rows), start
+    )
+    found = []
+    for token, total, word in zip(first.tolist(), totals, completed, strict=True):
+        if len(ids) == start and tokenizer.pieces([token]) == [WORD_MARK]:
+            opened: Any = model.step(first.new_full((1, 1), token), step.state)
+            found += words_after(translator, [*ids, token], start, total, opened, count)
+        else:
+            found.append(word)
+    return found
+
+
+def complete(
+    translator: Translator, found: list[list[int]], totals: list[float], state: Any, start: int
+) -> list[NextWord]:
+    """Complete words whose pieces begin at `start`, by the most probable continuation; each has its log-probability."""
+    tokenizer = translator.tokenizers.target
+    tokens = torch.tensor([[ids[-1] for ids in found]], device=translator.device)
+    totals, is_open = list(totals), [ids[-1] != EOS for ids in found]
+    for _ in range(MAX_PIECES):
+        step: Any = translator.model.step(tokens, state)
+        best, tokens = without_specials(step.log_probs).max(dim=2)
+        state = step.state
+        for row, token in enumerate(tokens[0].tolist()):
+            is_open[row] = is_open[row] and token != EOS and same_word(tokenizer, [*found[row], token], start)
+            if is_open[row]:
+                found[row].append(token)
+                totals[row] += float(best[0, row])
+        if not any(is_open):
+            break
+    return [named(tokenizer, ids, start, total) for ids, total in zip(found, totals, strict=True)]
+
+
+def same_word(tokenizer: Tokenizer | Vocabulary, ids: list[int], start: int) -> bool:
+    """Tell whether the last piece belongs to the word of the piece at `start`."""
+    word_of_piece = tokenizer.view_words(ids)[1]
+    return word_of_piece[-1] == word_of_piece[start]
+
+
+def without_specials(log_probs: Tensor) -> Tensor:
+    """Return log-probabilities without the tokens that search never produces."""
+    return log_probs.index_fill(2, torch.tensor((PAD, BOS, UNK), device=log_probs.device), float("-inf"))
+
+
+def named(tokenizer: Tokenizer | Vocabulary, ids: list[int], start: int, log_prob: float) -> NextWord:
+    """Return the word whose pieces begin at `start`."""
+    probability, pieces = math.exp(log_prob), tokenizer.pieces(ids)
+    if ids[-1] == EOS:
+        return NextWord("", probability, pieces, False)
+    words, word_of_piece = tokenizer.view_words(ids)
+    joins = start > 0 and word_of_piece[start] == word_of_piece[start - 1]
+    return NextWord(words[word_of_piece[start]], probability, pieces, joins)

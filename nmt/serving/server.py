@@ -1,0 +1,81 @@
+"""The server as configured: runs, address and limits."""
+
+import dataclasses
+import ipaddress
+import socket
+
+import torch
+import uvicorn
+
+from nmt.config.schema import ServeConfig
+from nmt.errors import UserError
+from nmt.serving.app import Api, build_app
+from nmt.serving.model import ServedRun, check_pair
+
+MAX_CONNECTIONS = 1_000
+LOOPBACK = ["127.0.0.1", "localhost", "::1", "[::1]"]
+
+
+def serve(config: ServeConfig) -> None:
+    """Load the runs and serve until interrupted.
+
+    Raises:
+        UserError: there is no such run, the runs do not fit together, or the address cannot be used.
+    """
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    with listen(config.host, config.port) as listener:
+        api = Api(load(config), max_waiting=config.max_waiting, requests_per_second=config.requests_per_second)
+        is_local = is_loopback(config.host)
+        app = build_app(api, LOOPBACK if is_local else ["*"])
+        host, port = listener.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        note = "" if is_local else "; other machines can reach it, and there is no password"
+        print(f"serving {config.checkpoint} at http://{shown}:{port} (Ctrl-C ends it{note})", flush=True)
+        settings = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=MAX_CONNECTIONS,
+            timeout_graceful_shutdown=5,
+        )
+        uvicorn.Server(settings).run(sockets=[listener])
+
+
+def load(config: ServeConfig) -> dict[str, ServedRun]:
+    """Load the runs that are served, by the names that requests give them."""
+    search = dataclasses.asdict(config.search)
+    paths = {"checkpoint": config.checkpoint} | ({"compare": config.compare} if config.compare else {})
+    runs = {
+        name: ServedRun.load(
+            path, max_subwords=config.max_subwords, device=config.device, precision=config.precision, **search
+        )
+        for name, path in paths.items()
+    }
+    if "compare" in runs:
+        check_pair(runs["checkpoint"], runs["compare"])
+    return runs
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there.
+
+    Raises:
+        UserError: it cannot, such as where another program listens already.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=512)
+    except OSError as error:
+        advice = "choose another port=, or 0 for a free one"
+        raise UserError(f"cannot listen on host={host} port={port}: {error.strerror or error}; {advice}") from error
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether an address is reachable from this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,66 @@
+"""A sentence and its translation, with the attention between their words: what compares, draws and shows them."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nmt.alignment.links import argmax_links
+from nmt.alignment.pharaoh import format_pharaoh
+from nmt.alignment.weights import Alignment
+from nmt.view.alignment import alignment_html, rounded
+
+if TYPE_CHECKING:
+    from nmt.view.heatmap import Heatmap
+
+
+@dataclass(frozen=True, eq=False)
+class SentencePair(Alignment):
+    """A sentence and its translation, with the attention between their words. Notebooks show it: point at a word."""
+
+    source: str
+    text: str
+
+    def plot(self, title: str | None = None) -> "Heatmap":
+        """Draw the attention as a heatmap, which a notebook shows, and `savefig(path)` writes."""
+        from nmt.view.heatmap import draw_heatmap  # matplotlib takes a second to load
+
+        return draw_heatmap(self.weights, self.source_words, self.target_words, title=title)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it in JSON's types: weights have four digits, `alignment` the strongest link of each target word."""
+        return {
+            "source": self.source,
+            "text": self.text,
+            "source_words": self.source_words,
+            "target_words": self.target_words,
+            "alignment": format_pharaoh(argmax_links(self.weights)),
+            "weights": rounded(self.weights),
+        }
+
+    def _repr_html_(self) -> str:
+        return alignment_html(self.source_words, self.target_words, self.weights, source=self.source, text=self.text)
+
+
+@dataclass(frozen=True, eq=False)
+class Translation(SentencePair):
+    """A translation of a sentence, with the attention of the search that found it."""
+
+    score: float
+    log_prob: float
+    pieces: list[str]
+
+    @property
+    def line(self) -> str:
+        """The text without line breaks."""
+        return self.text.replace("\r", " ").replace("\n", " ")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `nmt.translate --json` writes: that of `SentencePair`, with `score` and `log_prob`."""
+        first = {"source": self.source, "text": self.text, "score": self.score, "log_prob": self.log_prob}
+        return first | super().to_dict()
+
+
+def empty(sentence: str) -> Translation:
+    """Return the translation of a sentence without words."""
+    return Translation([], [], np.zeros((0, 0)), source=sentence, text="", score=0.0, log_prob=0.0, pieces=[])

@@ -1,0 +1,114 @@
+"""Fonts of heatmaps: those installed now that have the characters of a text, and the package that lacks.
+
+matplotlib writes down once which fonts there are. What has been installed since is looked for when a text needs it.
+"""
+
+import functools
+import logging
+import unicodedata
+from collections.abc import Iterable
+from pathlib import Path
+
+from matplotlib import font_manager
+from matplotlib.ft2font import FT2Font
+
+FIRST = "DejaVu Sans"  # comes with matplotlib; has Latin, Greek, Cyrillic, Arabic, Hebrew, Armenian, Georgian
+EAST_ASIA = frozenset(
+    ("CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC", "FULLWIDTH", "HALFWIDTH")
+)
+BOXES = "Last Resort"  # fonts whose glyph for every character is a box
+REGULAR = 400  # weight
+INVISIBLE = ("Cc", "Cf", "Mn")
+# By script, as Debian and Ubuntu call the package; all others are in OTHERS.
+OTHERS = "fonts-noto-core"
+PACKAGES = dict.fromkeys(EAST_ASIA, "fonts-noto-cjk")
+
+logger = logging.getLogger(__name__)
+_reported: set[str] = set()  # characters that no font has
+
+
+def fonts_for(texts: Iterable[str]) -> list[str]:
+    """Return the families that have the characters of texts, the first choice first; a box is drawn for what none has.
+
+    A warning names the scripts that no installed font has, once, and the packages to install.
+    """
+    needed = {
+        c for text in texts for c in text if not (c.isspace() or unicodedata.category(c) in INVISIBLE)
+    } - _reported
+    chosen, needed = choose(needed, [FIRST])
+    if needed:
+        more, needed = choose(needed, preferred(needed))
+        chosen += more
+    if needed:
+        add_new_fonts()
+        more, needed = choose(needed, [*preferred(needed), *sorted(families())])
+        chosen += more
+    if needed:
+        report(needed)
+    return chosen or [FIRST]
+
+
+def choose(needed: set[str], names: Iterable[str]) -> tuple[list[str], set[str]]:
+    """Return those of the families, in order, that have characters which the ones before lack, and what all lack."""
+    installed, chosen = families(), []
+    for name in names:
+        found = needed & glyphs(installed[name]) if needed and name in installed else set()
+        if found:
+            chosen.append(name)
+            needed = needed - found
+    return chosen, needed
+
+
+def preferred(needed: Iterable[str]) -> list[str]:
+    """Return the families that are made for the scripts of the characters, installed or not."""
+    scripts = {script_of(c) for c in needed}
+    east = "KR" if "HANGUL" in scripts else "JP" if scripts & {"HIRAGANA", "KATAKANA"} else "SC"
+    names = [f"Noto Sans CJK {each}" for each in (east, "SC", "JP")] if scripts & EAST_ASIA else []
+    return names + [f"Noto Sans {script.title()}" for script in sorted(scripts - EAST_ASIA)]
+
+
+def families() -> dict[str, str]:
+    """Return the families that matplotlib knows and whose files are still there, each with its most regular file."""
+    entries = [each for each in font_manager.fontManager.ttflist if not each.name.startswith(BOXES)]
+    weights = font_manager.weight_dict  # of weights that are given by name
+    entries.sort(
+        key=lambda each: (each.style == "normal", -abs(int(weights.get(str(each.weight), each.weight)) - REGULAR))
+    )
+    return {each.name: each.fname for each in entries if Path(each.fname).is_file()}
+
+
+@functools.cache
+def glyphs(path: str) -> frozenset[str]:
+    """Return the characters of a font file."""
+    return frozenset(chr(character) for character in FT2Font(path).get_charmap())
+
+
+def add_new_fonts() -> None:
+    """Add the installed fonts that are not in matplotlib's list, for this process."""
+    known = {entry.fname for entry in font_manager.fontManager.ttflist}
+    for path in font_manager.findSystemFonts():
+        if path not in known:
+            try:
+                font_manager.fontManager.addfont(path)
+            except (OSError, RuntimeError):  # no font that FreeType reads, or one of bitmaps
+                continue
+
+
+def script_of(character: str) -> str:
+    """Return the script of a character: the first word of its name."""
+    return unicodedata.name(character, "unnamed").split()[0]
+
+
+def report(characters: set[str]) -> None:
+    """Warn that no font has these characters."""
+    _reported.update(characters)
+    scripts = {script_of(c) for c in characters}
+    packages = sorted({PACKAGES.get(script, OTHERS) for script in scripts})
+    shown = "".join(sorted(characters)[:8])
+    logger.warning(
+        "no installed font has these characters of heatmaps, which are drawn as boxes: %s (%s). Install %s (apt-get "
+        "install, on Debian and Ubuntu), or put a font that has them into ~/.local/share/fonts",
+        shown,
+        ", ".join(sorted(script.lower() for script in scripts)),
+        " and ".join(packages),
+    )

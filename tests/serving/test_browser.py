@@ -1,0 +1,194 @@
+"""The page in a browser: typing, pointing, choosing words, two runs, links."""
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from nmt.serving.app import Api, build_app
+from nmt.serving.model import ServedRun
+from nmt.serving.server import listen
+from tests.browser import Browser, started
+from tests.serving.conftest import SENTENCE
+
+TEXT = "document.querySelector('.pane .nmt-target').textContent"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with started() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def serving() -> Callable[[Api], AbstractContextManager[str]]:
+    """Serve an application as long as a context lasts, which gives its address."""
+
+    @contextlib.contextmanager
+    def serve(api: Api) -> Iterator[str]:
+        server = uvicorn.Server(uvicorn.Config(build_app(api, ["*"]), log_level="warning"))
+        with listen("127.0.0.1", 0) as listener:
+            thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+            thread.start()
+            while not server.started:
+                time.sleep(0.01)
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+            server.should_exit = True
+            thread.join(20)
+
+    return serve
+
+
+@pytest.fixture(scope="module")
+def address(run: ServedRun, serving: Callable[[Api], AbstractContextManager[str]]) -> Iterator[str]:
+    """The address of the same run twice."""
+    with serving(Api({"checkpoint": run, "compare": run}, max_waiting=64, requests_per_second=1000)) as address:
+        yield address
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Browser:
+    browser.show()
+    browser.open("about:blank")
+    browser.open(address)
+    browser.wait("document.querySelectorAll('.pane').length == 2")
+    browser.errors.clear()
+    return browser
+
+
+def write(page: Browser, text: str) -> None:
+    page.run("document.querySelector('#text').focus()")
+    page.type(text)
+    page.wait("document.querySelectorAll('.pane .nmt-word').length > 4 && !document.querySelector('.waiting')")
+
+
+def test_typing_translates_in_both_runs(page: Browser, run: ServedRun) -> None:
+    write(page, SENTENCE)
+    best = run.translator.translate([SENTENCE])[0]
+    page.wait(f"{TEXT} == {best.text!r}")
+    shown = page.run("[...document.querySelectorAll('.pane .nmt-target')].map(line => line.textContent)")
+    assert shown == [best.text, best.text]
+    page.hover(".pane .nmt-target .nmt-word")
+    assert page.run("document.querySelectorAll('.nmt-lit').length") > 0
+    assert page.errors == []
+
+
+def test_a_chosen_word_is_gone_on_from_and_let_go(page: Browser) -> None:
+    write(page, SENTENCE)
+    first = page.run(TEXT)
+    page.click(".pane .nmt-target .nmt-word")
+    page.wait("document.querySelectorAll('.words button').length > 3")
+    assert page.run("document.querySelector('.words small').textContent").endswith(" %")
+    page.click(".words button:nth-child(2)")
+    page.wait("!document.querySelector('.kept').hidden")
+    chosen = page.run("document.querySelector('.kept b').textContent")
+    assert page.run(TEXT).startswith(chosen.split()[0])
+    assert page.run(TEXT) != first
+    link = page.run("location.href")
+    page.open("about:blank")
+    page.open(link)
+    page.wait("document.querySelector('.pane .forced')")
+    assert page.run("document.querySelector('.kept b').textContent") == chosen
+    page.click(".kept button")
+    page.wait(f"{TEXT} == {first!r}")
+    assert page.errors == []
+
+
+def test_options_show_more_and_stand_in_the_address(page: Browser) -> None:
+    write(page, SENTENCE)
+    page.click("#saliency")
+    page.run("n.value = 3; n.dispatchEvent(new Event('change'))")
+    page.wait("document.querySelectorAll('.best li').length == 6 && document.querySelectorAll('.nmt-map').length == 4")
+    page.click(".best li:nth-child(2) button")
+    second = page.run("document.querySelector('.best li:nth-child(2) button').textContent")
+    assert page.run(TEXT) == second
+    assert page.run("location.hash").endswith("n=3&saliency=1")
+
+
+def test_an_error_is_told_and_typing_goes_on(page: Browser) -> None:
+    page.run("document.querySelector('#text').focus()")
+    page.type("a b c d " * 30)
+    page.wait("document.querySelector('#message').textContent.includes('text is too long')")
+    page.run("text.value = ''")
+    write(page, SENTENCE)
+    page.wait("document.querySelector('#message').textContent == ''")
+
+
+def test_text_of_the_page_is_never_markup(page: Browser) -> None:
+    hostile = "<img src=x onerror=alert(1)>"
+    page.run("document.querySelector('#text').focus()")
+    page.type(hostile)
+    page.wait("document.querySelectorAll('.nmt-source .nmt-word').length > 0")
+    assert page.run("document.querySelector('.nmt-source').textContent").replace(" ", "") == hostile.replace(" ", "")
+    assert page.run("document.querySelectorAll('img').length") == 0
+    assert page.errors == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_phone_does_not_scroll_sideways(page: Browser, address: str, dark: bool) -> None:
+    page.show(390, 800, dark=dark)
+    write(page, SENTENCE)
+    assert page.run("document.documentElement.scrollWidth") <= 390
+    color = "getComputedStyle(document.body).backgroundColor"
+    page.wait(f"{color} == 'rgb({'22, 24, 27' if dark else '255, 255, 255'})'")
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "json", "html"])
+def test_exports(page: Browser, kind: str, tmp_path: Path) -> None:
+    write(page, SENTENCE)
+    page.send("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    page.click(f".export [data-kind={kind}]")
+    file = tmp_path / f"alignment-checkpoint.{kind}"
+    limit = time.monotonic() + 20
+    while not (file.is_file() and file.stat().st_size):
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    content = file.read_bytes()
+    begins = {"png": b"\x89PNG", "svg": b"<svg", "json": b"{", "html": b"<!DOCTYPE html>"}
+    assert content.startswith(begins[kind])
+    if kind == "html":
+        assert not [word for word in ("http://", "https://", "src=") if word in content.decode()]
+        page.open(file.as_uri())
+        page.wait("document.querySelectorAll('.nmt-cell').length > 0")
+    assert page.errors == []
+
+
+def test_the_tree_of_the_beam_is_drawn(page: Browser) -> None:
+    write(page, SENTENCE)
+    page.click("#tree")
+    page.wait("document.querySelectorAll('.tree text').length > 6")
+    chosen = "[...document.querySelector('.pane').querySelectorAll('.tree text.chosen')]"
+    shown = "".join(page.run(f"{chosen}.map(each => each.firstChild.textContent)"))
+    assert shown.replace("\u2423", " ").strip() in page.run(TEXT)
+    assert page.errors == []
+
+
+def test_a_slider_moves_through_the_training(
+    browser: Browser, run: ServedRun, tmp_path: Path, serving: Callable[[Api], AbstractContextManager[str]]
+) -> None:
+    common = {"sample": 0, "source": "a b", "reference": "x", "source_words": ["a", "b"], "target_words": ["y", "z"]}
+    records = [
+        {"step": step, **common, "translation": f"y z {step}", "weights": [[1, 0], [0, 1]], "reference_words": ["x"]}
+        | {"reference_weights": [[share, 1 - share]]}
+        for step, share in ((1, 0.5), (100, 0.75), (2000, 1.0))
+    ]
+    (tmp_path / "alignments.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in records), encoding="utf-8")
+    moved = ServedRun(str(tmp_path), run.translator, run.languages, 40)
+    past = "document.querySelector('#past')"
+    with serving(Api({"checkpoint": moved}, max_waiting=8, requests_per_second=100)) as address:
+        browser.open(address)
+        browser.wait("!document.querySelector('#history').hidden")
+        assert browser.run("document.querySelector('#update').textContent") == "2,000"
+        browser.run("step.focus()")
+        browser.key("ArrowLeft")
+        assert browser.run("document.querySelector('#update').textContent") == "100"
+        assert browser.run(f"{past}.data.weights") == [[0.75, 0.25]]
+        browser.run("side.value = 'translation'; side.dispatchEvent(new Event('input'))")
+        assert browser.run(f"{past}.querySelector('.nmt-target').textContent") == "y z"
+        assert browser.errors == []

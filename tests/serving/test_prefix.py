@@ -1,0 +1,107 @@
+"""Forced beginnings and next words, against forced decoding of whole targets."""
+
+import math
+
+import numpy as np
+import pytest
+
+from nmt.data.batch import collate
+from nmt.errors import UserError
+from nmt.search.hypothesis import EOS
+from nmt.serving.model import ServedRun, word_starts
+from nmt.serving.prefix import Forced, next_words, prefix_ids, searched
+from nmt.translator import Translation, Translator
+from tests.serving.conftest import SENTENCE
+
+
+@pytest.fixture
+def translator(run: ServedRun) -> Translator:
+    return run.translator
+
+
+def continued(translator: Translator, sentence: str, prefix: list[int], n: int) -> list[Translation]:
+    return searched(translator, Forced(translator.model, prefix), sentence, prefix, n)
+
+
+def log_prob(translator: Translator, sentence: str, ids: list[int]) -> float:
+    """log p of a target as it is given, without the end mark."""
+    source = translator.tokenizers.source.encode([sentence])[0]
+    sides = [np.asarray(side, dtype=np.int32) for side in (source, ids)]
+    found = translator.model.log_probs(collate([sides[0]], [sides[1]], np.zeros(1, dtype=np.int64)))
+    return float(found[0, : len(ids)].detach().sum())
+
+
+def test_a_prefix_is_kept_and_scores_are_those_of_the_whole(translator: Translator) -> None:
+    target = translator.tokenizers.target
+    other = translator.translate(["He sleeps."])[0]
+    for length in range(1, len(other.pieces) + 1):
+        prefix = prefix_ids(target, other.pieces[:length])
+        found = continued(translator, SENTENCE, prefix, 3)
+        assert all(each.pieces[:length] == other.pieces[:length] for each in found)
+        assert len({tuple(each.pieces) for each in found}) == len(found)
+        for each in found:
+            whole = [*prefix_ids(target, each.pieces), EOS]
+            assert each.log_prob == pytest.approx(log_prob(translator, SENTENCE, whole), abs=1e-3)
+
+
+def test_the_greedy_translation_goes_on_as_it_was(run: ServedRun, translator: Translator) -> None:
+    greedy = ServedRun.load(run.path, max_subwords=40, device="cpu", beam_size=1).translator
+    best = greedy.translate([SENTENCE])[0]
+    for length in range(len(best.pieces) + 1):
+        ids = prefix_ids(greedy.tokenizers.target, best.pieces[:length])
+        (found,) = continued(greedy, SENTENCE, ids, 1)
+        assert (found.pieces, found.text) == (best.pieces, best.text)
+        np.testing.assert_allclose(found.weights, best.weights, atol=1e-6)
+
+
+def test_an_ended_prefix_is_the_translation(translator: Translator) -> None:
+    target = translator.tokenizers.target
+    ids = prefix_ids(target, [*target.pieces(target.encode(["il dort"])[0]), "</s>"])
+    (found,) = continued(translator, SENTENCE, ids, 3)
+    assert found.text == "il dort"
+
+
+@pytest.mark.parametrize("prefix", ["", "elle", "elle aide son"])
+def test_probabilities_of_next_words_are_those_of_their_pieces(translator: Translator, prefix: str) -> None:
+    target = translator.tokenizers.target
+    ids = prefix_ids(target, prefix)
+    words = next_words(translator, SENTENCE, ids, 8)
+    assert [word.probability for word in words] == sorted((word.probability for word in words), reverse=True)
+    assert 0 < sum(word.probability for word in words) <= 1 + 1e-6
+    assert len({(word.word, word.joins) for word in words}) == len(words) == 8
+    for word in words:
+        pieces = prefix_ids(target, word.pieces)
+        assert pieces[: len(ids)] == ids
+        share = log_prob(translator, SENTENCE, pieces) - log_prob(translator, SENTENCE, ids)
+        # A word of several segmentations has the sum of their probabilities.
+        assert word.probability >= math.exp(share) - 1e-5
+
+
+def test_the_most_probable_next_word_is_the_greedy_one(run: ServedRun) -> None:
+    greedy = ServedRun.load(run.path, max_subwords=40, device="cpu", beam_size=1).translator
+    best = greedy.translate([SENTENCE])[0]
+    target = greedy.tokenizers.target
+    starts = word_starts(target, best)
+    assert starts[0] == 0
+    assert starts == sorted(set(starts))
+    for word, start in zip(best.target_words, starts, strict=True):
+        offered = next_words(greedy, SENTENCE, prefix_ids(target, best.pieces[:start]), 5)
+        assert word in {each.word for each in offered}
+
+
+def test_the_end_is_offered(translator: Translator) -> None:
+    best = translator.translate([SENTENCE])[0]
+    ids = prefix_ids(translator.tokenizers.target, best.pieces)
+    (end,) = [word for word in next_words(translator, SENTENCE, ids, 10) if not word.word]
+    assert end.pieces == [*best.pieces, "</s>"]
+
+
+def test_a_sentence_without_words_has_no_next_word(translator: Translator) -> None:
+    assert next_words(translator, " ", [], 5) == []
+    assert continued(translator, "", [9], 1)[0].text == ""
+
+
+@pytest.mark.parametrize("prefix", [["no such piece"], ["<unk>"], ["<s>"], ["</s>", "▁il"]])
+def test_a_prefix_that_cannot_be_is_refused(translator: Translator, prefix: list[str]) -> None:
+    with pytest.raises(UserError, match="prefix: "):
+        prefix_ids(translator.tokenizers.target, prefix)

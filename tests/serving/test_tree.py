@@ -1,0 +1,84 @@
+"""The tree of a search, against the hypotheses that the search returns and the model's own probabilities."""
+
+import pytest
+import torch
+
+from nmt.search.beam import beam_search
+from nmt.search.hypothesis import BOS, EOS, PAD, UNK
+from nmt.serving.model import ServedRun
+from nmt.serving.prefix import Forced
+from nmt.serving.tree import Recorded
+from tests.search.toy import ToyModel, make_inputs
+
+SOURCE = [5, 4, 6]
+
+
+def search(beam_size, length=4, seed=0, prefix=()):
+    """The record of a search, what it found, and the model."""
+    toy = ToyModel(seed)
+    recorded = Recorded(Forced(toy, prefix))
+    inputs, lengths = make_inputs([SOURCE], [length])
+    sizes = {"beam_size": beam_size, "n_best": beam_size}
+    found = beam_search(recorded, *inputs, **sizes, max_lengths=lengths, length_penalty=1.0)
+    return recorded, found[0], toy
+
+
+def path(recorded: Recorded, node: int) -> list[int]:
+    tokens: list[int] = []
+    while node >= 0:
+        tokens.insert(0, recorded.nodes[node].token)
+        node = recorded.nodes[node].parent
+    return tokens
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 5])
+@pytest.mark.parametrize("seed", range(5))
+def test_nodes_are_hypotheses_with_their_probabilities(beam_size: int, seed: int) -> None:
+    recorded, found, toy = search(beam_size, seed=seed)
+    paths = [tuple(path(recorded, index)) for index in range(len(recorded.nodes))]
+    assert len(set(paths)) == len(paths)
+    for node, tokens in zip(recorded.nodes, paths, strict=True):
+        assert node.step == len(tokens)
+        assert not {PAD, BOS, UNK, EOS} & set(tokens)
+        assert node.log_prob == pytest.approx(toy.score(tuple(SOURCE), tokens, 1.0, False)[0])
+    steps = [node.step for node in recorded.nodes]
+    assert max(map(steps.count, steps), default=0) <= beam_size
+    for hypothesis in found:
+        # One that was cut at its maximal length was never extended.
+        end = path(recorded, recorded.end_of(hypothesis.tokens))
+        assert end == hypothesis.tokens[: len(end)]
+        assert len(hypothesis.tokens) - len(end) <= 1
+
+
+def test_a_forced_beginning_has_one_path() -> None:
+    recorded, found, _ = search(3, prefix=(5, 6))
+    assert [path(recorded, index) for index in range(2)] == [[5], [5, 6]]
+    assert all(each.tokens[:2] == [5, 6] for each in found)
+    assert [node.step for node in recorded.nodes][:2] == [1, 2]
+    assert all(node.step > 2 for node in recorded.nodes[2:])
+
+
+def test_a_full_beam_finds_all() -> None:
+    recorded, found, toy = search(100, length=3)
+    words = [token for token in range(toy.vocab) if token not in (PAD, BOS, UNK, EOS)]
+    assert {tuple(path(recorded, index)) for index in range(len(recorded.nodes))} == {
+        *((a,) for a in words), *((a, b) for a in words for b in words)
+    }  # fmt: skip
+    assert found
+
+
+def test_a_tree_of_the_api_holds_the_translations(run: ServedRun) -> None:
+    from nmt.serving.asked import Asked
+
+    with torch.inference_mode():
+        answer = run.translate(Asked("She helps her brother.", n_best=3, tree=True))
+    tree = answer["tree"]
+    assert len(tree["ends"]) == len(answer["n_best"])
+    for end, translation in zip(tree["ends"], answer["n_best"], strict=True):
+        pieces: list[str] = []
+        node = end["node"]
+        while node >= 0:
+            pieces.insert(0, tree["nodes"][node]["piece"])
+            node = tree["nodes"][node]["parent"]
+        assert pieces == translation["pieces"][: len(pieces)]
+        assert end["score"] == translation["score"]
