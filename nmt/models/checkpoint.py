@@ -169,7 +169,7 @@ def read_checkpoint(folder: Path, device: str | torch.device) -> Checkpoint:
     sizes = len(tokenizers.source), len(tokenizers.target)
     try:
         shapes, step = read_header(folder / WEIGHTS)
-        check_fits(config, sizes, tokenizers.joint, shapes)
+        check_sizes(config, sizes[1], shapes)
         model = build_model(config.model, *sizes, joint=tokenizers.joint)
         load_model(model, str(folder / WEIGHTS))
     except UserError as error:
@@ -190,18 +190,24 @@ def read_header(path: Path) -> tuple[dict[str, list[int]], int]:
         return shapes, int((file.metadata() or {}).get("step", 0))
 
 
-def check_fits(config: TrainConfig, sizes: tuple[int, int], joint: bool, shapes: Mapping[str, list[int]]) -> None:
-    """Raise ValueError where the model as configured has other tensors; none of its memory is allocated."""
-    if config.model.num_layers > len(shapes):  # building as many modules would take long even without their memory
-        raise ValueError(f"it has {len(shapes)} tensors, too few for model.num_layers={config.model.num_layers}")
-    with torch.device("meta"):
-        expected = build_model(config.model, *sizes, joint=joint).state_dict(keep_vars=True)
-    for name, shape in shapes.items():
-        if name not in expected or list(expected[name].shape) != shape:
-            raise ValueError(f"its tensor {name} of shape {shape} is none of the model")
-    distinct = {id(tensor): tensor.numel() for tensor in expected.values()}  # shared tensors are stored once
-    if sum(distinct.values()) != sum(map(math.prod, shapes.values())):
-        raise ValueError("it lacks tensors of the model")
+def check_sizes(config: TrainConfig, vocab_size: int, shapes: Mapping[str, list[int]]) -> None:
+    """Raise ValueError where weights of these shapes are too few for the model as configured.
+
+    A damaged or hostile configuration is so refused before it takes memory: for each size the model has a matrix of at
+    least the product given here. That every shape is right is checked when the weights are loaded.
+    """
+    model, numbers = config.model, sum(map(math.prod, shapes.values()))
+    least = {
+        "embedding_size": vocab_size * model.embedding_size,
+        "hidden_size": model.hidden_size**2,
+        "attention.size": model.hidden_size * (model.attention.size or 0),
+        "attention.num_basis": model.attention.num_basis if model.attention.score == "location" else 0,
+    }
+    for name, needed in least.items():
+        if needed > numbers:
+            raise ValueError(f"it has {numbers:,} numbers, too few for model.{name}")
+    if model.num_layers > len(shapes):
+        raise ValueError(f"it has {len(shapes)} tensors, too few for model.num_layers={model.num_layers}")
 
 
 @contextlib.contextmanager

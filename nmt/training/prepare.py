@@ -3,10 +3,12 @@
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import datasets
 
 from nmt.alignment.targets import AlignmentTargets
+from nmt.config.automatic import AUTOMATIC, assign, value_of
 from nmt.config.schema import TrainConfig
 from nmt.data.corpus import clean, load_split, open_corpus
 from nmt.data.tables import EncodedCorpus, encode
@@ -14,9 +16,11 @@ from nmt.errors import UserError
 from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
 from nmt.evaluation.registry import check_gold_for, check_watched
 from nmt.models.build import check_model, check_used
+from nmt.models.checkpoint import resolve_device
 from nmt.models.decoder import DECODERS
 from nmt.models.sizes import has_dropout
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
+from nmt.training.defaults import settle
 from nmt.training.distributed import ProcessGroup
 
 logger = logging.getLogger(__name__)
@@ -91,25 +95,32 @@ class Prepared:
 def prepare_on_all_ranks(config: TrainConfig, origin: Path | None, processes: ProcessGroup) -> Prepared:
     """Prepare on rank 0 first, then on the others, which find the subwords learned and the encoded text cached.
 
-    Subwords are those of the checkpoint `origin`, if there is one. Collective.
+    Subwords are those of the checkpoint `origin`, if there is one. Sets `config.automatic` keys (see `settle`).
+    Collective.
 
     Raises:
         UserError: the corpus cannot be trained on.
     """
     prepared: list[Prepared] = []
 
-    def prepare_first() -> Tokenizers:
+    def prepare_first() -> tuple[Tokenizers, dict[str, Any]]:
         prepared.append(prepare(config, None if origin is None else Tokenizers.load(origin)))
-        return prepared[0].tokenizers
+        return prepared[0].tokenizers, {name: value_of(config, name) for name in ("automatic", *AUTOMATIC)}
 
-    tokenizers = processes.on_rank_zero(prepare_first)()
+    tokenizers, values = processes.on_rank_zero(prepare_first)()
+    assign(config, values)  # with nothing left to choose: other ranks have not seen the checkpoint that rank 0 adopts
     return processes.on_all_ranks(lambda: prepared[0] if prepared else prepare(config, tokenizers))()
 
 
 def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
-    """Load, clean, segment and encode the training and validation splits; learn subwords unless they are given."""
+    """Load, clean, segment and encode the training and validation splits; learn subwords unless they are given.
+
+    Keys of `config.automatic` are set before.
+    """
     corpora = load_corpora(config)
     train_corpus, validation_corpus = (cleaned(config, split, corpora[split]) for split in ("train", "validation"))
+    on_gpu = resolve_device(config.trainer.device).type == "cuda"
+    settle(config, train_corpus, on_gpu=on_gpu)
     if tokenizers is None:
         tokenizers = build_tokenizers(list(train_corpus["source"]), list(train_corpus["target"]), config.tokenizer)
     train, validation = (

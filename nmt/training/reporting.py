@@ -97,10 +97,12 @@ class Reporter:
         """Remove the live bar, so that other output may follow."""
         self.display.progress.stop()
 
-    def finish(self, final_metrics: Mapping[str, Any]) -> None:
-        """Record the scores of the test split together with the hyper-parameters."""
+    def finish(self, final_metrics: Mapping[str, Any], notes: Sequence[str] = ()) -> None:
+        """Record the scores of the test split together with the hyper-parameters; record and show notes to the user."""
         scalars = {name: value for name, value in final_metrics.items() if type(value) in (int, float)}
-        self._record("final", scalars)
+        self._record("final", {**scalars, "notes": [*notes]})
+        for note in notes:
+            self.notice(f"note: {note}")
         scores = {name: scalars[name] for name in METRICS if name in scalars}
         self._board.final(hyperparameters(self.config), scores, self.step)
 
@@ -109,8 +111,9 @@ class Reporter:
         assert self.board is not None, "report after start()"
         return self.board
 
-    def _record(self, event: str, values: Mapping[str, float]) -> None:
-        finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
+    def _record(self, event: str, values: Mapping[str, Any]) -> None:
+        is_nan = {name: isinstance(value, float) and not math.isfinite(value) for name, value in values.items()}
+        finite = {name: None if is_nan[name] else value for name, value in values.items()}
         record = {"event": event, "step": self.step, "time": round(time.time(), 3), **finite}
         with (self.run_dir / RECORDS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")

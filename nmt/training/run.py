@@ -18,6 +18,7 @@ from nmt.models.checkpoint import load_checkpoint, save_checkpoint, training_sta
 from nmt.models.decoder import Decoded
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import summarize
+from nmt.training.advice import advise
 from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, process_group, seed_rank
 from nmt.training.lock import locked
 from nmt.training.objective import Loss, token_loss
@@ -55,7 +56,7 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
         if isinstance(reporter, Reporter):
             reporter.end_progress()
             final = evaluate_best(config, run_dir) if config.trainer.evaluate else {}
-            reporter.finish(final)
+            reporter.finish(final, advise(config, trainer.progress.step, final))
             reporter.notice(f"run folder {run_dir}; heatmaps: tensorboard --logdir {run_dir / 'tensorboard'}")
     return run_dir
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nmt.config.file import load_config
-from nmt.config.schema import ModelConfig, TrainConfig
+from nmt.config.schema import AttentionConfig, ModelConfig, TrainConfig
 from nmt.errors import UserError
 from nmt.models import checkpoint
 from nmt.models.build import build_model
@@ -255,10 +255,12 @@ def test_weights_that_are_no_numbers_are_refused(parts, tmp_path: Path, value: f
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"hidden_size": 10**8}, "is none of the model"),
+        ({"hidden_size": 10**9}, "too few for model.hidden_size"),
         ({"num_layers": 10**8}, "too few for model.num_layers=100000000"),
-        ({"embedding_size": 10**9, "tied_embeddings": "none"}, "is none of the model"),
-        ({"tied_embeddings": "target"}, "it lacks tensors of the model"),
+        ({"embedding_size": 10**9}, "too few for model.embedding_size"),
+        ({"attention": AttentionConfig(size=10**9)}, r"too few for model\.attention\.size"),
+        ({"attention": AttentionConfig(score="location", num_basis=10**9)}, r"too few for model\.attention\.num_basis"),
+        ({"tied_embeddings": "target"}, r"Error\(s\) in loading state_dict for Seq2Seq:"),
     ],
 )
 def test_a_configuration_of_another_size_is_refused_before_memory_is_taken(
