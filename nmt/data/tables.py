@@ -17,7 +17,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nmt.config.schema import DataConfig, SplitConfig
-from nmt.digest import digest_of
 from nmt.errors import UserError
 from nmt.text.tokenizer import Tokenizers
 
@@ -104,6 +103,12 @@ def stored_table(path: Path, build: Callable[[Path], pa.Table]) -> Path:
             f"cannot write {path}: {error.strerror or error}; choose another folder with data.cache_dir"
         ) from None
     return path
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file's content in hexadecimal; a gigabyte takes about a second."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digest_file(path: Path) -> Path:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from nmt.digest import digest_of
+from nmt.data.tables import digest_of
 from nmt.errors import UserError
 
 MANIFEST = "manifest.json"
