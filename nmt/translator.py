@@ -1,6 +1,7 @@
 """Translation from Python: `Translator.load(run).translate([...])`."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nmt.alignment.weights import Alignment, merge_words
+from nmt.alignment.weights import Alignment, concatenate, merge_words
 from nmt.config.check import check
 from nmt.config.schema import PRECISIONS, SearchConfig
 from nmt.data.batch import Batch, collate, cut_batches, pad
@@ -25,6 +26,7 @@ from nmt.models.quantization import quantize
 from nmt.models.seq2seq import Seq2Seq
 from nmt.search.beam import beam_search
 from nmt.search.hypothesis import Hypothesis, StepModel
+from nmt.text.parts import join_texts, split_line
 from nmt.text.tokenizer import Tokenizers
 from nmt.text.vocabulary import UNK, Vocabulary, text_of
 
@@ -41,6 +43,8 @@ class Translation(Alignment):
     score: float
     log_prob: float
     pieces: list[str]
+    cut: bool = False  # it was cut off at the longest length that the search allows
+    parts: int = 1  # above 1: the source, far longer than what was trained on, was translated in so many parts
 
     @property
     def line(self) -> str:
@@ -83,6 +87,7 @@ class Translator:
         self.checkpoint: Path | None = None
         self.ensemble: list[Path] = []
         self.step: int | None = None
+        self.longest: int | None = None  # most subwords of a training sentence; far longer lines are cut into parts
 
     @classmethod
     def load(
@@ -119,6 +124,7 @@ class Translator:
         translator = cls(model, checkpoint.tokenizers, settings, where, precision)
         translator.checkpoint, translator.step = checkpoint.folder, checkpoint.step
         translator.ensemble = [other.folder for other in others]
+        translator.longest = min(each.config.batch.max_length for each in (checkpoint, *others))
         for each in (checkpoint, *others):
             if each.config.model.fast == "auto":
                 accelerate(each.model)
@@ -130,9 +136,27 @@ class Translator:
         """Return the best translation of each sentence, in order; an empty sentence gives an empty one."""
         return [found[0] for found in self.translate_n_best(sentences, 1)]
 
-    @torch.inference_mode()
     def translate_n_best(self, sentences: Sequence[str], n: int) -> list[list[Translation]]:
-        """Return the n best translations of each sentence, best first."""
+        """Return the n best translations of each sentence, best first.
+
+        A line of more than twice the subwords that a training sentence could have (`batch.max_length`) is translated
+        in parts, cut at punctuation or spaces: its k-th best translation is made of those of its parts.
+        """
+        return self._in_parts(sentences, lambda parts: self._translate(parts, n))
+
+    def _in_parts(
+        self, sentences: Sequence[str], translate: Callable[[Sequence[str]], list[list[Translation]]]
+    ) -> list[list[Translation]]:
+        lines = [split_line(each, self._source_size, self.longest) for each in sentences]
+        found = iter(translate([part for line in lines for part in line]))
+        parts = (list(itertools.islice(found, len(line))) for line in lines)
+        return [joined(sentence, each) for sentence, each in zip(sentences, parts, strict=True)]
+
+    def _source_size(self, line: str) -> int:
+        return len(self.tokenizers.source.encode([line])[0])
+
+    @torch.inference_mode()
+    def _translate(self, sentences: Sequence[str], n: int) -> list[list[Translation]]:
         self.model.eval()
         ids = self.tokenizers.source.encode(list(sentences))
         results: list[list[Translation]] = [[empty(sentence)] for sentence in sentences]
@@ -227,6 +251,7 @@ class Translator:
             score=hypothesis.score,
             log_prob=hypothesis.log_prob,
             pieces=self.tokenizers.target.pieces(hypothesis.tokens),
+            cut=hypothesis.is_cut,
         )
 
 
@@ -259,6 +284,25 @@ def with_copies(found: Alignment, unknown: Iterable[int]) -> Alignment:
         if found.weights[index].any():
             words[index] = found.source_words[int(found.weights[index].argmax())]
     return dataclasses.replace(found, target_words=words)
+
+
+def joined(sentence: str, parts: Sequence[list[Translation]]) -> list[Translation]:
+    """Return the translations of a sentence, best first, from those of its parts, of which most have just one."""
+    if len(parts) == 1:
+        return parts[0]
+    return [
+        Translation(
+            **vars(concatenate(each)),
+            source=sentence,
+            text=join_texts([part.text for part in each]),
+            score=sum(part.score for part in each) / len(each),
+            log_prob=sum(part.log_prob for part in each),
+            pieces=[piece for part in each for piece in part.pieces],
+            cut=any(part.cut for part in each),
+            parts=len(each),
+        )
+        for each in zip(*parts, strict=False)  # a part may have fewer translations than others
+    ]
 
 
 def empty(sentence: str) -> Translation:
