@@ -4,7 +4,6 @@ import importlib
 import importlib.util
 import sys
 
-from nmt import __version__
 from nmt.cli import user_errors
 from nmt.errors import UserError, unknown
 
@@ -27,12 +26,10 @@ def main() -> None:
         name, *arguments = sys.argv[1:] or ["--help"]
         if name in ("-h", "--help", "help"):
             print(USAGE)
-        elif name == "--version":
-            print(f"nmt {__version__}")
         elif name not in COMMANDS:
             raise unknown("command", name, COMMANDS)
         elif importlib.util.find_spec(f"nmt.{name}") is None:
-            raise UserError(f"this installation of nmt {__version__} has no nmt.{name}: install a newer one")
+            raise UserError(f"this version has no nmt.{name}: install a newer one")
         else:
             sys.argv = [f"nmt {name}", *arguments]
             importlib.import_module(f"nmt.{name}").main()

@@ -87,6 +87,7 @@ class Translator:
         self.checkpoint: Path | None = None
         self.ensemble: list[Path] = []
         self.step: int | None = None
+        self.progress: Callable[[int], None] = lambda count: None  # told how many sentences more have been read
         self.longest: int | None = None  # most subwords of a training sentence; far longer lines are cut into parts
 
     @classmethod
@@ -164,6 +165,7 @@ class Translator:
             found = self._search([ids[row] for row in rows], n)
             for row, hypotheses in zip(rows, found, strict=True):
                 results[row] = [self._translation(sentences[row], ids[row], each) for each in hypotheses]
+            self.progress(len(rows))
         return results
 
     def plain(self, lines: Sequence[str]) -> list[str]:
@@ -207,6 +209,7 @@ class Translator:
             with torch.inference_mode(), self._arithmetic():
                 found = read(batch)
             yield batch, found
+            self.progress(len(rows))
 
     def _groups(self, sentences: Sequence[Sequence[int]]) -> list[list[int]]:
         """Return the rows of each batch: sentences of similar length together, empty ones left out."""

@@ -23,6 +23,13 @@ logger = logging.getLogger(__name__)
 TEST_SPLITS = ("test", "test_long")
 
 
+def check_files(config: TrainConfig) -> None:
+    """Raise UserError for a file of the corpus that does not exist: the mistake most often made, told before others."""
+    corpus = open_corpus(config.data)
+    for split in ("train", "validation", *(TEST_SPLITS if config.trainer.evaluate else ())):
+        corpus.check_files(split)
+
+
 def check_run(config: TrainConfig) -> None:
     """Raise UserError for settings that cannot work together, or need what is not installed."""
     check_model(config.model, joint=config.tokenizer.joint)
@@ -90,10 +97,13 @@ def prepare_on_all_ranks(config: TrainConfig, origin: Path | None, processes: Pr
 
 def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
     """Load, clean, segment and encode the training and validation splits; learn subwords unless they are given."""
+    logger.info("reading the corpus")
     corpora = load_corpora(config)
     train_corpus, validation_corpus = (cleaned(config, split, corpora[split]) for split in ("train", "validation"))
     if tokenizers is None:
+        logger.info("learning subwords" if config.tokenizer.source_model is None else "loading subwords")
         tokenizers = build_tokenizers(list(train_corpus["source"]), list(train_corpus["target"]), config.tokenizer)
+    logger.info("encoding %s pairs", f"{len(train_corpus):,}")
     train, validation = (
         encode(corpus, tokenizers, cache_dir=config.data.cache_dir, num_workers=config.data.num_workers)
         for corpus in (train_corpus, validation_corpus)

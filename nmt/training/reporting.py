@@ -15,7 +15,7 @@ from nmt.config.file import save_config
 from nmt.config.schema import TrainConfig
 from nmt.evaluation.registry import METRICS, number
 from nmt.training.board import Board, Sample, hyperparameters
-from nmt.training.console import LIVE, Display, Log, duration
+from nmt.training.console import LIVE, Display, Log, Phase, duration, unreported
 
 logger = logging.getLogger(__name__)
 
@@ -68,17 +68,28 @@ class Reporter:
     ) -> None:
         """Report the updates since the last report: `measured` is what `Meter.read` returns, `share_done` 0 to 1."""
         self.step = step
-        self.display.update(share_done, loss=measured["loss"], speed=measured["tokens_per_second"], eta=eta_seconds)
-        line = "update %d  epoch %.2f  loss %.3f  perplexity %.2f  rate %.2e  norm %.2f  %.0f tokens/s  %s left"
-        names = ("loss", "perplexity", "learning_rate", "gradient_norm", "tokens_per_second")
-        values = (measured[name] for name in names)
-        logger.info(line, step, epoch, *values, duration(eta_seconds), extra=LIVE)
+        self.progress(step=step, epoch=epoch, eta_seconds=eta_seconds, share_done=share_done, **measured)
         skipped = measured.pop("skipped", 0.0)
         if skipped:
             measured["skipped"] = skipped
             logger.warning("updates skipped since the last report, their gradients not being finite: %d", skipped)
         self._record("train", {"epoch": epoch, **measured})
         self._board.scalars("train", measured, step)
+
+    def progress(
+        self, *, step: int, epoch: float, eta_seconds: float | None, share_done: float = 0.0, **measured: float
+    ) -> None:
+        """Show the same on the console and in `train.log` alone."""
+        self.display.update(share_done, loss=measured["loss"], speed=measured["tokens_per_second"], eta=eta_seconds)
+        line = "update %d  epoch %.2f  loss %.3f  perplexity %.2f  rate %.2e  norm %.2f  %.0f tokens/s  %s left"
+        names = ("loss", "perplexity", "learning_rate", "gradient_norm", "tokens_per_second")
+        values = (measured[name] for name in names)
+        logger.info(line, step, epoch, *values, duration(eta_seconds), extra=LIVE)
+
+    @property
+    def phase(self) -> Phase:
+        """Shows how far a validation or test has come: `with reporter.phase(name, total) as advance`."""
+        return self.display.phase
 
     def validation(self, *, step: int, metrics: Mapping[str, float], samples: Sequence[Sample]) -> None:
         """Report the metrics of a validation, and translations and heatmaps of a few sentences."""
@@ -96,6 +107,7 @@ class Reporter:
     def end_progress(self) -> None:
         """Remove the live bar, so that other output may follow."""
         self.display.progress.stop()
+        self.display.progress.update(self.display.task, visible=False)
 
     def finish(self, final_metrics: Mapping[str, Any]) -> None:
         """Record the scores of the test split together with the hyper-parameters."""
@@ -151,6 +163,10 @@ class NullReporter:
     def start(self, summary: str, step: int = 0) -> None: ...
 
     def train(self, **values: float | None) -> None: ...
+
+    def progress(self, **values: float | None) -> None: ...
+
+    phase: Phase = staticmethod(unreported)
 
     def validation(self, *, step: int, metrics: Mapping[str, float], samples: Sequence[Sample]) -> None: ...
 

@@ -17,10 +17,11 @@ from nmt.models.checkpoint import load_checkpoint, save_checkpoint, training_sta
 from nmt.models.decoder import Decoded
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import summarize
+from nmt.training.console import Phase, unreported
 from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, process_group, seed_rank
 from nmt.training.objective import Loss, token_loss
 from nmt.training.optimizer import Schedule, build_optimizer
-from nmt.training.prepare import TEST_SPLITS, Prepared, check_run, prepare_on_all_ranks
+from nmt.training.prepare import TEST_SPLITS, Prepared, check_files, check_run, prepare_on_all_ranks
 from nmt.training.reporting import NullReporter, Reporter
 from nmt.training.resuming import initial_checkpoint, previous_checkpoint, scores_are_comparable
 from nmt.training.torchrun_env import RankEnvironment
@@ -49,7 +50,7 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
             trainer.fit()
         if isinstance(reporter, Reporter):
             reporter.end_progress()
-            final = evaluate_best(config, run_dir) if config.trainer.evaluate else {}
+            final = evaluate_best(config, run_dir, reporter.phase) if config.trainer.evaluate else {}
             reporter.finish(final)
             reporter.notice(f"run folder {run_dir}; heatmaps: tensorboard --logdir {run_dir / 'tensorboard'}")
     return run_dir
@@ -57,6 +58,7 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
 
 def start(config: TrainConfig, reporter: Reporter | NullReporter, processes: ProcessGroup) -> Trainer:
     """Return a trainer that is ready to fit: at update 0, or where the run's last checkpoint was saved; collective."""
+    processes.on_rank_zero(check_files)(config)
     processes.on_rank_zero(check_run)(config)
     last = processes.on_rank_zero(previous_checkpoint)(config)
     device = processes.on_all_ranks(processes.device)(config.trainer.device)
@@ -116,6 +118,7 @@ def build_trainer(
         world_size=processes.world_size,
         pin_memory=device.type == "cuda",
     )
+    validator = Validator(prepared.validation, prepared.tokenizers, config, device, reporter.phase)
     optimizer = build_optimizer(model, config.optimizer)
     return Trainer(
         model,
@@ -125,7 +128,7 @@ def build_trainer(
         config.trainer,
         config.optimizer,
         device=device,
-        validate=processes.on_rank_zero(Validator(prepared.validation, prepared.tokenizers, config, device)),
+        validate=processes.on_rank_zero(validator),
         save=processes.on_rank_zero(save),
         reporter=reporter,
         objective=chunked_loss if config.model.fast == "auto" else token_loss,
@@ -138,7 +141,7 @@ def chunked_loss(model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smooth
     return Loss(*chunked.token_loss(model, decoded, batch, label_smoothing=label_smoothing))
 
 
-def evaluate_best(config: TrainConfig, run_dir: Path) -> dict[str, Any]:
+def evaluate_best(config: TrainConfig, run_dir: Path, phase: Phase = unreported) -> dict[str, Any]:
     """Evaluate the best checkpoint on the test splits that exist; return the scores of the first."""
     # Imported late: drawing takes 30 MiB, which ranks that do not report need not hold.
     from nmt.evaluation.evaluator import evaluate_split
@@ -148,14 +151,12 @@ def evaluate_best(config: TrainConfig, run_dir: Path) -> dict[str, Any]:
     translator = Translator.load(run_dir, device=config.trainer.device, **vars(config.search))
     for split in filter(open_corpus(config.data).has_split, TEST_SPLITS):
         folder = run_dir / "evaluation" / split
-        metrics = evaluate_split(
-            translator,
-            load_split(config.data, split),
-            folder,
-            split=split,
-            bleu_tokenize=bleu_tokenizer(config),
-            lowercase=config.lowercase,
-        )
+        corpus = load_split(config.data, split)
+        scoring: dict[str, Any] = {"bleu_tokenize": bleu_tokenizer(config), "lowercase": config.lowercase}
+        # Sentences are translated and scored, and aligned where there is gold.
+        with phase(f"testing on {split}", len(corpus) * (2 + ("alignment" in corpus.column_names))) as advance:
+            translator.progress = advance
+            metrics = evaluate_split(translator, corpus, folder, split=split, **scoring)
         print_table(metrics)
         print(f"report: {folder / 'report.html'}   heatmaps: {folder / 'heatmaps'}")
         scores = scores or metrics

@@ -22,6 +22,7 @@ from nmt.training.reporting import NullReporter, Reporter
 from nmt.training.validation import Validation
 
 MAX_SKIPPED_UPDATES = 10  # in a row
+SILENCE = 10.0  # longest time in seconds without a word on progress, where updates are not longer
 
 
 @runtime_checkable
@@ -70,6 +71,7 @@ class Trainer:
         self.average = None if config.ema_decay is None else build_average(model, config.ema_decay)
         self.meter = Meter(device, processes)
         self.saved = processes.clock()
+        self.shown = -math.inf  # when progress was shown last: it is after the first update
         self.resumable = False  # whether the state is that between two updates
 
     def fit(self) -> None:
@@ -147,6 +149,9 @@ class Trainer:
         if self.progress.step % self.config.log_every == 0:
             self.report()
             self.check_skipped()
+        elif self.processes.clock() - self.shown >= SILENCE:
+            self.shown = self.processes.clock()
+            self.reporter.progress(**self.status(self.meter.measure()))
         if validation_due(self.progress, self.config):
             self.checkpoint()
         elif self.processes.clock() - self.saved >= 60 * (self.config.save_every_minutes or math.inf):
@@ -154,11 +159,15 @@ class Trainer:
 
     def report(self) -> None:
         """Report the updates since the last report."""
+        self.shown = self.processes.clock()
+        self.reporter.train(**self.status(self.meter.read()))
+
+    def status(self, measured: dict[str, Any]) -> dict[str, Any]:
+        """Return what the meter has measured, and how far training has come."""
         done = share_done(self.progress, self.config)
         eta = self.progress.seconds * (1.0 - done) / done if done else None
-        self.reporter.train(
-            step=self.progress.step, epoch=self.progress.epochs, eta_seconds=eta, share_done=done, **self.meter.read()
-        )
+        now = {"step": self.progress.step, "epoch": self.progress.epochs, "eta_seconds": eta, "share_done": done}
+        return measured | now
 
     def check_skipped(self) -> None:
         """Raise UserError where too many updates in a row were skipped."""

@@ -17,6 +17,7 @@ from nmt.evaluation.views import Views, alignment_metrics
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers
 from nmt.training.board import Sample
+from nmt.training.console import Advance, Phase, unreported
 from nmt.translator import Translator
 
 
@@ -33,7 +34,12 @@ class Validator:
     """Measures a model on the validation split."""
 
     def __init__(
-        self, encoded: EncodedCorpus, tokenizers: Tokenizers, config: TrainConfig, device: torch.device
+        self,
+        encoded: EncodedCorpus,
+        tokenizers: Tokenizers,
+        config: TrainConfig,
+        device: torch.device,
+        phase: Phase = unreported,
     ) -> None:
         self.encoded = encoded
         self.tokenizers = tokenizers
@@ -42,6 +48,7 @@ class Validator:
         self.num_samples = config.trainer.num_samples
         self.tokenize, self.lowercase = bleu_tokenizer(config), config.lowercase
         self.device = device
+        self.phase = phase
         self.metric = config.trainer.metric
         self.sources, self.targets = list(encoded.corpus["source"]), list(encoded.corpus["target"])
         self.gold = read_gold(encoded.corpus, "validation")
@@ -54,10 +61,20 @@ class Validator:
 
         The model is left in eval mode.
         """
+        with self.phase("validating", len(self.sources) * (2 if self.gold is None else 3)) as advance:
+            outcome = self._outcome(model, advance)
+        values, _ = measure(outcome, names_at("validation"))
+        metrics = {name: value for name, value in values.items() if value is not None}
+        metrics.setdefault(self.metric, math.nan)  # never the best
+        return Validation(metrics, self._samples(outcome))
+
+    def _outcome(self, model: Seq2Seq, advance: Advance) -> Outcome:
+        """Read every sentence for its loss, to translate it, and where there is gold to align it."""
         model.eval()
-        loss = self._loss(model)
+        loss = self._loss(model, advance)
         translator = Translator(model, self.tokenizers, self.search, self.device)
-        outcome = Outcome(
+        translator.progress = advance
+        return Outcome(
             translations=translator.translate(self.sources),
             references=translator.plain(self.targets),
             loss=loss,
@@ -66,18 +83,15 @@ class Validator:
             tokenize=self.tokenize,
             lowercase=self.lowercase,
         )
-        values, _ = measure(outcome, names_at("validation"))
-        metrics = {name: value for name, value in values.items() if value is not None}
-        metrics.setdefault(self.metric, math.nan)  # never the best
-        return Validation(metrics, self._samples(outcome))
 
-    def _loss(self, model: Seq2Seq) -> float:
+    def _loss(self, model: Seq2Seq, advance: Advance) -> float:
         """Mean cross-entropy of a target token, in nats, without label smoothing."""
         total, tokens = 0.0, 0
         for batch in fixed_batches(self.encoded, self.batch_size):
             batch = batch.to(self.device)
             total -= model.log_probs(batch).sum().item()
             tokens += batch.num_target_tokens
+            advance(len(batch))
         return total / tokens
 
     def _samples(self, outcome: Outcome) -> list[Sample]:
