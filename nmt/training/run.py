@@ -9,6 +9,7 @@ import torch
 from nmt.config.schema import TrainConfig
 from nmt.data.batch import Batch, TrainLoader
 from nmt.data.corpus import load_split, open_corpus
+from nmt.evaluation.baseline import lasting
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.fast import objective as chunked
 from nmt.fast.accelerate import accelerate
@@ -22,7 +23,7 @@ from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, process_group
 from nmt.training.objective import Loss, token_loss
 from nmt.training.optimizer import Schedule, build_optimizer
 from nmt.training.prepare import TEST_SPLITS, Prepared, check_files, check_run, prepare_on_all_ranks
-from nmt.training.reporting import NullReporter, Reporter
+from nmt.training.reporting import ALIGNMENTS, RECORDS, NullReporter, Reporter
 from nmt.training.resuming import initial_checkpoint, previous_checkpoint, scores_are_comparable
 from nmt.training.torchrun_env import RankEnvironment
 from nmt.training.trainer import Trainer
@@ -35,12 +36,14 @@ LATEST = Path("outputs/latest")
 def train(config: TrainConfig, *, latest: bool = False) -> Path:
     """Train as configured, with the other processes that torchrun has started, and evaluate the best checkpoint.
 
-    With `latest`, outputs/latest points to the run once it has begun. Returns the run's folder.
+    With `latest`, outputs/latest leads to the run once it has begun. Returns the run's folder.
 
     Raises:
         UserError: the configuration or the corpus cannot be trained on.
     """
     environment = RankEnvironment.of(os.environ)
+    if (Path(config.run_dir) / "checkpoints").is_symlink():
+        config.run_dir = lasting(resolved(Path(config.run_dir)))
     run_dir = Path(config.run_dir)
     with Reporter(run_dir, config=config) if environment.is_rank_zero else NullReporter() as reporter:
         with process_group(environment, config.trainer.device) as processes:
@@ -129,6 +132,7 @@ def build_trainer(
         config.optimizer,
         device=device,
         validate=processes.on_rank_zero(validator),
+        sample=processes.on_rank_zero(validator.samples) if config.trainer.num_samples else None,
         save=processes.on_rank_zero(save),
         reporter=reporter,
         objective=chunked_loss if config.model.fast == "auto" else token_loss,
@@ -164,10 +168,24 @@ def evaluate_best(config: TrainConfig, run_dir: Path, phase: Phase = unreported)
 
 
 def point_to(run_dir: Path) -> None:
-    """Make outputs/latest a link to a run; a real folder of that name is left alone."""
-    LATEST.parent.mkdir(exist_ok=True)
-    if LATEST.exists() and not LATEST.is_symlink():
+    """Make outputs/latest a folder of links to what a run holds; a folder that holds anything else is left alone.
+
+    It is no link to the run itself, and has none to `tensorboard`: TensorBoard would follow it and show the run twice.
+    """
+    run = resolved(run_dir)
+    if LATEST.is_symlink():  # as earlier versions made it
+        LATEST.unlink()
+    LATEST.mkdir(parents=True, exist_ok=True)
+    if not all(each.is_symlink() for each in LATEST.iterdir()):
         return
-    link = LATEST.with_name(f".latest.{os.getpid()}")
-    link.symlink_to(os.path.relpath(run_dir.resolve(), LATEST.parent.resolve()), target_is_directory=True)
-    link.replace(LATEST)
+    (run / "evaluation").mkdir(parents=True, exist_ok=True)  # through a link that leads nowhere it cannot be made
+    for name in ("checkpoints", "config.yaml", "train.log", RECORDS, ALIGNMENTS, "evaluation"):
+        link = LATEST / f".{name}.{os.getpid()}"
+        link.symlink_to(os.path.relpath(run / name, LATEST.resolve()))
+        link.replace(LATEST / name)
+
+
+def resolved(run_dir: Path) -> Path:
+    """Return the folder of a run itself, where outputs/latest is given."""
+    checkpoints = run_dir / "checkpoints"
+    return checkpoints.resolve().parent if checkpoints.is_symlink() else run_dir.resolve()

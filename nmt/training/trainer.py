@@ -10,13 +10,14 @@ from nmt.config.schema import OptimizerConfig, TrainerConfig
 from nmt.data.batch import Batch, TrainLoader
 from nmt.errors import UserError
 from nmt.models.seq2seq import Seq2Seq
+from nmt.training.board import Sample
 from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, no_sync, random_state, restore_random_state
 from nmt.training.interrupts import deferred_interrupts
 from nmt.training.meter import Meter
 from nmt.training.objective import Objective, TrainingStep, token_loss
 from nmt.training.optimizer import Schedule, build_average, clipped_step, restore
 from nmt.training.precision import autocast_dtype
-from nmt.training.progress import Progress, ending, out_of_patience, share_done, validation_due
+from nmt.training.progress import Progress, ending, out_of_patience, samples_due, share_done, validation_due
 from nmt.training.reinforce import Reinforce
 from nmt.training.reporting import NullReporter, Reporter
 from nmt.training.validation import Validation
@@ -49,6 +50,7 @@ class Trainer:
         validate: Callable[[Seq2Seq], Validation],
         save: Save,
         reporter: Reporter | NullReporter,
+        sample: Callable[[Seq2Seq], list[Sample]] | None = None,
         objective: Objective = token_loss,
         processes: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
@@ -61,6 +63,7 @@ class Trainer:
         self.device = device
         self.autocast_dtype = autocast_dtype(config.precision, device)
         self.validate = validate
+        self.sample = sample
         self.save = save
         self.reporter = reporter
         self.processes = processes
@@ -154,6 +157,9 @@ class Trainer:
             self.reporter.progress(**self.status(self.meter.measure()))
         if validation_due(self.progress, self.config):
             self.checkpoint()
+        elif self.sample is not None and samples_due(self.progress) and not self.finished():
+            with self.meter.paused():
+                self.reporter.samples(step=self.progress.step, samples=self.sample(self.averaged()))
         elif self.processes.clock() - self.saved >= 60 * (self.config.save_every_minutes or math.inf):
             self.save_last()
 

@@ -1,6 +1,7 @@
 """Validation: the loss of the references, and the quality and alignments of translations."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -18,7 +19,7 @@ from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers
 from nmt.training.board import Sample
 from nmt.training.console import Advance, Phase, unreported
-from nmt.translator import Translator
+from nmt.translator import Translation, Translator
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,12 @@ class Validator:
         self.tokenizers = tokenizers
         self.batch_size = config.batch.size if config.batch.unit == "tokens" else 4_096
         self.search = replace(config.search, beam_size=config.trainer.validation_beam_size)
-        self.num_samples = config.trainer.num_samples
         self.tokenize, self.lowercase = bleu_tokenizer(config), config.lowercase
         self.device = device
         self.phase = phase
         self.metric = config.trainer.metric
         self.sources, self.targets = list(encoded.corpus["source"]), list(encoded.corpus["target"])
+        self.sampled = sample_rows(self.sources, config.trainer.num_samples)
         self.gold = read_gold(encoded.corpus, "validation")
         if METRICS[self.metric].needs_gold:
             check_comparable(self.metric, tokenizers, self.sources, self.targets)
@@ -66,13 +67,28 @@ class Validator:
         values, _ = measure(outcome, names_at("validation"))
         metrics = {name: value for name, value in values.items() if value is not None}
         metrics.setdefault(self.metric, math.nan)  # never the best
-        return Validation(metrics, self._samples(outcome))
+        return Validation(metrics, self._samples(model, [outcome.translations[row] for row in self.sampled]))
+
+    @torch.inference_mode()
+    def samples(self, model: Seq2Seq) -> list[Sample]:
+        """Return the translations of a few sentences, those that validations show; the model is left in eval mode."""
+        model.eval()
+        return self._samples(model, self._translator(model).translate([self.sources[row] for row in self.sampled]))
+
+    def _samples(self, model: Seq2Seq, translations: Sequence[Translation]) -> list[Sample]:
+        translator = self._translator(model)
+        sources, targets = ([side[row] for row in self.sampled] for side in (self.sources, self.targets))
+        forced = translator.align(sources, targets)
+        return [Sample(*each) for each in zip(translations, translator.plain(targets), forced, strict=True)]
+
+    def _translator(self, model: Seq2Seq) -> Translator:
+        return Translator(model, self.tokenizers, self.search, self.device)
 
     def _outcome(self, model: Seq2Seq, advance: Advance) -> Outcome:
         """Read every sentence for its loss, to translate it, and where there is gold to align it."""
         model.eval()
         loss = self._loss(model, advance)
-        translator = Translator(model, self.tokenizers, self.search, self.device)
+        translator = self._translator(model)
         translator.progress = advance
         return Outcome(
             translations=translator.translate(self.sources),
@@ -94,9 +110,9 @@ class Validator:
             advance(len(batch))
         return total / tokens
 
-    def _samples(self, outcome: Outcome) -> list[Sample]:
-        """The same few sentences every time, of medium length so that a heatmap can be read."""
-        words = [len(translation.source.split()) for translation in outcome.translations]
-        medium = [row for row, count in enumerate(words) if 6 <= count <= 18] or list(range(len(words)))
-        rows = medium[:: max(1, len(medium) // max(1, self.num_samples))][: self.num_samples]
-        return [Sample(outcome.translations[row], outcome.references[row]) for row in rows]
+
+def sample_rows(sources: Sequence[str], count: int) -> list[int]:
+    """Return the same few sentences every time, of medium length so that a heatmap can be read."""
+    words = [len(source.split()) for source in sources]
+    medium = [row for row, count in enumerate(words) if 6 <= count <= 18] or list(range(len(words)))
+    return medium[:: max(1, len(medium) // max(1, count))][:count]
