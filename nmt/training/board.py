@@ -1,9 +1,11 @@
 """TensorBoard: curves, translations, heatmaps and hyper-parameters of a run."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
+from tensorboard.compat.proto import summary_pb2
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams, image, scalar, text
 
@@ -15,6 +17,11 @@ from nmt.translator import Translation
 PICTURE_WIDTH = 350  # pixels that TensorBoard shows; it scales other widths without smoothing, and letters lose strokes
 TAG_LENGTH = 70  # characters of a sentence in the name of its pictures
 
+DATA_CLASSES = {
+    "scalars": summary_pb2.DATA_CLASS_SCALAR,
+    "text": summary_pb2.DATA_CLASS_TENSOR,
+    "images": summary_pb2.DATA_CLASS_BLOB_SEQUENCE,
+}
 ALIGNMENT = (
     "Attention while translating: rows are the words translated to, columns those of the source; each row sums to 1."
 )
@@ -69,6 +76,9 @@ class Board:
         """Add a summary with a description, for which `SummaryWriter.add_scalar` and the like have no argument."""
         for value in summary.value:
             value.metadata.plugin_data.plugin_name = plugin
+            value.metadata.data_class = DATA_CLASSES[
+                plugin
+            ]  # without it TensorBoard's fast loader drops the description
             value.metadata.summary_description = description
         self.writer.file_writer.add_summary(summary, step)
 
@@ -113,5 +123,5 @@ def hyperparameters(config: TrainConfig) -> dict[str, float | str]:
 def as_markdown(samples: Sequence[Sample]) -> str:
     """Return a table of sentences, their translations and references side by side."""
     rows = ((each.translation.source, each.translation.text, each.reference) for each in samples)
-    lines = (" | ".join(cell.replace("|", chr(92) + "|") for cell in row) for row in rows)
+    lines = (" | ".join(re.sub(r"([\\`*_<>\[\]|])", r"\\\1", cell) for cell in row) for row in rows)
     return "\n".join(["| source | translation | reference |", "|---|---|---|", *(f"| {line} |" for line in lines)])

@@ -134,7 +134,7 @@ def test_every_curve_and_picture_is_described(tmp_path: Path, plain: Console) ->
                 assert value.metadata.plugin_data.plugin_name in ("scalars", "images", "text", "hparams")
     assert "before clipping" in descriptions["train/gradient_norm"]
     assert descriptions["validation/aer"] == "AER, lower is better"
-    assert "rows are words" in descriptions['alignment/0: "a b c"']
+    assert "rows are the words translated to" in descriptions['alignment/0: "a b c"']
     assert [tag for tag, text in descriptions.items() if not text and not tag.startswith("_hparams_")] == []
 
 
@@ -211,6 +211,11 @@ def test_hyperparameters_are_numbers_and_strings() -> None:
         "data.kind",
         "trainer.save_every_minutes",
     }
+
+
+def test_marks_of_markdown_are_shown_as_they_are() -> None:
+    shown = Sample(sample().translation, "a*b*[c]`d`")
+    assert as_markdown([shown]).splitlines()[-1].endswith("| a\\*b\\*\\[c\\]\\`d\\` |")
 
 
 def test_a_bar_in_a_sentence_does_not_break_the_table() -> None:
