@@ -107,7 +107,7 @@ def test_tensorboard_holds_curves_heatmaps_text_and_hyperparameters(tiny_run: Pa
     events = EventAccumulator(str(tiny_run / "tensorboard"), size_guidance={"images": 0}).Reload()
     tags = events.Tags()
     samples = [json.loads(line) for line in (tiny_run / "alignments.jsonl").read_text(encoding="utf-8").splitlines()]
-    names = {f'alignment/{each["sample"]}: "{each["source"]}"' for each in samples}
+    names = {f"alignment/{each['sample']}: “{each['source']}”" for each in samples}
     assert set(tags["images"]) == names
     assert len(names) == 2
     steps = [1, 10, 30, 50, 100]  # before the first validation, and at each

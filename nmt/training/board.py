@@ -107,8 +107,14 @@ def describe(group: str, name: str) -> str:
 
 
 def tag_of(number: int, source: str) -> str:
-    """Return the name of a sentence's pictures, which says what they show."""
-    return f'alignment/{number}: "{source if len(source) <= TAG_LENGTH else source[: TAG_LENGTH - 1] + "…"}"'
+    """Return the name of a sentence's pictures, which says what they show.
+
+    TensorBoard's data server cannot find pictures whose name has a character that JSON escapes, such as a straight
+    quotation mark.
+    """
+    shown = source if len(source) <= TAG_LENGTH else source[: TAG_LENGTH - 1] + "…"
+    shown = re.sub(r"[\x00-\x1f\x7f]", " ", shown.replace('"', "'").replace("\\", "/"))
+    return f"alignment/{number}: “{shown}”"
 
 
 def hyperparameters(config: TrainConfig) -> dict[str, float | str]:

@@ -116,8 +116,8 @@ def test_tensorboard_has_curves_texts_and_heatmaps(tmp_path: Path, plain: Consol
     train = {f"train/{name}" for name in TRAIN if name not in ("epoch", "eta_seconds")}
     assert set(board.Tags()["scalars"]) == train | {f"validation/{name}" for name in METRICS} | {"test/bleu"}
     assert [(point.step, point.value) for point in board.Scalars("validation/bleu")] == [(20, 31.25), (40, 31.25)]
-    assert set(board.Tags()["images"]) == {'alignment/0: "a b c"', 'alignment/1: "a b c"'}
-    pictures = board.Images('alignment/0: "a b c"')
+    assert set(board.Tags()["images"]) == {"alignment/0: “a b c”", "alignment/1: “a b c”"}
+    pictures = board.Images("alignment/0: “a b c”")
     assert [picture.step for picture in pictures] == [20, 40]
     assert pictures[0].encoded_image_string.startswith(b"\x89PNG")
     text = board.Tensors("samples/text_summary")[0].tensor_proto.string_val[0].decode()
@@ -134,13 +134,20 @@ def test_every_curve_and_picture_is_described(tmp_path: Path, plain: Console) ->
                 assert value.metadata.plugin_data.plugin_name in ("scalars", "images", "text", "hparams")
     assert "before clipping" in descriptions["train/gradient_norm"]
     assert descriptions["validation/aer"] == "AER, lower is better"
-    assert "rows are the words translated to" in descriptions['alignment/0: "a b c"']
+    assert "rows are the words translated to" in descriptions["alignment/0: “a b c”"]
     assert [tag for tag, text in descriptions.items() if not text and not tag.startswith("_hparams_")] == []
 
 
 def test_the_name_of_a_picture_is_short() -> None:
-    assert tag_of(3, "a b") == 'alignment/3: "a b"'
+    assert tag_of(3, "a b") == "alignment/3: “a b”"
     assert len(tag_of(0, "word " * 100)) < 100
+
+
+@pytest.mark.parametrize("source", ['He said "no".', "a\\b", "tab\there", "猫在 сад"])
+def test_tensorboard_can_find_a_picture_by_its_name(source: str) -> None:
+    """Its data server reads names out of JSON, and fails where they are escaped in it."""
+    name = tag_of(0, source)
+    assert json.dumps(name, ensure_ascii=False) == f'"{name}"'
 
 
 def test_hyperparameters_stay_in_the_run(tmp_path: Path, plain: Console) -> None:
@@ -262,14 +269,14 @@ def test_samples_of_an_update_are_reported_once(tmp_path: Path, plain: Console) 
         reporter.validation(step=3, metrics=METRICS, samples=[sample()])
         reporter.samples(step=10, samples=[sample()])
     assert [each["step"] for each in alignments(tmp_path)] == [1, 3, 10]
-    assert [each.step for each in load(tmp_path).Images('alignment/0: "a b c"')] == [1, 3, 10]
+    assert [each.step for each in load(tmp_path).Images("alignment/0: “a b c”")] == [1, 3, 10]
 
 
 def test_samples_that_are_made_again_are_kept_once(tmp_path: Path, plain: Console) -> None:
     report(tmp_path, plain, steps=(20, 40, 60))
     report(tmp_path, plain, steps=(40, 60), after=20)
     assert [each["step"] for each in alignments(tmp_path)] == [20, 20, 40, 40, 60, 60]
-    assert [each.step for each in load(tmp_path).Images('alignment/0: "a b c"')] == [20, 40, 60]
+    assert [each.step for each in load(tmp_path).Images("alignment/0: “a b c”")] == [20, 40, 60]
 
 
 def test_the_film_is_drawn_at_the_end(tmp_path: Path, plain: Console) -> None:
