@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.alignment.weights import attention_entropy, coverage_deficit, merge_words
+from nmt.alignment.weights import Alignment, attention_entropy, concatenate, coverage_deficit, merge_words
 
 
 def test_merged_words_against_a_worked_example() -> None:
@@ -88,3 +88,14 @@ def test_coverage_deficit_is_what_source_words_lack() -> None:
     # A mean over source words, not over sentences; a translation without words leaves all of its source out.
     assert coverage_deficit([np.eye(4), np.zeros((0, 2)), np.zeros((0, 0))]) == pytest.approx(2 / 6)
     assert coverage_deficit([np.zeros((0, 0))]) is None
+
+
+def test_parts_of_a_sentence_attend_to_themselves_alone() -> None:
+    parts = [
+        Alignment(["a", "b"], ["x"], np.array([[0.25, 0.75]])),
+        Alignment([], [], np.zeros((0, 0))),
+        Alignment(["c"], ["y", "z"], np.array([[1.0], [1.0]])),
+    ]
+    found = concatenate(parts)
+    assert (found.source_words, found.target_words) == (["a", "b", "c"], ["x", "y", "z"])
+    np.testing.assert_array_equal(found.weights, [[0.25, 0.75, 0], [0, 0, 1], [0, 0, 1]])
