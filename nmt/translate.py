@@ -91,7 +91,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         UserError: the text looks like another setting of `nmt.evaluate` and is not behind `--`.
     """
     given = sys.argv[1:] if arguments is None else arguments
-    options = parser().parse_args(given)
+    # Texts may stand on both sides of an option, unless they are behind --.
+    options = parser().parse_args(given) if "--" in given else parser().parse_intermixed_args(given)
     settings = vars(options).keys() - {"text"}
     for text in () if "--" in given else tuple(options.text):
         found = re.fullmatch(r"(?:search\.)?([a-z_]+)=(\S*)", text)

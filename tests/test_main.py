@@ -60,4 +60,4 @@ def test_help_ends_quietly_when_its_reader_has_gone(module: str) -> None:
         assert process.stderr is not None
         process.stdout.close()  # before it writes
         assert process.stderr.read() == b""
-    assert process.returncode == 141
+    assert process.returncode in (0, 141)

@@ -1,6 +1,9 @@
 """Before training: checks of the configuration, which need no data, then from the corpus to encoded text."""
 
+import contextlib
 import logging
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +24,7 @@ from nmt.training.distributed import ProcessGroup
 logger = logging.getLogger(__name__)
 
 TEST_SPLITS = ("test", "test_long")
+ANNOUNCED_AFTER = 3.0  # seconds
 
 
 def check_files(config: TrainConfig) -> None:
@@ -97,8 +101,8 @@ def prepare_on_all_ranks(config: TrainConfig, origin: Path | None, processes: Pr
 
 def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
     """Load, clean, segment and encode the training and validation splits; learn subwords unless they are given."""
-    logger.info("reading the corpus")
-    corpora = load_corpora(config)
+    with announced("reading the corpus"):
+        corpora = load_corpora(config)
     train_corpus, validation_corpus = (cleaned(config, split, corpora[split]) for split in ("train", "validation"))
     if tokenizers is None:
         logger.info("learning subwords" if config.tokenizer.source_model is None else "loading subwords")
@@ -110,6 +114,17 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
     )
     guide = AlignmentTargets(train_corpus, tokenizers) if config.trainer.guided_alignment.weight > 0 else None
     return Prepared(tokenizers, train, validation, guide)
+
+
+@contextlib.contextmanager
+def announced(phase: str) -> Iterator[None]:
+    """Log the name of a phase if it takes long; else an error in it is all that is printed."""
+    timer = threading.Timer(ANNOUNCED_AFTER, logger.info, (phase,))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def load_corpora(config: TrainConfig) -> dict[str, datasets.Dataset]:

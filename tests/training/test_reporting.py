@@ -17,6 +17,7 @@ from nmt.alignment.weights import Alignment
 from nmt.config.schema import ModelConfig, OptimizerConfig, TrainConfig, TrainerConfig
 from nmt.training.board import Sample, as_markdown, hyperparameters, tag_of
 from nmt.training.console import duration
+from nmt.training.prepare import announced
 from nmt.training.reporting import Reporter
 from nmt.translator import Translation
 
@@ -184,6 +185,17 @@ def test_nothing_is_written_before_the_start(tmp_path: Path, plain: Console) -> 
         fail()
     assert printed(plain) == "warning: vocabulary lowered\n"
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.0, "reading\n"), (60.0, "")])
+def test_a_phase_is_announced_where_it_takes_long(
+    tmp_path: Path, plain: Console, monkeypatch: pytest.MonkeyPatch, wait: Any, seconds: float, text: str
+) -> None:
+    monkeypatch.setattr("nmt.training.prepare.ANNOUNCED_AFTER", seconds)
+    with Reporter(tmp_path, config=TrainConfig(), console=plain), announced("reading"):
+        if text:
+            wait(lambda: printed(plain) == text, seconds=20)
+    assert printed(plain) == text
 
 
 def test_logging_is_left_as_it_was(tmp_path: Path, plain: Console) -> None:
