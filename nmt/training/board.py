@@ -76,9 +76,7 @@ class Board:
         """Add a summary with a description, for which `SummaryWriter.add_scalar` and the like have no argument."""
         for value in summary.value:
             value.metadata.plugin_data.plugin_name = plugin
-            value.metadata.data_class = DATA_CLASSES[
-                plugin
-            ]  # without it TensorBoard's fast loader drops the description
+            value.metadata.data_class = DATA_CLASSES[plugin]  # else the fast loader drops the description
             value.metadata.summary_description = description
         self.writer.file_writer.add_summary(summary, step)
 

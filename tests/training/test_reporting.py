@@ -133,6 +133,7 @@ def test_every_curve_and_picture_is_described(tmp_path: Path, plain: Console) ->
             for value in event.summary.value:
                 descriptions.setdefault(value.tag, value.metadata.summary_description)
                 assert value.metadata.plugin_data.plugin_name in ("scalars", "images", "text", "hparams")
+                assert value.metadata.data_class != 0 or value.tag.startswith("_hparams_/")
     assert "before clipping" in descriptions["train/gradient_norm"]
     assert descriptions["validation/aer"] == "AER, lower is better"
     assert "rows are the words translated to" in descriptions["alignment/0: “a b c”"]

@@ -266,6 +266,11 @@ def test_samples_are_shown_before_the_first_validation(make: Make, monkeypatch: 
     monkeypatch.setattr(type(trainer.reporter), "samples", lambda self, *, step, samples: shown.append(step))
     trainer.fit()
     assert shown == [1, 10, 30, 40, 80, 110]
+    shown.clear()
+    trainer, _ = make([1.0], max_steps=30, validate_every_steps=100)
+    trainer.sample = lambda model: []
+    trainer.fit()
+    assert shown == [1, 10, 30]  # the last by the validation at the end
 
 
 def test_samples_before_a_validation_change_nothing(make: Make) -> None:
