@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from nmt.alignment.weights import Alignment
@@ -129,8 +130,8 @@ def test_every_curve_and_picture_is_described(tmp_path: Path, plain: Console) ->
     report(tmp_path, plain)
     descriptions: dict[str, str] = {}
     for file in (tmp_path / "tensorboard").iterdir():
-        for event in EventFileLoader(str(file)).Load():
-            for value in event.summary.value:
+        for record in RawEventFileLoader(str(file)).Load():
+            for value in Event.FromString(record).summary.value:
                 descriptions.setdefault(value.tag, value.metadata.summary_description)
                 assert value.metadata.plugin_data.plugin_name in ("scalars", "images", "text", "hparams")
                 assert value.metadata.data_class != 0 or value.tag.startswith("_hparams_/")
