@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from nmt.config.automatic import complete, nullable
 from nmt.config.check import check, explain
 from nmt.config.options import arrange
 from nmt.config.schema import EvaluateConfig, TrainConfig
@@ -62,10 +63,13 @@ def config_folder() -> Path:
 
 
 def register_schemas() -> None:
-    """Register the types of all keys with Hydra, under the names that the `defaults` of the root files use."""
+    """Register the types of all keys with Hydra, under the names that the `defaults` of the root files use.
+
+    In those of training, keys that may be left to the program are null until a value is given.
+    """
     from hydra.core.config_store import ConfigStore
 
-    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
+    ConfigStore.instance().store(name="train_schema", node=nullable(TrainConfig))
     ConfigStore.instance().store(name="evaluate_schema", node=EvaluateConfig)
 
 
@@ -174,12 +178,13 @@ def resolve(composed: Any, schema: type[Config]) -> Config:
     from omegaconf.errors import OmegaConfBaseException
 
     try:
-        config = OmegaConf.to_object(composed)
+        config = complete(OmegaConf.to_object(composed), schema)
     except OmegaConfBaseException as error:
         raise explain(error, schema()) from error
-    assert isinstance(config, schema), f"the defaults of the root file lack the schema of {schema.__name__}"
     check(config)
     if isinstance(config, TrainConfig):
+        if not config.run_dir.strip():
+            raise UserError("run_dir is empty: give the folder of the run, or leave it out")
         folder = output_folder()
         config.run_dir = str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)
     return config

@@ -6,6 +6,7 @@ One output line for every input line, in order; only translations on standard ou
 import argparse
 import contextlib
 import dataclasses
+import functools
 import io
 import itertools
 import json
@@ -16,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TextIO
 
 from nmt.cli import user_errors
-from nmt.config.schema import PRECISIONS, UNITS, SearchConfig
+from nmt.config.check import check
+from nmt.config.schema import PRECISIONS, UNITS, SamplingConfig, SearchConfig
 from nmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -46,11 +48,13 @@ def parser() -> argparse.ArgumentParser:
     add("--beam-size", type=count, metavar="N", help="hypotheses kept; 1 is greedy (default: the run's)")
     add("--length-penalty", type=factor, metavar="X", help="score = log p / length^X (default: the run's)")
     add("--coverage-penalty", type=factor, metavar="X", help="weight of coverage, beams only (default: the run's)")
+    add("--patience", type=factor, metavar="X", help="end with X x beam hypotheses; inf: exact (default: the run's)")
     add("--max-length-ratio", type=factor, metavar="X", help="most subwords = X x source's + N (default: the run's)")
     add("--max-length-offset", type=count, metavar="N", help="see --max-length-ratio (default: the run's)")
     copying = "copy the source word attended to most where the model knows none (default: as the run)"
     add("--replace-unknown", action=argparse.BooleanOptionalAction, help=copying)
     add("--n-best", type=count, default=1, metavar="N", help="translations a line, separated by tabs")
+    add_sampling(found)
     add("--batch-size", type=count, metavar="N", help="size of what is searched together (as the run)")
     add("--batch-unit", choices=UNITS, help="what --batch-size counts (as the run)")
     add("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where to translate (%(default)s)")
@@ -61,6 +65,37 @@ def parser() -> argparse.ArgumentParser:
     add("--heatmap", metavar="DIR", help="write the attention of each sentence as DIR/LINE.png")
     add("--json", action="store_true", help="one JSON object a line: text, score, words, weights, n_best")
     return found
+
+
+def add_sampling(parser: argparse.ArgumentParser) -> None:
+    """Add --sample and its options."""
+    group = parser.add_argument_group("sampling (nmt/search/sampling.py)")
+    add, count = group.add_argument, at_least(int, 1)
+    add("--sample", action="store_true", help="draw translations at random instead of searching: --n-best of them")
+    add("--temperature", type=at_least(float, 0), metavar="T", help="draw tokens from p^(1/T); 0 is greedy (1)")
+    add("--top-k", type=count, metavar="K", help="draw among the K most probable tokens (all)")
+    add("--top-p", type=at_least(float, 0), metavar="P", help="draw among the fewest tokens of this share (1)")
+    add("--seed", type=at_least(int, 0), metavar="N", help="the same seed and sentence give the same samples (1)")
+
+
+def sampling_of(options: argparse.Namespace) -> dict[str, Any] | None:
+    """Return the settings of `Translator.sample` that the options of `add_sampling` ask for; None: search.
+
+    Raises:
+        UserError: one is out of range, or options of sampling and of searching are mixed.
+    """
+    settings = {each.name: getattr(options, each.name) for each in dataclasses.fields(SamplingConfig)}
+    if not options.sample:
+        for name, value in settings.items():
+            if value is not None:
+                raise UserError(f"--{name.replace('_', '-')} is an option of sampling: add --sample")
+        return None
+    for name in ("beam_size", "coverage_penalty", "patience"):
+        if getattr(options, name, None) is not None:
+            raise UserError(f"--{name.replace('_', '-')} is an option of searching, and --sample draws: leave one out")
+    chosen = vars(SamplingConfig(**{name: value for name, value in settings.items() if value is not None}))
+    check(SamplingConfig(**chosen))
+    return chosen
 
 
 def at_least(kind: Callable[[str], Any], bound: int) -> Callable[[str], Any]:
@@ -111,15 +146,19 @@ def run(options: argparse.Namespace) -> None:
         raise UserError("both TEXT and --input are given: choose one")
     if options.input and options.output and is_same_file(Path(options.input), Path(options.output)):
         raise UserError(f"--input and --output are both {options.input}: give the translations a file of their own")
+    sampling = sampling_of(options)
     with contextlib.ExitStack() as stack:
         lines = iter(options.text or read_lines(*open_input(options.input, stack)))
         translator = load(options)
+        translate: Callable[[list[str], int], list[list[Translation]]] = translator.translate_n_best
+        if sampling is not None:
+            translate = functools.partial(translator.sample, **sampling)
         output = open_output(options.output, stack)
         numbers = itertools.count(1)
         size = CHUNK if options.text or options.input or not sys.stdin.isatty() else 1
         while chunk := list(itertools.islice(lines, size)):
             notable = Notable()
-            for found in translator.translate_n_best(chunk, options.n_best):
+            for found in translate(chunk, options.n_best):
                 print(render(found, options), file=output)
                 number = next(numbers)
                 draw(found[0], number, options)

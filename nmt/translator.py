@@ -1,10 +1,12 @@
 """Translation from Python: `Translator.load(run).translate([...])`."""
 
+import copy
 import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from torch import Tensor
 
 from nmt.alignment.weights import Alignment, concatenate, merge_words
 from nmt.config.check import check
-from nmt.config.schema import PRECISIONS, SearchConfig
+from nmt.config.schema import PRECISIONS, SamplingConfig, SearchConfig
 from nmt.data.batch import Batch, collate, cut_batches, pad
 from nmt.errors import UserError, unknown
 from nmt.fast.accelerate import accelerate, restore
@@ -26,6 +28,7 @@ from nmt.models.quantization import quantize
 from nmt.models.seq2seq import Seq2Seq
 from nmt.search.beam import beam_search
 from nmt.search.hypothesis import Hypothesis, StepModel
+from nmt.search.sampling import sample
 from nmt.text.parts import join_texts, split_line
 from nmt.text.tokenizer import Tokenizers
 from nmt.text.vocabulary import UNK, Vocabulary, text_of
@@ -143,13 +146,29 @@ class Translator:
         A line of more than twice the subwords that a training sentence could have (`batch.max_length`) is translated
         in parts, cut at punctuation or spaces: its k-th best translation is made of those of its parts.
         """
-        return self._in_parts(sentences, lambda parts: self._translate(parts, n))
+        return self._in_parts(sentences, n, None)
 
-    def _in_parts(
-        self, sentences: Sequence[str], translate: Callable[[Sequence[str]], list[list[Translation]]]
-    ) -> list[list[Translation]]:
+    def sample(self, sentences: Sequence[str], n: int = 1, **sampling: Any) -> list[list[Translation]]:
+        """Return n translations of each sentence, drawn at random from the model (`nmt.search.sampling`).
+
+        Each depends on the seed, the sentence and its number among the n alone; on the batch only by rounding, which is
+        more of it with `precision=int8`. Log-probabilities are the model's. There is no beam and no coverage penalty.
+
+        Args:
+            sentences: lines of source text.
+            n: translations of each, in the order of drawing; they may be equal.
+            **sampling: keys of `SamplingConfig`: `temperature`, `top_k`, `top_p`, `seed`.
+
+        Raises:
+            UserError: one of them is out of range.
+        """
+        settings = SamplingConfig(**sampling)
+        check(settings)
+        return self._in_parts(sentences, n, settings)
+
+    def _in_parts(self, sentences: Sequence[str], n: int, sampling: SamplingConfig | None) -> list[list[Translation]]:
         lines = [split_line(each, self._source_size, self.longest) for each in sentences]
-        found = iter(translate([part for line in lines for part in line]))
+        found = iter(self._translate([part for line in lines for part in line], n, sampling))
         parts = (list(itertools.islice(found, len(line))) for line in lines)
         return [joined(sentence, each) for sentence, each in zip(sentences, parts, strict=True)]
 
@@ -157,16 +176,22 @@ class Translator:
         return len(self.tokenizers.source.encode([line])[0])
 
     @torch.inference_mode()
-    def _translate(self, sentences: Sequence[str], n: int) -> list[list[Translation]]:
+    def _translate(self, sentences: Sequence[str], n: int, sampling: SamplingConfig | None) -> list[list[Translation]]:
         self.model.eval()
         ids = self.tokenizers.source.encode(list(sentences))
         results: list[list[Translation]] = [[empty(sentence)] for sentence in sentences]
         for rows in self._groups(ids):
-            found = self._search([ids[row] for row in rows], n)
+            found = self._search([ids[row] for row in rows], n, sampling)
             for row, hypotheses in zip(rows, found, strict=True):
                 results[row] = [self._translation(sentences[row], ids[row], each) for each in hypotheses]
             self.progress(len(rows))
         return results
+
+    def greedy(self, sentences: Sequence[str]) -> list[Translation]:
+        """Return the translation of each sentence by greedy search, whatever `search.beam_size` is."""
+        other = copy.copy(self)
+        other.search = dataclasses.replace(self.search, beam_size=1)
+        return other.translate(sentences)
 
     def plain(self, lines: Sequence[str]) -> list[str]:
         """Return target text in the form of translations: the pieces of text that is segmented already are joined."""
@@ -219,23 +244,32 @@ class Translator:
         batches = cut_batches(order, lengths, unit=self.search.batch_unit, size=self.search.batch_size)
         return [batch.tolist() for batch in batches]
 
-    def _search(self, ids: list[list[int]], n: int) -> list[list[Hypothesis]]:
+    def _search(self, ids: list[list[int]], n: int, sampling: SamplingConfig | None) -> list[list[Hypothesis]]:
         source, source_mask, source_lengths = pad([np.asarray(row, dtype=np.int32) for row in ids])
         limits = source_lengths * self.search.max_length_ratio + self.search.max_length_offset
         model: StepModel[Any] = self.model
         with self._arithmetic():
-            return beam_search(
+            return self._find(n, sampling)(
                 model,
                 source.to(self.device),
                 source_mask.to(self.device),
                 source_lengths,
-                beam_size=max(self.search.beam_size, n),
                 length_penalty=self.search.length_penalty,
-                coverage_penalty=self.search.coverage_penalty,
-                n_best=n,
                 max_lengths=limits.long().to(self.device),
                 unk=None if self.copies else UNK,
             )
+
+    def _find(self, n: int, sampling: SamplingConfig | None) -> Callable[..., list[list[Hypothesis]]]:
+        if sampling is not None:
+            return partial(sample, num_samples=n, **vars(sampling))
+        search = self.search
+        return partial(
+            beam_search,
+            beam_size=max(search.beam_size, n),
+            coverage_penalty=search.coverage_penalty,
+            patience=search.patience,
+            n_best=n,
+        )
 
     def _arithmetic(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")

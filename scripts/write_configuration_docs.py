@@ -22,6 +22,10 @@ from the defaults below. A wrong key, type, choice or bound ends the program wit
 any work. `--cfg job` prints the composed configuration without running; `-m model=bahdanau,luong` runs one job
 for each value; `--config-dir DIR` adds a folder of groups of your own. A value that holds one of `[]{}=,` needs
 quotes inside the shell's: `'data.train.name="train[:1000]"'`.
+
+A default that is marked "automatic" is that of Python. On the command line and in YAML files the key is null until it
+is given, and its value follows from the number of training pairs and the time, by the
+[guide's table](guide.md#sizes-that-are-not-given).
 """
 
 
@@ -64,7 +68,8 @@ def row(prefix: str, member: dataclasses.Field[Any], default: Any) -> str:
     allowed += [f"{relation} {bound}" for relation, bound in member.metadata["bounds"].items()]
     meaning = member.metadata["help"] + (f" ({'; '.join(allowed)})" if allowed else "")
     shown = "null" if default is None else str(default).lower() if isinstance(default, bool) else str(default)
-    cells = (f"`{prefix}{member.name}`", type_name(member), f"`{shown}`", meaning)
+    default_cell = f"`{shown}`, automatic" if member.metadata["automatic"] else f"`{shown}`"
+    cells = (f"`{prefix}{member.name}`", type_name(member), default_cell, meaning)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

@@ -6,7 +6,9 @@ import hydra
 from omegaconf import OmegaConf
 
 from nmt.cli import config_folder, register_schemas
+from nmt.config.automatic import complete
 from nmt.config.check import check
+from nmt.config.schema import EvaluateConfig, TrainConfig
 
 FOLDER = config_folder()
 
@@ -14,6 +16,7 @@ FOLDER = config_folder()
 def compose(root: str, *overrides: str) -> Any:
     register_schemas()
     with hydra.initialize_config_dir(config_dir=str(FOLDER), version_base="1.3"):
-        config = OmegaConf.to_object(hydra.compose(root, overrides=list(overrides)))
+        composed = OmegaConf.to_object(hydra.compose(root, overrides=list(overrides)))
+    config: Any = complete(composed, TrainConfig if root == "train" else EvaluateConfig)
     check(config)
     return config

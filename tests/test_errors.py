@@ -80,6 +80,7 @@ OPTIONS = {
         "unknown key 'model.hiden_size'; did you mean 'model.hidden_size'?",
     ),
     "wrong choice": (["train", "run_dir=run", "model.cell=gruu"], "choose one of gru, lstm; did you mean 'gru'?"),
+    "no run folder": (["train", "run_dir=''"], "run_dir is empty: give the folder of the run, or leave it out"),
     "wrong device": (["translate", "--device", "tpu"], "invalid choice: 'tpu' (choose from"),
     "unknown option": (["translate", "--beem", "3"], "unrecognized arguments: --beem"),
     "not a number": (["translate", "--beam-size", "many"], "argument --beam-size: 'many' is not a number (int)"),

@@ -82,6 +82,7 @@ def test_a_baseline_is_translated_as_the_run_is(
 ) -> None:
     """Whatever search it was trained with."""
     other = shutil.copytree(run, run.parent / "other") / "checkpoints/best/config.yaml"
+    other.with_name("manifest.json").unlink()
     text = other.read_text(encoding="utf-8")
     changed = text.replace("beam_size: 2\n  length_penalty: 1.0", "beam_size: 1\n  length_penalty: 0.0")
     assert changed != text
@@ -94,6 +95,7 @@ def test_a_baseline_is_translated_as_the_run_is(
 
 def test_a_baseline_of_other_languages_is_refused(run: Path, call: Callable[..., Any]) -> None:
     other = shutil.copytree(run, run.parent / "other") / "checkpoints/best/config.yaml"
+    other.with_name("manifest.json").unlink()
     other.write_text(other.read_text(encoding="utf-8").replace("target_language: fr", "target_language: de"))
     for option, message in (
         ("baseline=other", "baseline=other translates en to de, but checkpoint=run translates en to fr"),
@@ -106,6 +108,7 @@ def test_a_baseline_of_other_languages_is_refused(run: Path, call: Callable[...,
 
 def test_scores_are_those_the_run_was_trained_with(evaluate: Callable[..., dict[str, Any]], run: Path) -> None:
     path = run / "checkpoints/best/config.yaml"
+    path.with_name("manifest.json").unlink()
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace("target_language: fr", "target_language: zh"), encoding="utf-8")
     found = evaluate("num_heatmaps=0")
@@ -180,6 +183,8 @@ def test_a_reverse_run(evaluate: Callable[..., dict[str, Any]], run: Path, call:
     assert done.stderr.startswith("error: reverse=back translates en to fr, but checkpoint=run translates en to fr")
     assert call("evaluate", "checkpoint=run", "reverse=nowhere").stderr.startswith("error: no checkpoint at nowhere")
     # Its vocabulary is joint, so that it can read French as well, if not translate it.
+    for manifest in back.rglob("manifest.json"):
+        manifest.unlink()
     for path in back.rglob("config.yaml"):
         text = path.read_text(encoding="utf-8")
         swapped = text.replace("source_language: en", "source_language: fr")

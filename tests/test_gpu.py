@@ -16,6 +16,7 @@ from nmt.fast.accelerate import accelerate, restore
 from nmt.training.distributed import COLLECTIVE_TIMEOUT, MultiProcess
 from nmt.training.objective import token_loss
 from nmt.training.torchrun_env import RankEnvironment
+from tests.fast.equality import run
 from tests.models.small import random_batch, small_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
@@ -35,6 +36,18 @@ def test_the_fast_path_equals_the_readable_one(decoder: str, cell: str):
         found.append({name: parameter.grad.clone() for name, parameter in model.named_parameters()})
     for name, gradient in found[0].items():
         torch.testing.assert_close(found[1][name], gradient, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("decoder", ["bahdanau", "luong", "conditional", "gnmt"])
+def test_so_it_does_in_two_passes_through_dropout(decoder: str):
+    """As tests/fast/test_dropout.py: masks for all steps, or words, are drawn in the same order."""
+    rates = {"dropout": 0.4, "word_dropout": 0.2, "locked_dropout": True}
+    model = small_model(decoder=decoder, num_layers=2, **rates).to("cuda")
+    model.encoder.rnn.dropout = model.decoder.stack.dropout.p = 0.0
+    batch = random_batch([(5, 4), (1, 7), (9, 1)]).to("cuda")
+    expected, found = (run(model, batch, fast=fast, consistency=2.0) for fast in (False, True))
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 
 from nmt.config.file import load_config
-from nmt.config.schema import DataConfig, ModelConfig, SplitConfig, TrainConfig, TrainerConfig
+from nmt.config.schema import AttentionConfig, DataConfig, ModelConfig, SplitConfig, TrainConfig, TrainerConfig
 from nmt.errors import UserError
 from nmt.models.checkpoint import find_checkpoint
 from nmt.training.prepare import check_run
@@ -27,7 +27,10 @@ from nmt.training.run import train as train_here
 ROOT = Path(__file__).parents[1]
 
 # Everything that draws random numbers or keeps a state over updates is on.
-STATEFUL = ("tokenizer.sampling=0.2", "model.dropout=0.3", "trainer.ema_decay=0.9", "trainer.accumulate=2")
+STATEFUL = (
+    *("tokenizer.sampling=0.2", "model.dropout=0.3", "model.word_dropout=0.1", "model.locked_dropout=true"),
+    *("trainer.consistency=2", "trainer.ema_decay=0.9", "trainer.accumulate=2"),
+)
 QUIET = ("trainer.evaluate=false", "trainer.num_samples=0", "trainer.log_every=1")
 
 
@@ -64,9 +67,10 @@ def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
 
 def test_a_run_leaves_all_that_the_contract_names(tiny_run: Path) -> None:
     files = {str(path.relative_to(tiny_run)) for path in tiny_run.rglob("*") if path.is_file()}
-    checkpoint = {"model.safetensors", "config.yaml", "joint.model"}
+    checkpoint = {"model.safetensors", "config.yaml", "joint.model", "manifest.json"}
     evaluation = {"metrics.json", "hypotheses.txt", "alignments.pharaoh", "report.html"}
-    expected = {"config.yaml", "train.log", "metrics.jsonl", "alignments.jsonl", "checkpoints/last/training_state.pt"}
+    expected = {".lock", "config.yaml", "train.log", "metrics.jsonl", "alignments.jsonl"}
+    expected |= {"checkpoints/last/training_state.pt"}
     expected |= {f"checkpoints/{name}/{file}" for name in ("best", "last") for file in checkpoint}
     expected |= {f"evaluation/{split}/{file}" for split in ("test", "test_long") for file in evaluation}
     pictures = {name for name in files if name.endswith(".png")}
@@ -172,12 +176,12 @@ def test_updates_that_a_crash_lost_are_recorded_once(train: Callable[..., Path])
 def test_a_run_is_not_trained_twice_against_the_users_will(
     tiny_run: Path, tiny_options: list[str], tmp_path: Path, call: Callable[..., Any]
 ) -> None:
-    before = {path: path.stat().st_mtime_ns for path in tiny_run.rglob("*")}
+    before = {path: path.stat().st_mtime_ns for path in tiny_run.rglob("*") if path.name != ".lock"}
     done = call("train", f"run_dir={tiny_run}", *tiny_options, "trainer.max_steps=120", "resume=never")
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {tiny_run} already holds a trained run: ")
     assert done.stderr.count("\n") == 1
-    assert {path: path.stat().st_mtime_ns for path in tiny_run.rglob("*")} == before
+    assert {path: path.stat().st_mtime_ns for path in before} == before
     assert list(tmp_path.iterdir()) == []
 
 
@@ -189,6 +193,7 @@ def test_a_damaged_state_is_told_in_one_line(
     content = torch.load(file, weights_only=True)
     del content["loader"]
     torch.save(content, file)
+    file.with_name("manifest.json").unlink()
     done = call("train", "run_dir=run", *tiny_options, "trainer.max_steps=120")
     assert done.returncode == 2
     message = "error: cannot continue from run/checkpoints/last/training_state.pt: it is damaged, or another version's"
@@ -341,6 +346,17 @@ TEXT = SplitConfig(source="a", target="b")
         ),
         (TrainConfig(model=ModelConfig(input_feeding=False)), "input_feeding=false means nothing to model=bahdanau"),
         (
+            TrainConfig(trainer=TrainerConfig(max_steps=1, consistency=5.0), model=ModelConfig(dropout=0.0)),
+            "trainer.consistency=5 needs dropout, which makes two passes differ, and all of it is off: set model.drop",
+        ),
+        (
+            TrainConfig(
+                trainer=TrainerConfig(max_steps=1, consistency=5.0),
+                model=ModelConfig(attention=AttentionConfig(normalizer="hard")),
+            ),
+            "trainer.consistency=5 needs predictions that differ by dropout alone, and model.attention.normalizer=hard",
+        ),
+        (
             TrainConfig(trainer=TrainerConfig(max_steps=1), data=DataConfig(target_language="ja")),
             "bleu_tokenize=ja-mecab is not available here",
         ),
@@ -349,3 +365,10 @@ TEXT = SplitConfig(source="a", target="b")
 def test_what_cannot_work_is_told_before_any_work(config: TrainConfig, message: str) -> None:
     with pytest.raises(UserError, match=message):
         check_run(config)
+
+
+@pytest.mark.parametrize("kind", ["embedding_dropout", "state_dropout", "output_dropout", "word_dropout"])
+def test_any_dropout_makes_two_passes_differ(kind: str) -> None:
+    config = TrainConfig(trainer=TrainerConfig(max_steps=1, consistency=5.0), model=ModelConfig(dropout=0.0))
+    setattr(config.model, kind, 0.1)
+    check_run(config)

@@ -93,6 +93,38 @@ def test_several_translations_a_line(translate: Callable[..., Any], expected: di
     assert [each["text"] for each in found] == first.split("\t")
 
 
+def test_samples(translate: Callable[..., Any], tiny_run: Path) -> None:
+    options = ("--sample", "--n-best", "3", "--temperature", "1.5", "--top-k", "40", "--top-p", "0.95", "--seed", "5")
+    translator = Translator.load(tiny_run, device="cpu")
+    drawn = translator.sample(SENTENCES, 3, temperature=1.5, top_k=40, top_p=0.95, seed=5)
+    lines = translate(*options, *SENTENCES[::-1], "").stdout.split("\n")
+    assert lines == [*("\t".join(each.text for each in samples) for samples in drawn[::-1]), "", ""]
+    found = json.loads(translate(*options, "--json", SENTENCES[0]).stdout)["n_best"]
+    assert [each["text"] for each in found] == [each.text for each in drawn[0]]
+    other = translate(*options[:-1], "6", *SENTENCES[::-1], "").stdout.split("\n")
+    assert all(one != two for one, two in zip(lines[:3], other[:3], strict=True))
+    greedy = translate("--beam-size", "1", *SENTENCES).stdout
+    assert translate("--sample", "--temperature", "0", *SENTENCES).stdout == greedy
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--top-k", "5"), "--top-k is an option of sampling: add --sample"),
+        (("--seed", "0"), "--seed is an option of sampling: add --sample"),
+        (("--sample", "--beam-size", "5"), "--beam-size is an option of searching, and --sample draws"),
+        (("--sample", "--top-p", "1.5"), "top_p=1.5 is out of range: it must be at most 1"),
+        (("--sample", "--temperature", "inf"), "temperature=inf is out of range"),
+        (("--sample", "--temperature", "nan"), "must be at least 0, not nan"),
+    ],
+)
+def test_wrong_options_of_sampling(translate: Callable[..., Any], options: tuple[str, ...], message: str) -> None:
+    done = translate(*options, SENTENCES[0])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_json(translate: Callable[..., Any], expected: dict[str, str]) -> None:
     lines = translate("--json", *SENTENCES, "").stdout.split("\n")[:-1]
     *found, empty = map(json.loads, lines)
@@ -162,6 +194,7 @@ def test_every_option_of_the_search_reaches_it(tiny_run: Path) -> None:
         beam_size=7,
         length_penalty=0.25,
         coverage_penalty=0.5,
+        patience=2.0,
         max_length_ratio=3.0,
         max_length_offset=9,
         replace_unknown=True,

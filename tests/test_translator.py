@@ -102,6 +102,56 @@ def with_beam(translator: Translator, size: int) -> Translator:
     return Translator.load(translator.checkpoint, device="cpu", beam_size=size)
 
 
+def test_a_sample_depends_on_seed_and_sentence_alone(tiny_run: Path) -> None:
+    """Not on batches and order, and not on how many samples are drawn."""
+    settings = {"seed": 7, "temperature": 1.5, "top_k": 50}
+    found, *others = (
+        Translator.load(tiny_run, device="cpu", batch_unit=unit, batch_size=size).sample(lines, n, **settings)
+        for unit, size, lines, n in (
+            ("sentences", 1, SENTENCES, 3),
+            ("sentences", 64, ["", *SENTENCES[::-1], *SENTENCES], 2),
+            ("tokens", 50, SENTENCES * 2, 1),
+        )
+    )
+    drawn = {samples[0].source: samples for samples in found}
+    assert all(len(samples) == 3 for samples in found)
+    assert sum(len({each.text for each in samples}) for samples in found) > 2 * len(SENTENCES)
+    for samples in itertools.chain(*others):
+        for each, same in zip(samples, drawn.get(samples[0].source, samples), strict=False):
+            assert each.text == same.text
+            assert each.log_prob == pytest.approx(same.log_prob, abs=1e-4)
+            assert each.weights.shape == (len(each.target_words), len(each.source_words))
+
+
+def test_a_sample_has_the_log_probability_of_forced_decoding(translator: Translator) -> None:
+    """That of the model, whatever the temperature; it is the score times the length."""
+    source, target = translator.tokenizers.source, translator.tokenizers.target
+    id_of = {piece: i for i, piece in enumerate(target.pieces(range(len(target))))}
+    for each, *_ in translator.sample(SENTENCES, temperature=0.7, seed=3):
+        tokens = np.array([id_of[piece] for piece in each.pieces])
+        (ids,) = source.encode([each.source])
+        batch = collate([np.array(ids)], [tokens], np.arange(1))
+        with torch.inference_mode():
+            log_probs = translator.model.log_probs(batch)[0]
+        cut = len(tokens) == int((len(ids) + 1) * 2.0 + 5)
+        assert each.log_prob == pytest.approx(float(log_probs[: -1 if cut else None].sum()), rel=1e-4)
+        assert each.score == pytest.approx(each.log_prob / (len(tokens) + (not cut)), rel=1e-4)
+
+
+def test_samples_of_no_temperature_are_greedy(translator: Translator, tiny_run: Path) -> None:
+    greedy = with_beam(translator, 1).translate([*SENTENCES, ""])
+    for load in ({}, {"precision": "int8"}, {"ensemble": [tiny_run]}):
+        found = Translator.load(tiny_run, "cpu", **load, beam_size=1)
+        same = greedy if load.get("precision") is None else found.translate([*SENTENCES, ""])
+        assert [each.text for each in same] == [each.text for each, *_ in found.sample([*SENTENCES, ""], temperature=0)]
+
+
+def test_settings_of_sampling_are_checked(translator: Translator) -> None:
+    for settings, message in (({"top_p": 0.0}, "top_p=0.0 is out of range"), ({"seed": -1}, "seed=-1 is out of range")):
+        with pytest.raises(UserError, match=message):
+            translator.sample(SENTENCES, **settings)
+
+
 def test_the_score_is_the_log_probability_by_length(translator: Translator) -> None:
     alpha = translator.search.length_penalty
     assert alpha != 0
@@ -211,6 +261,10 @@ def test_unknown_words_are_those_attended_to(decoder: str) -> None:
             assert shown == (each.source.replace("@@ ", "").split()[row.argmax()] if unknown else word)
             places |= {row.argmax()} if unknown else set()
         assert each.text == " ".join(each.target_words)
+    for drawn in copying.sample(lines, 2):
+        for each in drawn:
+            assert len(each.target_words) == len(each.weights)
+            assert "<unk>" not in each.target_words or decoder == "fixed_context"
     assert len(places) > 1 if decoder == "luong" else not places
 
 
@@ -259,6 +313,7 @@ def other_run(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     weights = load_file(folder / "model.safetensors")
     noisy = {name: each + 0.1 * torch.randn(each.shape, generator=generator) for name, each in weights.items()}
     save_file(noisy, folder / "model.safetensors", metadata={"step": "7"})
+    (folder / "manifest.json").unlink()
     return folder
 
 

@@ -8,6 +8,8 @@ from nmt.config.check import check, explain
 from nmt.config.schema import TrainConfig
 from nmt.errors import UserError
 
+MAX_BYTES = 1_000_000  # a hundred times what a run writes
+
 
 def save_config(config: Any, path: Path) -> None:
     """Write all keys of a configuration, including defaults, as plain YAML."""
@@ -19,8 +21,8 @@ def save_config(config: Any, path: Path) -> None:
 def load_config(path: Path) -> TrainConfig:
     """Read what `save_config` wrote; a key that is missing gets its default.
 
-    The file can only make the dataclasses of `nmt.config.schema`: YAML tags are refused, and interpolations (`${...}`)
-    are plain text.
+    The file can only make the dataclasses of `nmt.config.schema`: YAML tags and aliases are refused, and
+    interpolations (`${...}`) are plain text.
 
     Raises:
         UserError: naming the file, if it cannot be read, is not YAML, or has wrong keys, types or values.
@@ -30,7 +32,7 @@ def load_config(path: Path) -> TrainConfig:
     from omegaconf.errors import OmegaConfBaseException
 
     try:
-        values = _escape(yaml.safe_load(path.read_text(encoding="utf-8")))
+        values = _escape(parse(path))
         if not isinstance(values, dict):
             raise UserError("not a mapping of keys to values")
         config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(TrainConfig), values))
@@ -40,9 +42,26 @@ def load_config(path: Path) -> TrainConfig:
         raise UserError(f"{path} is not a configuration of nmt: {error}") from error
     except OmegaConfBaseException as error:
         raise UserError(f"{path} is not a configuration of nmt: {explain(error, TrainConfig())}") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"cannot read the configuration {path}: {' '.join(str(error).split())}") from error
     return config
+
+
+def parse(path: Path) -> Any:
+    """Return the content of a YAML file without aliases, of which a few lines can stand for gigabytes.
+
+    Raises:
+        ValueError: it has aliases, is larger than `MAX_BYTES`, or is not UTF-8.
+        OSError, yaml.YAMLError: it cannot be read, or is not YAML.
+    """
+    import yaml
+
+    if path.stat().st_size > MAX_BYTES:
+        raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
+    text = path.read_text(encoding="utf-8")
+    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
+        raise ValueError("it has YAML aliases (*name), which nmt does not write")
+    return yaml.safe_load(text)
 
 
 def _escape(value: Any) -> Any:

@@ -16,10 +16,21 @@ LARGEST_SEED = 2**63 - 1  # that all random generators accept
 BLEU_TOKENIZERS = ("13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab", "flores200")
 
 
-def key(default: Any, help: str, *, choices: tuple[str, ...] = (), length: int | None = None, **bounds: float) -> Any:
-    """A dataclass field with its help, choices and bounds (at_least, above, below, at_most; of a list, on its elements)."""
+def key(
+    default: Any,
+    help: str,
+    *,
+    choices: tuple[str, ...] = (),
+    length: int | None = None,
+    automatic: bool = False,
+    **bounds: float,
+) -> Any:
+    """A dataclass field with its help, choices and bounds (at_least, above, below, at_most; of a list, on its elements).
+
+    The value of an `automatic` one that is not given follows from the corpus and the time (`nmt.config.automatic`).
+    """
     limits = {name.replace("_", " "): bound for name, bound in bounds.items()}
-    metadata = {"help": help, "choices": choices, "bounds": limits, "length": length}
+    metadata = {"help": help, "choices": choices, "bounds": limits, "length": length, "automatic": automatic}
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -103,7 +114,7 @@ class TokenizerConfig:
     """Subwords by sentencepiece, learned from the training text in the run; or the pieces of segmented text."""
 
     kind: str = key("unigram", "segmentation model; `whitespace`: the text is segmented already, with or without `@@` or U+2581 marks", choices=("unigram", "bpe", "whitespace"))
-    vocab_size: int = key(8_000, "pieces, including special tokens; lowered with a warning where the text has too few", at_least=300)
+    vocab_size: int = key(8_000, "pieces, including special tokens; lowered with a warning where the text has too few", at_least=300, automatic=True)
     joint: bool = key(True, "one vocabulary for both sides")
     character_coverage: float = key(1.0, "share of characters that get a piece of their own; the rest become bytes", above=0, at_most=1)
     normalization: str = key("nmt_nfkc", "text normalization of sentencepiece", choices=("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"))
@@ -117,7 +128,7 @@ class BatchConfig:
     """How sentences are grouped."""
 
     unit: str = key("tokens", "what `size` counts: target tokens, including padding, or sentences", choices=UNITS)
-    size: int = key(4_096, "size of a training batch; with several processes (`torchrun`), that of each", at_least=1)
+    size: int = key(4_096, "size of a training batch; with several processes (`torchrun`), that of each", at_least=1, automatic=True)
     max_length: int = key(250, "leave out training pairs with a side of more subwords than this", at_least=1)
 
 
@@ -146,18 +157,20 @@ class ModelConfig:
     encoder: str = key("recurrent", "reader of the source; `recurrent`: layers of `cell` in both directions")
     decoder: str = key("bahdanau", "order of attention and update: `bahdanau`, `luong`, `conditional`; `gnmt`: the first layer queries, the others read; `fixed_context` has no attention")
     cell: str = key("gru", "recurrent cell", choices=("gru", "lstm"))
-    embedding_size: int = key(256, "size of word embeddings", at_least=1)
-    hidden_size: int = key(512, "size of the decoder's state; each direction of the encoder has half of it", at_least=2)
+    embedding_size: int = key(256, "size of word embeddings", at_least=1, automatic=True)
+    hidden_size: int = key(512, "size of the decoder's state; each direction of the encoder has half of it", at_least=2, automatic=True)
     num_layers: int = key(1, "layers of the encoder and of the decoder", at_least=1)
     self_attention_heads: int = key(0, "heads of a self-attention layer on top of the encoder; 0: no such layer", at_least=0)
     attention: AttentionConfig = field(default_factory=AttentionConfig)
     readout: str = key("maxout", "from state, embedding and context to the output layer: the paper's deep output, or a linear layer and tanh, which alone `luong` has", choices=("maxout", "linear"))
     input_feeding: bool = key(True, "`luong` only: feed the attentional vector to the next step")
-    tied_embeddings: str = key("none", "weights shared: none; `target`: target embedding and output layer; `all`: source embedding too (joint vocabulary)", choices=("none", "target", "all"))
-    dropout: float = key(0.2, "dropout wherever no rate of its own is given", at_least=0, below=1)
+    tied_embeddings: str = key("none", "weights shared: none; `target`: target embedding and output layer; `all`: source embedding too (joint vocabulary)", choices=("none", "target", "all"), automatic=True)
+    dropout: float = key(0.2, "dropout wherever no rate of its own is given", at_least=0, below=1, automatic=True)
     embedding_dropout: float | None = key(None, "dropout on embeddings", at_least=0, below=1)
     state_dropout: float | None = key(None, "dropout on the encoder's states and between layers", at_least=0, below=1)
     output_dropout: float | None = key(None, "dropout before the output layer", at_least=0, below=1)
+    locked_dropout: bool = key(False, "variational dropout: one mask for all steps of a sentence, on embeddings, on the encoder's states and before the output layer; between layers every step draws its own")
+    word_dropout: float = key(0.0, "share of words whose whole embedding is 0 while training, on both sides, the others' being divided by 1 - share; 0.1 to 0.3 for small corpora", at_least=0, below=1)
     fast: str = key("auto", "train with the derivative written by hand, and translate with weights laid out for the processor; `off`: neither, for comparison", choices=("auto", "off"))
 
 
@@ -165,7 +178,7 @@ class ModelConfig:
 class OptimizerConfig:
     """AdamW."""
 
-    learning_rate: float = key(1e-3, "peak learning rate", above=0)
+    learning_rate: float = key(1e-3, "peak learning rate", above=0, automatic=True)
     betas: list[float] = key([0.9, 0.98], "decay of the two moments", length=2, at_least=0, below=1)
     epsilon: float = key(1e-8, "added to the denominator", above=0)
     weight_decay: float = key(0.0, "decoupled weight decay, on matrices only", at_least=0)
@@ -177,7 +190,7 @@ class ScheduleConfig:
     """Learning rate over updates."""
 
     kind: str = key("cosine", "shape after warm-up", choices=("constant", "inverse_sqrt", "cosine", "plateau"))
-    warmup_steps: int = key(200, "updates of linear warm-up", at_least=0)
+    warmup_steps: int = key(200, "updates of linear warm-up", at_least=0, automatic=True)
     final_factor: float = key(0.05, "`cosine`: last learning rate as a share of the peak", at_least=0, at_most=1)
     factor: float = key(0.5, "`plateau`: multiply by this when the watched metric stops improving", above=0, below=1)
     patience: int = key(2, "`plateau`: validations without improvement before that", at_least=0)
@@ -190,11 +203,22 @@ class SearchConfig:
     beam_size: int = key(5, "hypotheses kept; 1 is greedy", at_least=1)
     length_penalty: float = key(1.0, "alpha of score = log p / length^alpha + coverage", at_least=0)
     coverage_penalty: float = key(0.0, "beta of coverage = beta x the sum over source tokens of log min(1, attention received); beams only", at_least=0)
+    patience: float = key(1.0, "a search may end once patience x `beam_size` hypotheses have ended and none that goes on scores better at present; inf: only when none can ever, which is slower", above=0)
     max_length_ratio: float = key(2.0, "longest translation = ratio x source subwords + offset", above=0)
     max_length_offset: int = key(20, "see `max_length_ratio`", at_least=1)
     replace_unknown: bool = key(False, "`tokenizer.kind=whitespace`: let the model say that a word is unknown to it, and write there the source word that it attends to most (Luong et al., 2015); subwords spell every word")
     batch_unit: str = key("sentences", "what `batch_size` counts: sentences, or source subwords, including eos and padding", choices=UNITS)
     batch_size: int = key(64, "size of a batch of sentences of similar length", at_least=1)
+
+
+@dataclass(kw_only=True)
+class SamplingConfig:
+    """Translations drawn at random instead of searched (`nmt/search/sampling.py`); options of translation, not of a run."""
+
+    temperature: float = key(1.0, "tokens are drawn from p^(1 / temperature); 0 is greedy", at_least=0, at_most=100)
+    top_k: int | None = key(None, "draw among this many most probable tokens", at_least=1)
+    top_p: float | None = key(None, "draw among the fewest most probable tokens that together have this share", above=0, at_most=1)
+    seed: int = key(1, "the same seed and sentence give the same samples", at_least=0, at_most=LARGEST_SEED)
 
 
 @dataclass(kw_only=True)
@@ -226,11 +250,13 @@ class TrainerConfig:
     max_epochs: int | None = key(None, "stop after this many passes over the corpus", at_least=1)
     max_minutes: float | None = key(None, "stop after this much training time, including validations; also the horizon of the schedule", above=0)
     label_smoothing: float = key(0.1, "share of the probability spread over the vocabulary", at_least=0, below=1)
+    consistency: float = key(0.0, "R-Drop: alpha of 1/2 [NLL_1 + NLL_2 + alpha/2 (KL(p, q) + KL(q, p))], p and q being the predictions of two passes of a batch through dropout; the paper has 5 for translation; an update takes twice the time and memory; 0 is off", at_least=0)
     guided_alignment: GuidedAlignmentConfig = field(default_factory=GuidedAlignmentConfig)
     reinforce: ReinforceConfig = field(default_factory=ReinforceConfig)
     accumulate: int = key(1, "batches per update", at_least=1)
     validate_every_steps: int | None = key(None, "validate after this many updates", at_least=1)
-    validate_every_epochs: int | None = key(None, "validate after this many epochs (default: 1 when neither is given)", at_least=1)
+    validate_every_epochs: int | None = key(None, "validate after this many epochs (1 where no `validate_every_` is set)", at_least=1)
+    validate_every_minutes: float | None = key(None, "validate after this much training time", above=0, automatic=True)
     save_every_minutes: float | None = key(15.0, "save `last` after this much time without a validation; every validation saves it too", above=0)
     metric: str = key("bleu", "what `best` and early stopping watch: `loss`, `perplexity`, `bleu`, `chrf`, `aer`, or another of METRICS (`nmt/evaluation/registry.py`) that is measured at validations and of which more, or less, is better")
     patience: int | None = key(None, "stop after this many validations without improvement", at_least=1)
@@ -251,6 +277,7 @@ class TrainConfig:
     threads: int | None = key(None, "CPU threads of torch, per process (default: its own choice)", at_least=1)
     bleu_tokenize: str | None = key(None, "sacrebleu tokenizer of every BLEU; `none` for tokenized text; null: sacrebleu's own for `data.target_language` (`zh`, `ja-mecab`, `ko-mecab`, else `13a`), and `13a` with `tokenizer.kind=whitespace`, whose text is tokenized", choices=BLEU_TOKENIZERS)
     lowercase: bool = key(False, "ignore case in BLEU, chrF and TER")
+    automatic: list[str] = key([], "keys that follow from the number of training pairs and the time unless they are given; null: all that can; `[]`: none, the defaults of this page hold", automatic=True)
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
@@ -276,6 +303,7 @@ class EvaluateSearchConfig:
     beam_size: int | None = override(SearchConfig, "beam_size")
     length_penalty: float | None = override(SearchConfig, "length_penalty")
     coverage_penalty: float | None = override(SearchConfig, "coverage_penalty")
+    patience: float | None = override(SearchConfig, "patience")
     max_length_ratio: float | None = override(SearchConfig, "max_length_ratio")
     max_length_offset: int | None = override(SearchConfig, "max_length_offset")
     replace_unknown: bool | None = override(SearchConfig, "replace_unknown")

@@ -57,10 +57,20 @@ class Batch:
         """Return the batch in page-locked memory, from which copies to a GPU need not block."""
         return self._map(torch.Tensor.pin_memory)
 
-    def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+    def twice(self) -> "Batch":
+        """Return the batch with all pairs once more, behind the others."""
+        return self._map(
+            lambda tensor: torch.cat((tensor, tensor)),
+            source_lengths=torch.cat((self.source_lengths, self.source_lengths)),
+            rows=np.concatenate((self.rows, self.rows)),
+            num_source_tokens=2 * self.num_source_tokens,
+            num_target_tokens=2 * self.num_target_tokens,
+        )
+
+    def _map(self, change: Callable[[Tensor], Tensor], **others: Any) -> "Batch":
         tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
         changed: dict[str, Any] = {name: change(tensors[name]) for name in tensors if name != "source_lengths"}
-        return replace(self, **changed)
+        return replace(self, **changed, **others)
 
 
 def collate(

@@ -20,7 +20,7 @@ from nmt.evaluation.metrics import (
     repetition_rate,
     sentence_chrf,
 )
-from nmt.evaluation.outcome import Outcome
+from nmt.evaluation.outcome import Outcome, search_errors
 from nmt.evaluation.output import Evidence, prepare, write
 from nmt.evaluation.registry import measure, names_at
 from nmt.evaluation.report import Sentence
@@ -96,12 +96,14 @@ def outcome_of(
     started = time.perf_counter()
     translations = translator.translate(sources)
     seconds = time.perf_counter() - started
+    has_beam = translator.search.beam_size > 1
     return Outcome(
         translations=translations,
         references=translator.plain(targets),
         perplexity=translator.perplexity(sources, targets),
         alignment=alignment_metrics(translator, sources, targets, gold, views),
         saliency=views.explainer.translations(translations) if views.explainer else None,
+        search_errors=search_errors(translations, translator.greedy(sources)) if has_beam else None,
         seconds=seconds,
         tokenize=tokenize,
         lowercase=lowercase,

@@ -20,6 +20,7 @@ class Outcome:
     perplexity: float | None = None  # its exponential, which may be known alone
     alignment: Mapping[str, float | None] = field(default_factory=dict)  # scores of `views.alignment_metrics`
     saliency: Sequence[Alignment] | None = None  # of the translations, where it was asked for
+    search_errors: int | None = None  # of `search_errors`; None where there is no beam
     seconds: float | None = None  # time that translating took
     tokenize: str = "13a"  # sacrebleu's tokenizer of BLEU
     lowercase: bool = False  # ignore case
@@ -40,3 +41,11 @@ class Outcome:
         if self.saliency is None:
             return Correlation(None, None)
         return rank_correlation(self.weights, [alignment.weights for alignment in self.saliency])
+
+
+def search_errors(found: Sequence[Translation], greedy: Sequence[Translation]) -> int:
+    """Return the number of sentences of which greedy search found a translation with a better score.
+
+    A beam search may lose the greedy translation on the way. Differences below 1e-4 are those of arithmetic.
+    """
+    return sum(other.score > each.score + 1e-4 for each, other in zip(found, greedy, strict=True))

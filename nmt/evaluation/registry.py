@@ -143,6 +143,12 @@ METRICS: dict[str, Metric] = {
         Display("repetition rate", 4, "share of words"),
         card=Display("Repetition", 2, "% of words", scale=100),
     ),
+    "search_errors": Metric(
+        lambda it: it.search_errors,
+        Display("search errors", 0, "sentences that greedy search translates with a better score"),
+        card=Display("Search errors", 0, "greedy search scores better"),
+        at_validation=False,
+    ),
     "sentences_per_second": Metric(
         lambda it: len(it.translations) / it.seconds if it.seconds else None,
         Display("speed", 1, lambda values: f"sentences/s, {number(values['seconds'])} s"),

@@ -18,10 +18,11 @@ from nmt.attention.scores import Additive
 from nmt.fast import encoder, parallel, recurrence
 from nmt.fast.attention import attention_steps
 from nmt.fast.chains import CHAINS
-from nmt.fast.dropout import dropout
+from nmt.fast.dropout import dropout, dropout_along
 from nmt.fast.words import read_words
 from nmt.models.decoder import Decoder, DecoderState, Emission, Gnmt, Luong
 from nmt.models.encoder import Recurrent
+from nmt.models.layers import Dropout
 from nmt.models.seq2seq import Seq2Seq
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -74,6 +75,7 @@ def twins(module: nn.Module) -> Twins:
         return decoder_twins(module)
     known: dict[type, Twins] = {
         nn.Dropout: {"forward": dropout},
+        Dropout: {"forward": dropout_along},
         Additive: {"compare": compare},
         Recurrent: {"recur": encoder.recur},
         Seq2Seq: {"predict": predict},

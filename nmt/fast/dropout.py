@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nmt.models.layers import Dropout
+
 LEVELS = 2**16
 
 
@@ -19,7 +21,12 @@ def keep_mask(like: Float[Tensor, "*shape"], rate: float) -> Float[Tensor, "*sha
     return (numbers >= threshold - LEVELS // 2).to(like.dtype).mul_(LEVELS / (LEVELS - threshold))
 
 
-def dropout(module: nn.Dropout, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+def dropout_along(module: Dropout, x: Float[Tensor, "*shape"], axis: int) -> Float[Tensor, "*shape"]:
+    """As `Dropout.forward`; a shared mask has too few numbers to be worth another way to draw them."""
+    return Dropout.forward(module, x, axis) if module.shared else dropout(module, x)
+
+
+def dropout(module: nn.Dropout | Dropout, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """X m / (1 - p), m Bernoulli(1 - p), while training  (Srivastava et al., 2014)."""
     if not module.training or not module.p:
         return x

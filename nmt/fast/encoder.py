@@ -24,7 +24,7 @@ def recur(
     reversal = reversal_of(source_lengths, len(tokens))
     words = distinct_words(encoder.embedding, tokens)
     all_positions = torch.arange(tokens.numel()).view_as(tokens)
-    inputs = encoder.embedding(tokens if words is None else words.tokens)
+    inputs = encoder.embedding(tokens if words is None else words.tokens, steps=0)
     indices = all_positions if words is None else words.inverse_indices
     finals = []
     for index in range(rnn.num_layers):

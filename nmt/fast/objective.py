@@ -9,23 +9,38 @@ from torch.autograd.function import once_differentiable
 
 from nmt.data.batch import Batch
 from nmt.fast.arena import Arena
+from nmt.fast.consistency import Divergence, side_by_side
 from nmt.fast.kernels import affine
 from nmt.models.decoder import Decoded
 from nmt.models.seq2seq import Seq2Seq
 
-CHUNK = 512  # rows of logits alive at a time: small enough to stay in a CPU's cache, large enough for its products
+# Rows of logits alive at a time: small enough to stay in a CPU's cache, large enough for its products; even, so that
+# the two passes of a token are in one chunk.
+CHUNK = 512
+
+
+class ChunkedLoss(NamedTuple):
+    """The fields of the readable objective's `Loss`."""
+
+    objective: Float[Tensor, ""]
+    cross_entropies: Float[Tensor, " tokens"]
+    divergence: Float[Tensor, ""] | None = None
 
 
 def token_loss(
-    model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smoothing: float
-) -> tuple[Float[Tensor, ""], Float[Tensor, " tokens"]]:
-    """Return the objective, summed over the real tokens of a batch, and the cross-entropy of each of them, in nats."""
+    model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smoothing: float, consistency: float = 0.0
+) -> ChunkedLoss:
+    """As the readable objective: summed over the real tokens of a batch, in nats."""
     features = decoded.features[batch.target_mask]
     labels = batch.target_out[batch.target_mask]
+    if consistency:
+        features, labels = side_by_side(features), side_by_side(labels)
     output = model.output
-    arguments = (features, output.weight, output.bias, labels, label_smoothing, torch.is_grad_enabled())
-    objective, cross_entropies = ProjectedCrossEntropy.apply(*arguments)  # type: ignore[no-untyped-call]
-    return objective, cross_entropies
+    arguments = (features, output.weight, output.bias, labels, label_smoothing, torch.is_grad_enabled(), consistency)
+    objective, cross_entropies, divergence = ProjectedCrossEntropy.apply(*arguments)  # type: ignore[no-untyped-call]
+    if not consistency:
+        return ChunkedLoss(objective, cross_entropies)
+    return ChunkedLoss(objective / 2, cross_entropies.view(-1, 2).mean(dim=1), divergence)
 
 
 @final
@@ -35,7 +50,8 @@ class ProjectedCrossEntropy(torch.autograd.Function):
     objective = -sum_i [(1 - eps) log p(y_i) + eps / V sum_v log p(v)]  (Szegedy et al., 2016), whose gradient by
     the logits is p - (1 - eps) onehot(y) - eps / V. Only one chunk of logits exists at a time, and it is
     read as few times as possible: the smoothing's share of the gradients is linear in the features, so the gradients
-    are initialized with it, from the mean row of the weights.
+    are initialized with it, from the mean row of the weights. With `consistency` the tokens are those of two passes,
+    side by side, and their weighted divergence is added.
     """
 
     @staticmethod
@@ -47,8 +63,9 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         labels: Int[Tensor, " tokens"],
         label_smoothing: float,
         differentiate: bool,
-    ) -> tuple[Float[Tensor, ""], Float[Tensor, " tokens"]]:
-        """Return (objective, summed over tokens; cross-entropy of each)."""
+        consistency: float = 0.0,
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, " tokens"], Float[Tensor, ""]]:
+        """Return (objective, summed over tokens; cross-entropy of each; sum of the divergences, not weighted)."""
         differentiate = differentiate and any(ctx.needs_input_grad)
         inputs, matrix, offset = to_compute_dtype(features), to_compute_dtype(weight), to_compute_dtype(bias)
         log_normalizers, golds = bias.new_empty(2, len(labels))
@@ -62,12 +79,15 @@ class ProjectedCrossEntropy(torch.autograd.Function):
             )
         )
         arena = Arena.borrow(features.device)
-        memory = arena.take(min(CHUNK, len(labels)), len(bias), dtype=matrix.dtype)
+        shape = min(CHUNK, len(labels)), len(bias)
+        memory = arena.take(*shape, dtype=matrix.dtype)
+        passes = Divergence(arena, consistency, *shape, matrix.dtype) if consistency else None
+        divergence = bias.new_zeros(()) if passes is None else passes.total
         for start in range(0, len(labels), CHUNK):
             chunk = slice(start, start + CHUNK)
             rows = inputs[chunk]
             logits = affine(rows, matrix, offset, out=memory[: len(rows)])
-            log_normalizers[chunk], golds[chunk], residual = score(logits, labels[chunk], 1.0 - label_smoothing)
+            log_normalizers[chunk], golds[chunk], residual = score(logits, labels[chunk], 1.0 - label_smoothing, passes)
             if differentiate:
                 grad_features[chunk] += affine(residual, matrix.t())
                 add_product(grad_weight, residual.T, rows)
@@ -77,18 +97,18 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         means = total @ row + len(labels) * bias.mean()
         ctx.gradients = grad_features, grad_weight, grad_bias
         cross_entropies = log_normalizers - golds
-        ctx.mark_non_differentiable(cross_entropies)
+        ctx.mark_non_differentiable(cross_entropies, divergence)
         objective = (log_normalizers - (1.0 - label_smoothing) * golds).sum() - label_smoothing * means
-        return objective, cross_entropies
+        return objective + consistency * divergence, cross_entropies, divergence
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_objective: Float[Tensor, ""], _: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_objective: Float[Tensor, ""], *_: Tensor | None) -> tuple[Tensor | None, ...]:
         """Scale the gradients that were formed on the way forward, where they are."""
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
             raise RuntimeError("the loss can be differentiated once")
-        return *(gradient.mul_(grad_objective) for gradient in gradients), None, None, None
+        return *(gradient.mul_(grad_objective) for gradient in gradients), None, None, None, None
 
 
 def add_product(
@@ -102,21 +122,30 @@ def add_product(
 
 
 class Scored(NamedTuple):
-    """log Z and the logit of the reference word, for some tokens, and the residuals p - confidence x onehot(label)."""
+    """log Z and the logit of the reference word, for some tokens, and the residuals p - confidence x onehot(label).
+
+    Where two passes are compared, the gradient of their weighted divergence is in the residuals.
+    """
 
     log_normalizer: Float[Tensor, " tokens"]
     gold: Float[Tensor, " tokens"]
     residual: Float[Tensor, "tokens vocab"]
 
 
-def score(logits: Float[Tensor, "tokens vocab"], labels: Int[Tensor, " tokens"], confidence: float) -> Scored:
-    """Score some tokens; the residuals overwrite the logits."""
+def score(
+    logits: Float[Tensor, "tokens vocab"], labels: Int[Tensor, " tokens"], confidence: float, passes: Divergence | None
+) -> Scored:
+    """Score some tokens, and compare the two passes, if there are two; the residuals overwrite the logits."""
+    if passes is not None:
+        passes.compare(logits)
     rows = torch.arange(len(labels), device=labels.device)
     exact = torch.promote_types(logits.dtype, torch.float32)
     gold, largest = logits[rows, labels].to(exact), logits.amax(dim=1).to(exact)
     probabilities = torch.softmax(logits, dim=1, out=logits)
     # log Z from the likeliest word, whose probability cannot underflow, as the reference word's can.
     log_normalizer = largest - probabilities.amax(dim=1).to(exact).log()
+    if passes is not None:
+        passes.add_gradient(probabilities, log_normalizer)
     probabilities[rows, labels] -= confidence
     return Scored(log_normalizer, gold, probabilities)
 

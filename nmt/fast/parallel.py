@@ -31,7 +31,7 @@ def decode_by_cudnn(
     """As `Decoder.forward`, on a GPU: there the first layer, too, is torch's own, input gates and all."""
     if target_in.device.type == "cpu":
         return Decoder.forward(decoder, target_in, memory, state)
-    embedded = decoder.embedding(target_in.t())
+    embedded = decoder.embedding(target_in.t(), steps=0)
     hidden = torch_layer(decoder.stack.first, embedded, state.layers[0][:, 0])
     emission = above_first_layer(decoder, hidden, memory, state)
     features = decoder.readout(emission.hidden, emission.context, decoder.readout.project_word(embedded))

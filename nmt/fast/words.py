@@ -27,7 +27,7 @@ def distinct_words(embedding: Embedding, tokens: Int[Tensor, "*tokens"]) -> Dist
 
     Dropout makes equal words differ. A GPU would have to be waited for to learn how many distinct tokens there are.
     """
-    if tokens.device.type != "cpu" or (embedding.training and embedding.dropout.p):
+    if tokens.device.type != "cpu" or embedding.is_random:
         return None
     return DistinctWords(*tokens.unique(return_inverse=True))
 

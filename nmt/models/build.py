@@ -46,9 +46,8 @@ def build_model(config: ModelConfig, source_vocab: int, target_vocab: int, *, jo
         UserError: as `check_model`.
     """
     check_model(config, joint=joint)
-    rate = dropout_rate(config, "embedding")
-    target = Embedding(target_vocab, config.embedding_size, rate)
-    source = target if config.tied_embeddings == "all" else Embedding(source_vocab, config.embedding_size, rate)
+    target = build_embedding(config, target_vocab)
+    source = target if config.tied_embeddings == "all" else build_embedding(config, source_vocab)
     encoder = ENCODERS[config.encoder].build(config, source)
     decoder = DECODERS[config.decoder](config, target, encoder)
     output = nn.Linear(decoder.readout.size, target_vocab)
@@ -56,6 +55,12 @@ def build_model(config: ModelConfig, source_vocab: int, target_vocab: int, *, jo
     if config.tied_embeddings != "none":
         output.weight = target.weight
     return Seq2Seq(encoder, decoder, output)
+
+
+def build_embedding(config: ModelConfig, vocab_size: int) -> Embedding:
+    """Build the embedding of one side."""
+    rate, words = dropout_rate(config, "embedding"), config.word_dropout
+    return Embedding(vocab_size, config.embedding_size, rate, word_dropout=words, locked=config.locked_dropout)
 
 
 def initialize(model: nn.Module) -> None:

@@ -5,6 +5,7 @@ checkpoint.
 """
 
 import contextlib
+import math
 import os
 import pickle
 import shutil
@@ -22,6 +23,7 @@ from nmt.config.file import load_config, save_config
 from nmt.config.schema import TrainConfig
 from nmt.errors import UserError
 from nmt.models.build import build_model
+from nmt.models.manifest import verify, write_manifest
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers
 
@@ -64,6 +66,7 @@ def save_checkpoint(
     tokenizers.save(temporary)
     if training_state is not None:
         torch.save(dict(training_state), temporary / TRAINING_STATE)
+    write_manifest(temporary)
     for path in temporary.iterdir():
         flush(path)
     flush(temporary)
@@ -161,21 +164,52 @@ def identity(folder: Path) -> tuple[int, int] | None:
 
 
 def read_checkpoint(folder: Path, device: str | torch.device) -> Checkpoint:
-    """Load a checkpoint folder, or raise `UserError` where its files do not fit together."""
+    """Load a checkpoint folder, or raise `UserError` where its files are damaged or do not fit together."""
+    verify(folder, lambda name: name != TRAINING_STATE)
     config = load_config(folder / CONFIG)
     tokenizers = Tokenizers.load(folder)
+    sizes = len(tokenizers.source), len(tokenizers.target)
     try:
-        model = build_model(config.model, len(tokenizers.source), len(tokenizers.target), joint=tokenizers.joint)
+        shapes, step = read_header(folder / WEIGHTS)
+        check_sizes(config, sizes[1], shapes)
+        model = build_model(config.model, *sizes, joint=tokenizers.joint)
+        load_model(model, str(folder / WEIGHTS))
     except UserError as error:
         raise UserError(f"{folder / CONFIG} is not a configuration of nmt: {error}") from None
-    try:
-        load_model(model, str(folder / WEIGHTS))
-        with safe_open(str(folder / WEIGHTS), framework="pt") as file:
-            step = int((file.metadata() or {}).get("step", 0))  # the number of updates
-    except (SafetensorError, RuntimeError) as error:
+    except (SafetensorError, RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"cannot load {folder / WEIGHTS}: {reason}; it does not fit {CONFIG}, or is damaged") from error
+    for name, value in model.state_dict().items():
+        if not value.isfinite().all():
+            raise UserError(f"cannot load {folder / WEIGHTS}: {name} has values that are not finite; it is damaged")
     return Checkpoint(model.to(device).eval(), config, tokenizers, folder, step)
+
+
+def read_header(path: Path) -> tuple[dict[str, list[int]], int]:
+    """Return the shapes of the tensors in a file of weights, and the number of updates."""
+    with safe_open(str(path), framework="pt") as file:
+        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+        return shapes, int((file.metadata() or {}).get("step", 0))
+
+
+def check_sizes(config: TrainConfig, vocab_size: int, shapes: Mapping[str, list[int]]) -> None:
+    """Raise ValueError where weights of these shapes are too few for the model as configured.
+
+    A damaged or hostile configuration is so refused before it takes memory: for each size the model has a matrix of at
+    least the product given here. That every shape is right is checked when the weights are loaded.
+    """
+    model, numbers = config.model, sum(map(math.prod, shapes.values()))
+    least = {
+        "embedding_size": vocab_size * model.embedding_size,
+        "hidden_size": model.hidden_size**2,
+        "attention.size": model.hidden_size * (model.attention.size or 0),
+        "attention.num_basis": model.attention.num_basis if model.attention.score == "location" else 0,
+    }
+    for name, needed in least.items():
+        if needed > numbers:
+            raise ValueError(f"it has {numbers:,} numbers, too few for model.{name}")
+    if model.num_layers > len(shapes):
+        raise ValueError(f"it has {len(shapes)} tensors, too few for model.num_layers={model.num_layers}")
 
 
 @contextlib.contextmanager
@@ -189,6 +223,7 @@ def training_state(folder: Path) -> Iterator[dict[str, Any]]:
     path = folder / TRAINING_STATE
     if not path.is_file():
         raise UserError(f"cannot continue from {folder}: it has no {TRAINING_STATE}")
+    verify(folder, lambda name: name == TRAINING_STATE)
     try:
         yield torch.load(path, map_location="cpu", weights_only=True)
     except UserError:

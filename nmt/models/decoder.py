@@ -135,7 +135,8 @@ class Decoder(nn.Module, ABC):
     def build_readout(self, config: ModelConfig, state_size: int) -> Readout:
         """Build the readout."""
         size, rate = config.embedding_size, dropout_rate(config, "output")
-        return READOUTS[config.readout](config.hidden_size, state_size, config.embedding_size, size, rate)
+        sizes = (config.hidden_size, state_size, config.embedding_size, size)
+        return READOUTS[config.readout](*sizes, rate, locked=config.locked_dropout)
 
     def __str__(self) -> str:
         return f"{type(self).__name__}, {type(self.stack.first).__name__}"
@@ -159,8 +160,8 @@ class Decoder(nn.Module, ABC):
         return self.stack.first.inputs(vectors)
 
     def read_words(self, tokens: Int[Tensor, "*words"]) -> WordShares:
-        """Embed words and compute their shares in gates and readout."""
-        embedded = self.embedding(tokens)
+        """Embed words, steps first while training, and compute their shares in gates and readout."""
+        embedded = self.embedding(tokens, steps=0)
         return WordShares(self.input_gates(embedded), self.readout.project_word(embedded))
 
     @abstractmethod
@@ -280,7 +281,7 @@ class Luong(Decoder):
 
     def build_readout(self, config: ModelConfig, state_size: int) -> Readout:
         size = config.hidden_size if config.tied_embeddings == "none" else config.embedding_size
-        return Attentional(config.hidden_size, size, dropout_rate(config, "output"))
+        return Attentional(config.hidden_size, size, dropout_rate(config, "output"), locked=config.locked_dropout)
 
     def first_feedback(self, state: Float[Tensor, "batch 1 state"]) -> Tensor | None:
         return None if self.feedback is None else state.new_zeros(*state.shape[:2], self.feedback.in_features)

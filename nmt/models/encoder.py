@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nmt.config.schema import ModelConfig
 from nmt.errors import UserError
-from nmt.models.layers import Embedding, SelfAttention
+from nmt.models.layers import Dropout, Embedding, SelfAttention
 from nmt.models.sizes import dropout_rate
 
 
@@ -73,15 +73,25 @@ class Recurrent(Encoder):
     [forward h_S; backward h_1] of the top layer: the states in which each direction has read the whole sentence.
     """
 
-    def __init__(self, rnn: nn.GRU | nn.LSTM, embedding: Embedding, dropout: float, self_attention_heads: int) -> None:
+    def __init__(
+        self,
+        rnn: nn.GRU | nn.LSTM,
+        embedding: Embedding,
+        dropout: float,
+        self_attention_heads: int,
+        *,
+        locked: bool = False,
+    ) -> None:
         super().__init__()
         self.embedding = embedding
         self.rnn = rnn
         self.state_size = 2 * rnn.hidden_size
         self.final_size = rnn.hidden_size * (2 if isinstance(rnn, nn.LSTM) else 1)
-        self.state_dropout = nn.Dropout(dropout)
+        self.state_dropout = Dropout(dropout, shared=locked)
         self.self_attention = (
-            SelfAttention(self.state_size, self_attention_heads, dropout) if self_attention_heads else None
+            SelfAttention(self.state_size, self_attention_heads, dropout, locked=locked)
+            if self_attention_heads
+            else None
         )
 
     @classmethod
@@ -107,7 +117,7 @@ class Recurrent(Encoder):
             bidirectional=True,
             dropout=dropout if config.num_layers > 1 else 0.0,  # torch warns about dropout after a single layer
         )
-        return cls(rnn, embedding, dropout, config.self_attention_heads)
+        return cls(rnn, embedding, dropout, config.self_attention_heads, locked=config.locked_dropout)
 
     @staticmethod
     def state_size_of(config: ModelConfig) -> int:
@@ -118,7 +128,7 @@ class Recurrent(Encoder):
 
     def forward(self, source: Int[Tensor, "batch source"], source_lengths: Int[Tensor, " batch"]) -> EncoderOutput:
         states, final = self.recur(source, source_lengths)
-        states = self.state_dropout(states)
+        states = self.state_dropout(states, axis=1)
         if self.self_attention is not None:
             states = self.self_attention(states, mask_of(source_lengths, source.shape[1]).to(states.device))
         return EncoderOutput(states, final, sentence_summary(states, source_lengths))

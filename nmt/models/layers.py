@@ -12,21 +12,54 @@ from nmt.text.tokenizer import PAD
 
 
 @final
+class Dropout(nn.Module):
+    """x m / (1 - p) while training, each m being 0 with probability p, else 1  (Srivastava et al., 2014).
+
+    If `shared`, numbers along an axis have one m in common: along the steps of a sentence it is variational, or locked,
+    dropout, along the numbers of an embedding word dropout  (Gal & Ghahramani, 2016).
+    """
+
+    def __init__(self, rate: float, *, shared: bool) -> None:
+        super().__init__()
+        self.p = rate
+        self.shared = shared
+
+    def forward(self, x: Float[Tensor, "*shape"], axis: int) -> Float[Tensor, "*shape"]:
+        """Drop numbers; `axis` is that along which they share m, if they do."""
+        if not self.training or not self.p:
+            return x
+        if not self.shared:
+            return nn.functional.dropout(x, self.p, self.training)
+        return x * nn.functional.dropout(torch.ones_like(x.narrow(axis, 0, 1)), self.p, self.training)
+
+
+@final
 class Embedding(nn.Embedding):
     """sqrt(d) E[token], E drawn from N(0, 1/d)  (Vaswani et al., 2017).
 
     The network reads vectors of unit variance and learns them in fewer updates, while the table itself stays of the
-    size that an output layer sharing it needs.
+    size that an output layer sharing it needs. Word dropout draws for every word of a sentence, as Nematus does
+    (Sennrich et al., 2017); Gal & Ghahramani draw once for all that are equal.
     """
 
-    def __init__(self, vocab_size: int, size: int, dropout: float) -> None:
+    def __init__(
+        self, vocab_size: int, size: int, dropout: float, *, word_dropout: float = 0.0, locked: bool = False
+    ) -> None:
         super().__init__(vocab_size, size, padding_idx=PAD)
         self.scale = math.sqrt(size)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout, shared=locked)
+        self.word_dropout = Dropout(word_dropout, shared=True)
 
-    def forward(self, tokens: Int[Tensor, "*tokens"]) -> Float[Tensor, "*tokens embedding"]:
-        embedded: Tensor = self.dropout(super().forward(tokens) * self.scale)
-        return embedded
+    @property
+    def is_random(self) -> bool:
+        """Whether equal words get different vectors, because of dropout."""
+        return self.training and bool(self.dropout.p or self.word_dropout.p)
+
+    def forward(self, tokens: Int[Tensor, "*tokens"], steps: int = 1) -> Float[Tensor, "*tokens embedding"]:
+        """Embed tokens; the steps of a sentence are along the axis `steps`."""
+        embedded: Tensor = self.dropout(super().forward(tokens) * self.scale, steps)
+        dropped: Tensor = self.word_dropout(embedded, -1)
+        return dropped
 
 
 class Cell(nn.Module, ABC):
@@ -138,11 +171,11 @@ class Stack(nn.Module):
 class SelfAttention(nn.Module):
     """h + W [heads of softmax(q k / sqrt(d)) v] of LayerNorm(h)  (Vaswani et al., 2017), by torch's own kernel."""
 
-    def __init__(self, size: int, num_heads: int, dropout: float) -> None:
+    def __init__(self, size: int, num_heads: int, dropout: float, *, locked: bool = False) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(size)
         self.attention = nn.MultiheadAttention(size, num_heads, batch_first=True)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout, shared=locked)
 
     def forward(
         self, states: Float[Tensor, "batch source state"], source_mask: Bool[Tensor, "batch source"]
@@ -150,7 +183,7 @@ class SelfAttention(nn.Module):
         """Let every state look at the others of its sentence."""
         normed = self.norm(states)
         attended, _ = self.attention(normed, normed, normed, key_padding_mask=~source_mask, need_weights=False)
-        mixed: Tensor = states + self.dropout(attended)
+        mixed: Tensor = states + self.dropout(attended, axis=1)
         return mixed
 
 
@@ -181,19 +214,28 @@ class Readout(nn.Module, ABC):
 class Mixed(Readout):
     """Readouts made of u = U s + V y + C c + b, the word's share V y computed beforehand."""
 
+    blocks = 1  # numbers of u for each feature
+
     def __init__(
-        self, hidden_size: int, context_size: int, embedding_size: int, size: int, dropout: float, *, blocks: int = 1
+        self,
+        hidden_size: int,
+        context_size: int,
+        embedding_size: int,
+        size: int,
+        dropout: float,
+        *,
+        locked: bool = False,
     ) -> None:
         super().__init__()
         self.size = size
         self.mixed = nn.ModuleDict(
             {
-                "hidden": nn.Linear(hidden_size, blocks * size),
-                "context": nn.Linear(context_size, blocks * size, bias=False),
-                "embedded": nn.Linear(embedding_size, blocks * size, bias=False),
+                "hidden": nn.Linear(hidden_size, self.blocks * size),
+                "context": nn.Linear(context_size, self.blocks * size, bias=False),
+                "embedded": nn.Linear(embedding_size, self.blocks * size, bias=False),
             }
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout, shared=locked)
 
     def project_word(self, embedded: Float[Tensor, "*words embedding"]) -> Float[Tensor, "*words share"]:
         share: Tensor = self.mixed["embedded"](embedded)
@@ -212,12 +254,11 @@ class Maxout(Mixed):
     Their appendix writes s_{i-1} where we use s_i: g(y_{i-1}, s_i, c_i) of their equation 4 asks for it.
     """
 
-    def __init__(self, hidden_size: int, context_size: int, embedding_size: int, size: int, dropout: float) -> None:
-        super().__init__(hidden_size, context_size, embedding_size, size, dropout, blocks=2)
+    blocks = 2
 
     def forward(self, hidden: Hidden, context: Context, word: Word) -> Features:
         first, second = self.mix(hidden, context, word).chunk(2, dim=-1)
-        features: Tensor = self.dropout(torch.maximum(first, second))
+        features: Tensor = self.dropout(torch.maximum(first, second), axis=0)
         return features
 
 
@@ -226,7 +267,7 @@ class Linear(Mixed):
     """t = tanh(u)."""
 
     def forward(self, hidden: Hidden, context: Context, word: Word) -> Features:
-        features: Tensor = self.dropout(self.mix(hidden, context, word).tanh())
+        features: Tensor = self.dropout(self.mix(hidden, context, word).tanh(), axis=0)
         return features
 
 
@@ -237,14 +278,14 @@ class Attentional(Readout):
     A linear map brings it to the embeddings' size where the output layer shares their weights.
     """
 
-    def __init__(self, hidden_size: int, size: int, dropout: float) -> None:
+    def __init__(self, hidden_size: int, size: int, dropout: float, *, locked: bool = False) -> None:
         super().__init__()
         self.size = size
         self.resize = nn.Identity() if hidden_size == size else nn.Linear(hidden_size, size, bias=False)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout, shared=locked)
 
     def forward(self, hidden: Hidden, context: Context, word: Word) -> Features:
-        features: Tensor = self.resize(self.dropout(hidden))
+        features: Tensor = self.resize(self.dropout(hidden, axis=0))
         return features
 
 

@@ -12,6 +12,12 @@ def dropout_rate(config: ModelConfig, place: Literal["embedding", "state", "outp
     return config.dropout if own is None else own
 
 
+def has_dropout(config: ModelConfig) -> bool:
+    """Return whether dropout of any kind is on."""
+    rates = [dropout_rate(config, "embedding"), dropout_rate(config, "state"), dropout_rate(config, "output")]
+    return any((*rates, config.word_dropout))
+
+
 def attention_settings(config: ModelConfig, state_size: int) -> Settings:
     """Return the settings of the attention over encoder states of size `state_size`."""
     size = config.attention.size or config.hidden_size

@@ -9,7 +9,10 @@ At each step, every hypothesis in the beam is extended by every token, and the 2
 candidates. Those of the first `beam_size` that end in eos or have the maximal length, with or without eos, are
 finished; the best of the others without eos fill the beam, so that finished hypotheses do not narrow it. A sentence is
 done when no hypothesis in the beam can score better than its n best finished ones (log p only falls, and no hypothesis
-is longer than the maximum), or when `beam_size` hypotheses are finished.
+is longer than the maximum). It is also done when `patience` x `beam_size` hypotheses are finished (Kasai et al., 2022),
+none in the beam has a better score at its present length than the best of them, and the greedy hypothesis is not in
+the beam: it has ended or been lost. So the result never scores below that of greedy search, unless the beam lost the
+greedy hypothesis on the way. Infinite patience leaves the first rule alone: slower, and exact for this beam.
 
 So a beam of 1 is greedy search, and one that holds all prefixes is exhaustive. The result for a sentence does not
 depend on the others of its batch.
@@ -40,6 +43,7 @@ def beam_search(
     length_penalty: float = 0.0,
     coverage_penalty: float = 0.0,
     n_best: int = 1,
+    patience: float = 1.0,
     bos: int = BOS,
     eos: int = EOS,
     pad: int = PAD,
@@ -57,6 +61,8 @@ def beam_search(
         length_penalty: alpha, at least 0; at 0 the score has no normalization by length.
         coverage_penalty: beta, at least 0.
         n_best: hypotheses to return, at most `beam_size`.
+        patience: the search may end once this times `beam_size` hypotheses are finished; infinity: only when no other
+            can score better.
         bos: read before the first token, never produced.
         eos: ends a hypothesis.
         pad: never produced.
@@ -65,11 +71,12 @@ def beam_search(
     assert len(source) > 0
     assert int(max_lengths.min()) >= 1
     assert 1 <= n_best <= beam_size
+    assert patience > 0
     assert length_penalty >= 0, "the bound on running hypotheses needs scores that grow with length"
     assert coverage_penalty >= 0, "the bound on running hypotheses takes it for a penalty"
     forbidden = (pad, bos) if unk is None else (pad, bos, unk)
-    rules = Rules(beam_size, n_best, length_penalty, coverage_penalty, bos, eos, forbidden)
-    history = History(len(source), beam_size, source.device)
+    rules = Rules(beam_size, n_best, patience, length_penalty, coverage_penalty, bos, eos, forbidden)
+    history = History(len(source), rules.places, source.device)
     sentences = (source, source_mask, source_lengths)
     finished = run(model, sentences, rules.first(source_mask, max_lengths), rules, history)
     return history.hypotheses(finished, n_best=n_best, eos=eos, source_lengths=source_lengths)

@@ -24,6 +24,7 @@ class Frontier(NamedTuple):
         log_probs: log-probability of each hypothesis; -inf marks an empty place.
         finished: the best finished hypotheses.
         max_lengths: most tokens of a hypothesis, including eos.
+        greedy: the place of the hypothesis that greedy search would have found so far; -1 if it is not in the beam.
         received: attention that each source token has received from each hypothesis, 1 more on padding; None where
             there is no coverage penalty.
     """
@@ -32,13 +33,14 @@ class Frontier(NamedTuple):
     log_probs: Float[Tensor, "batch beam"]
     finished: Finished
     max_lengths: Int[Tensor, " batch"]
+    greedy: Int[Tensor, " batch"]
     received: Float[Tensor, "batch beam source"] | None
 
     def keep(self, sentences: Int[Tensor, " kept"]) -> "Frontier":
         """Return the frontier of some of the sentences."""
         received = None if self.received is None else self.received[sentences]
-        finished, limits = self.finished.keep(sentences), self.max_lengths[sentences]
-        return Frontier(self.tokens[sentences], self.log_probs[sentences], finished, limits, received)
+        tokens, log_probs, finished = self.tokens[sentences], self.log_probs[sentences], self.finished.keep(sentences)
+        return Frontier(tokens, log_probs, finished, self.max_lengths[sentences], self.greedy[sentences], received)
 
     def running(self) -> Int[Tensor, " kept"]:
         """Return the indices of the sentences that are not done."""
@@ -50,11 +52,18 @@ class Rules(NamedTuple):
 
     beam_size: int
     n_best: int
+    patience: float
     length_penalty: float
     coverage_penalty: float
     bos: int
     eos: int
     forbidden: tuple[int, ...]
+
+    @property
+    def places(self) -> int:
+        """The finished hypotheses of a sentence that are kept: at least `n_best`, and `patience` x `beam_size`."""
+        finite = 1.0 if math.isinf(self.patience) else self.patience
+        return max(self.n_best, math.ceil(finite * self.beam_size))
 
     def first(self, source_mask: Bool[Tensor, "batch source"], max_lengths: Int[Tensor, " batch"]) -> Frontier:
         """Return the frontier of one hypothesis per sentence, the empty one."""
@@ -63,7 +72,8 @@ class Rules(NamedTuple):
         log_probs[:, 0] = 0.0
         tokens = torch.full(shape, self.bos, dtype=torch.long, device=device)
         received = (~source_mask).double()[:, None].repeat(1, self.beam_size, 1) if self.coverage_penalty else None
-        return Frontier(tokens, log_probs, Finished.none(*shape, device), max_lengths.to(device), received)
+        finished = Finished.none(len(source_mask), self.places, device)
+        return Frontier(tokens, log_probs, finished, max_lengths.to(device), tokens.new_zeros(len(tokens)), received)
 
     def advance(
         self,
@@ -88,22 +98,59 @@ class Rules(NamedTuple):
         # A stable sort: ties and empty places keep their order.
         running, chosen = best.where(~is_end, -INFINITY).sort(dim=1, descending=True, stable=True)
         running, chosen = running[:, : self.beam_size], chosen[:, : self.beam_size]
-        running = running.where(~self.is_done(running, finished, frontier.max_lengths)[:, None], -INFINITY)
+        greedy = place_of_greedy(frontier.greedy, beams, chosen.where(running > -INFINITY, -1))
+        best_now = scores.gather(1, chosen).where(running > -INFINITY, -INFINITY).amax(dim=1)
+        done = self.is_done(running[:, 0], best_now, greedy, finished, frontier.max_lengths)
+        running = running.where(~done[:, None], -INFINITY)
         candidates = Candidates(beams, tokens, best, chosen)
         if received is not None:
             received = received.gather(1, candidates.parents[:, :, None].expand(-1, -1, received.shape[2]))
-        return Frontier(tokens.gather(1, chosen), running, finished, frontier.max_lengths, received), candidates
+        tokens = tokens.gather(1, chosen)
+        return Frontier(tokens, running, finished, frontier.max_lengths, greedy, received), candidates
 
     def coverage(self, received: Float[Tensor, "batch beam source"]) -> Float[Tensor, "batch beam"]:
         """Return beta sum_j log(min(1, sum_i a_ij)), at most 0."""
         return self.coverage_penalty * received.clamp(MIN_ATTENTION, 1.0).log().sum(dim=2)
 
     def is_done(
-        self, running: Float[Tensor, "batch beam"], finished: Finished, max_lengths: Int[Tensor, " batch"]
+        self,
+        log_prob: Float[Tensor, " batch"],
+        score: Float[Tensor, " batch"],
+        greedy: Int[Tensor, " batch"],
+        finished: Finished,
+        max_lengths: Int[Tensor, " batch"],
     ) -> Bool[Tensor, " batch"]:
-        """Tell which sentences need no further step, given the log-probabilities in the beam, best first."""
-        bound = running[:, 0] / max_lengths.double() ** self.length_penalty
-        return (finished.scores[:, self.n_best - 1] >= bound) | (finished.scores[:, -1] > -INFINITY)
+        """Tell which sentences need no further step, by the rule of `nmt.search.beam`.
+
+        Args:
+            log_prob: the greatest log-probability in the beam.
+            score: the best score in the beam, at the present length.
+            greedy: the place of the greedy hypothesis in the beam, or -1.
+            finished: the best finished hypotheses.
+            max_lengths: most tokens of a hypothesis.
+        """
+        none_can_win = finished.scores[:, self.n_best - 1] >= log_prob / max_lengths.double() ** self.length_penalty
+        if math.isinf(self.patience):
+            return none_can_win
+        are_enough = finished.scores[:, -1] > -INFINITY
+        return none_can_win | (are_enough & (finished.scores[:, 0] >= score) & (greedy < 0))
+
+
+def place_of_greedy(
+    before: Int[Tensor, " batch"], beams: Int[Tensor, "batch ranks"], chosen: Int[Tensor, "batch beam"]
+) -> Int[Tensor, " batch"]:
+    """Return the place of the greedy hypothesis in the next beam, or -1.
+
+    Args:
+        before: its place in this one, or -1.
+        beams: the hypothesis that each candidate extends, best candidates first, so that its first is by the token
+            that greedy search takes.
+        chosen: the candidates that form the next beam; -1 marks an empty place.
+    """
+    extends = beams == before[:, None]
+    rank = extends.int().argmax(dim=1).where(extends.any(dim=1), -2)
+    found = chosen == rank[:, None]
+    return found.int().argmax(dim=1).where(found.any(dim=1), -1)
 
 
 def best_continuations(

@@ -68,10 +68,10 @@ class _Step(NamedTuple):
 class History:
     """All steps of a search. Nothing is copied when hypotheses overtake each other or sentences are done."""
 
-    def __init__(self, batch: int, beam_size: int, device: torch.device) -> None:
+    def __init__(self, batch: int, places: int, device: torch.device) -> None:
         self._steps: list[_Step] = []
         self._sentences = torch.arange(batch, device=device)
-        self._finished = Finished(*(table.clone() for table in Finished.none(batch, beam_size, device)))
+        self._finished = Finished(*(table.clone() for table in Finished.none(batch, places, device)))
 
     def append(self, candidates: Candidates, weights: Float[Tensor, "batch beam source"]) -> None:
         """Add a step: its candidates, and the attention of the hypotheses that they extend."""

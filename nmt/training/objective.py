@@ -4,7 +4,7 @@ from typing import NamedTuple, Protocol, final, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, kl_div
 
 from nmt.config.schema import GuidedAlignmentConfig
 from nmt.data.batch import Batch
@@ -17,11 +17,12 @@ from nmt.training.reinforce import Reinforce
 class Loss(NamedTuple):
     """The objective, summed over the real target tokens of a batch, and the cross-entropy of each; in nats.
 
-    Only the objective has a gradient.
+    Only the objective has a gradient. Of two passes the cross-entropy is the mean; `divergence` is that between them.
     """
 
     objective: Float[Tensor, ""]
     cross_entropies: Float[Tensor, " tokens"]
+    divergence: Float[Tensor, ""] | None = None
 
     @property
     def cross_entropy(self) -> Float[Tensor, ""]:
@@ -33,18 +34,43 @@ class Loss(NamedTuple):
 class Objective(Protocol):
     """The signature of `token_loss`."""
 
-    def __call__(self, model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smoothing: float) -> Loss: ...
+    def __call__(
+        self, model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smoothing: float, consistency: float
+    ) -> Loss: ...
 
 
-def token_loss(model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smoothing: float) -> Loss:
+def token_loss(
+    model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smoothing: float, consistency: float = 0.0
+) -> Loss:
     """Return -sum_i [(1 - eps) log p(y_i) + eps / V sum_v log p(v)], V the size of the vocabulary.
 
-    eps is `label_smoothing`  (Szegedy et al., 2016).
+    eps is `label_smoothing`  (Szegedy et al., 2016). With `consistency`, alpha, the batch holds all pairs twice, which
+    dropout tells apart, and the objective is
+
+        1/2 [NLL_1 + NLL_2 + alpha D],   D = 1/2 sum_i [KL(p_i || q_i) + KL(q_i || p_i)],
+
+    NLL being the sum above for each half and p_i, q_i their distributions: half of the loss of R-Drop (Liang et al.,
+    2021), so that alpha is theirs and an update is as large as without.
     """
     logits = model.project(decoded.features[batch.target_mask])
     labels = batch.target_out[batch.target_mask]
     objective = cross_entropy(logits, labels, label_smoothing=label_smoothing, reduction="sum")
-    return Loss(objective, cross_entropy(logits.detach(), labels, reduction="none"))
+    cross_entropies = cross_entropy(logits.detach(), labels, reduction="none")
+    if not consistency:
+        return Loss(objective, cross_entropies)
+    divergence = symmetric_divergence(*logits.log_softmax(dim=-1).chunk(2))
+    return Loss(
+        (objective + consistency * divergence) / 2, cross_entropies.view(2, -1).mean(dim=0), divergence.detach()
+    )
+
+
+def symmetric_divergence(
+    first: Float[Tensor, "tokens vocab"], second: Float[Tensor, "tokens vocab"]
+) -> Float[Tensor, ""]:
+    """Return 1/2 [KL(p || q) + KL(q || p)] of the distributions with these logarithms, summed over tokens."""
+    there = kl_div(second, first, reduction="sum", log_target=True)
+    back = kl_div(first, second, reduction="sum", log_target=True)
+    return (there + back) / 2
 
 
 class StepLoss(NamedTuple):
@@ -52,7 +78,8 @@ class StepLoss(NamedTuple):
 
     Attributes:
         objective: to be minimized.
-        reported: `loss` (cross-entropy) and, where attention is guided, `alignment_loss`; without gradient.
+        reported: `loss` (cross-entropy) and, where attention is guided, `alignment_loss`, of two passes `divergence`;
+            without gradient.
     """
 
     objective: Float[Tensor, ""]
@@ -62,6 +89,8 @@ class StepLoss(NamedTuple):
 @final
 class TrainingStep(nn.Module):
     """objective = cross-entropy + REINFORCE term (sampled attention) + weight x guided-alignment loss (gold links).
+
+    With `consistency` the batch goes through the model twice, side by side, and each term is the mean of both.
 
     It is one module because DistributedDataParallel synchronizes the parameters that its module's forward pass uses,
     which must include those of the output layer.
@@ -74,6 +103,7 @@ class TrainingStep(nn.Module):
         reinforce: Reinforce,
         guided_alignment: GuidedAlignmentConfig,
         label_smoothing: float,
+        consistency: float = 0.0,
     ) -> None:
         super().__init__()
         self.model = model
@@ -81,16 +111,24 @@ class TrainingStep(nn.Module):
         self.reinforce = reinforce
         self.guided_alignment = guided_alignment
         self.label_smoothing = label_smoothing
+        self.consistency = consistency
 
     def forward(self, batch: Batch, epochs: float) -> StepLoss:
         """Return the losses of a batch after `epochs` epochs of training, on which the weight of guidance depends."""
+        passes = 2 if self.consistency else 1
+        batch = batch.twice() if self.consistency else batch
         decoded = self.model(batch)
-        loss = self.objective(self.model, decoded, batch, label_smoothing=self.label_smoothing)
+        loss = self.objective(
+            self.model, decoded, batch, label_smoothing=self.label_smoothing, consistency=self.consistency
+        )
         objective, reported = loss.objective, {"loss": loss.cross_entropy.detach()}
+        if loss.divergence is not None:
+            reported["divergence"] = loss.divergence.detach()
         if decoded.sampled.log_prob is not None:
             objective = objective + self.reinforce(decoded.sampled, loss.cross_entropies.detach(), batch.target_mask)
         if batch.alignment is not None:
             alignment_loss = guided_alignment_loss(decoded.weights, batch.alignment, self.guided_alignment.kind)
+            alignment_loss = alignment_loss / passes
             objective = objective + guided_alignment_weight(self.guided_alignment, epochs) * alignment_loss
             reported["alignment_loss"] = alignment_loss.detach()
         return StepLoss(objective, reported)

@@ -6,10 +6,12 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import datasets
 
 from nmt.alignment.targets import AlignmentTargets
+from nmt.config.automatic import AUTOMATIC, assign, value_of
 from nmt.config.schema import TrainConfig
 from nmt.data.corpus import clean, load_split, open_corpus
 from nmt.data.tables import EncodedCorpus, encode
@@ -17,8 +19,11 @@ from nmt.errors import UserError
 from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
 from nmt.evaluation.registry import check_gold_for, check_watched
 from nmt.models.build import check_model, check_used
+from nmt.models.checkpoint import resolve_device
 from nmt.models.decoder import DECODERS
+from nmt.models.sizes import has_dropout
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
+from nmt.training.defaults import settle
 from nmt.training.distributed import ProcessGroup
 
 logger = logging.getLogger(__name__)
@@ -50,6 +55,8 @@ def check_run(config: TrainConfig) -> None:
     check_gold_for(config.trainer.metric, has_gold=corpus.has_gold("validation"))
     if config.trainer.guided_alignment.weight > 0:
         check_guided_alignment(config)
+    if config.trainer.consistency > 0:
+        check_consistency(config)
 
 
 def check_guided_alignment(config: TrainConfig) -> None:
@@ -71,6 +78,21 @@ def check_guided_alignment(config: TrainConfig) -> None:
     raise UserError(f"trainer.guided_alignment.weight={config.trainer.guided_alignment.weight:g} needs {needed}")
 
 
+def check_consistency(config: TrainConfig) -> None:
+    """Raise UserError where two passes would be the same, or differ by what attention draws."""
+    model = config.model
+    if not has_dropout(model):
+        needed = "dropout, which makes two passes differ, and all of it is off: set model.dropout, or the weight to 0"
+    elif model.attention.normalizer == "hard":
+        needed = (
+            "predictions that differ by dropout alone, and model.attention.normalizer=hard draws positions too: "
+            "choose another normalizer, or set the weight to 0"
+        )
+    else:
+        return
+    raise UserError(f"trainer.consistency={config.trainer.consistency:g} needs {needed}")
+
+
 @dataclass(frozen=True)
 class Prepared:
     """Subwords and encoded text; `guide` holds the gold links where attention is guided."""
@@ -84,26 +106,33 @@ class Prepared:
 def prepare_on_all_ranks(config: TrainConfig, origin: Path | None, processes: ProcessGroup) -> Prepared:
     """Prepare on rank 0 first, then on the others, which find the subwords learned and the encoded text cached.
 
-    Subwords are those of the checkpoint `origin`, if there is one. Collective.
+    Subwords are those of the checkpoint `origin`, if there is one. Sets `config.automatic` keys (see `settle`).
+    Collective.
 
     Raises:
         UserError: the corpus cannot be trained on.
     """
     prepared: list[Prepared] = []
 
-    def prepare_first() -> Tokenizers:
+    def prepare_first() -> tuple[Tokenizers, dict[str, Any]]:
         prepared.append(prepare(config, None if origin is None else Tokenizers.load(origin)))
-        return prepared[0].tokenizers
+        return prepared[0].tokenizers, {name: value_of(config, name) for name in ("automatic", *AUTOMATIC)}
 
-    tokenizers = processes.on_rank_zero(prepare_first)()
+    tokenizers, values = processes.on_rank_zero(prepare_first)()
+    assign(config, values)  # with nothing left to choose: other ranks have not seen the checkpoint that rank 0 adopts
     return processes.on_all_ranks(lambda: prepared[0] if prepared else prepare(config, tokenizers))()
 
 
 def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
-    """Load, clean, segment and encode the training and validation splits; learn subwords unless they are given."""
+    """Load, clean, segment and encode the training and validation splits; learn subwords unless they are given.
+
+    Keys of `config.automatic` are set before.
+    """
     with announced("reading the corpus"):
         corpora = load_corpora(config)
     train_corpus, validation_corpus = (cleaned(config, split, corpora[split]) for split in ("train", "validation"))
+    on_gpu = resolve_device(config.trainer.device).type == "cuda"
+    settle(config, train_corpus, on_gpu=on_gpu)
     if tokenizers is None:
         logger.info("learning subwords" if config.tokenizer.source_model is None else "loading subwords")
         tokenizers = build_tokenizers(list(train_corpus["source"]), list(train_corpus["target"]), config.tokenizer)

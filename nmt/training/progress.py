@@ -25,6 +25,7 @@ class Progress:
     seconds_before: float = 0.0  # of earlier processes, if the run is continued
     validated_epoch: int = 0
     validated_step: int = -1
+    validated_seconds: float = 0.0  # not saved: a continued run counts from its start
     clock: Callable[[], float] = time.monotonic
     started: float = field(init=False)
 
@@ -52,6 +53,7 @@ class Progress:
         for name in SAVED:
             setattr(self, name, state[name])
         self.seconds_before, self.started = state["seconds"], self.clock()
+        self.validated_seconds = self.seconds_before
 
 
 def shares_done(progress: Progress, config: TrainerConfig) -> dict[str, float]:
@@ -87,9 +89,11 @@ def out_of_patience(progress: Progress, config: TrainerConfig) -> bool:
 
 def validation_due(progress: Progress, config: TrainerConfig) -> bool:
     """Tell whether to validate after this update."""
-    by_epochs = config.validate_every_epochs
-    if by_epochs is None and config.validate_every_steps is None:
+    by_epochs, by_minutes = config.validate_every_epochs, config.validate_every_minutes
+    if by_epochs is None and config.validate_every_steps is None and by_minutes is None:
         by_epochs = 1
+    if by_minutes is not None and progress.seconds - progress.validated_seconds >= 60 * by_minutes:
+        return True
     if config.validate_every_steps is not None and progress.step % config.validate_every_steps == 0:
         return True
     return by_epochs is not None and int(progress.epochs) >= progress.validated_epoch + by_epochs

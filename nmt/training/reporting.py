@@ -113,7 +113,7 @@ class Reporter:
         self.sampled = step
         self._board.samples(samples, step)
         if samples:
-            lines = (json.dumps(as_record(step, *each), ensure_ascii=False) for each in enumerate(samples))
+            lines = (json.dumps(as_record(step, *each)) for each in enumerate(samples))
             with (self.run_dir / ALIGNMENTS).open("a", encoding="utf-8") as file:
                 file.write("".join(f"{line}\n" for line in lines))
 
@@ -125,10 +125,12 @@ class Reporter:
         self.display.progress.stop()
         self.display.progress.update(self.display.task, visible=False)
 
-    def finish(self, final_metrics: Mapping[str, Any]) -> None:
-        """Record the scores of the test split together with the hyper-parameters."""
+    def finish(self, final_metrics: Mapping[str, Any], notes: Sequence[str] = ()) -> None:
+        """Record the scores of the test split together with the hyper-parameters; record and show notes to the user."""
         scalars = {name: value for name, value in final_metrics.items() if type(value) in (int, float)}
-        self._record("final", scalars)
+        self._record("final", {**scalars, "notes": [*notes]})
+        for note in notes:
+            self.notice(f"note: {note}")
         scores = {name: scalars[name] for name in METRICS if name in scalars}
         self._board.final(hyperparameters(self.config), scores, self.step)
         # Imported here because matplotlib takes 30 MiB, which only the process that reports needs.
@@ -141,8 +143,9 @@ class Reporter:
         assert self.board is not None, "report after start()"
         return self.board
 
-    def _record(self, event: str, values: Mapping[str, float]) -> None:
-        finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
+    def _record(self, event: str, values: Mapping[str, Any]) -> None:
+        is_nan = {name: isinstance(value, float) and not math.isfinite(value) for name, value in values.items()}
+        finite = {name: None if is_nan[name] else value for name, value in values.items()}
         record = {"event": event, "step": self.step, "time": round(time.time(), 3), **finite}
         with (self.run_dir / RECORDS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
@@ -175,7 +178,7 @@ def drop_records(path: Path, *, after: int) -> None:
     """Drop records of updates after `after`, and lines that a crash left incomplete."""
     if not path.exists():
         return
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
     kept = [line for line in lines if is_record(line, until=after)]
     if kept != lines:
         replacement = path.with_name(f".{path.name}.{os.getpid()}")
@@ -187,7 +190,7 @@ def is_record(line: str, *, until: int) -> bool:
     """Tell whether a line is a complete record of an update up to `until`."""
     try:
         return line.endswith("\n") and int(json.loads(line)["step"]) <= until
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return False
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from nmt.config.automatic import assign, value_of
 from nmt.config.file import load_config
 from nmt.config.schema import TrainConfig, changes
 from nmt.errors import UserError
@@ -12,7 +13,7 @@ from nmt.models.checkpoint import CONFIG, WEIGHTS, find_checkpoint, recover, ret
 
 
 def previous_checkpoint(config: TrainConfig) -> Path | None:
-    """Return the checkpoint that the run resumes from, or None.
+    """Return the checkpoint that the run resumes from, or None. Keys that were not given get its values.
 
     Raises:
         UserError: there is one, but `resume=never`, or it does not fit the configuration.
@@ -23,6 +24,7 @@ def previous_checkpoint(config: TrainConfig) -> Path | None:
     recover(last.parent)
     if not (last / WEIGHTS).is_file():
         return None
+    adopt(config, last, lambda name: True)
     check_same(config, last, fixed_in_run, f"cannot continue from {last}", "restore that, or give another run_dir")
     return last
 
@@ -30,16 +32,27 @@ def previous_checkpoint(config: TrainConfig) -> Path | None:
 def initial_checkpoint(config: TrainConfig) -> Path | None:
     """Return the checkpoint whose weights and subwords a new run begins with (`trainer.initialize_from`), or None.
 
+    Keys of the model and of subwords that were not given get its values.
+
     Raises:
         UserError: there is no checkpoint, or it is not of the model configured.
     """
     if config.trainer.initialize_from is None:
         return None
     found = find_checkpoint(config.trainer.initialize_from)
+    adopt(config, found, fixed_in_model)
     check_same(
         config, found, fixed_in_model, f"cannot begin with the weights of {found}", "set what they were trained with"
     )
     return found
+
+
+def adopt(config: TrainConfig, checkpoint: Path, is_adopted: Callable[[str], bool]) -> None:
+    """Give keys of `config.automatic` their values in a checkpoint, in place; they are automatic no more."""
+    before = load_config(checkpoint / CONFIG)
+    names = [name for name in config.automatic if is_adopted(name)]
+    assign(config, {name: value_of(before, name) for name in names})
+    config.automatic = [name for name in config.automatic if name not in names]
 
 
 def check_same(

@@ -1,5 +1,6 @@
 """A training run, from configuration to evaluated checkpoint."""
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ from nmt.models.checkpoint import load_checkpoint, save_checkpoint, training_sta
 from nmt.models.decoder import Decoded
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import summarize
+from nmt.training.advice import advise
 from nmt.training.console import Phase, unreported
 from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, process_group, seed_rank
+from nmt.training.lock import locked
 from nmt.training.objective import Loss, token_loss
 from nmt.training.optimizer import Schedule, build_optimizer
 from nmt.training.prepare import TEST_SPLITS, Prepared, check_files, check_run, prepare_on_all_ranks
@@ -45,7 +48,10 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
     if (Path(config.run_dir) / "checkpoints").is_symlink():
         config.run_dir = lasting(resolved(Path(config.run_dir)))
     run_dir = Path(config.run_dir)
-    with Reporter(run_dir, config=config) if environment.is_rank_zero else NullReporter() as reporter:
+    with (
+        locked(run_dir) if environment.is_rank_zero else contextlib.nullcontext(),
+        Reporter(run_dir, config=config) if environment.is_rank_zero else NullReporter() as reporter,
+    ):
         with process_group(environment, config.trainer.device) as processes:
             trainer = start(config, reporter, processes)
             if latest and environment.is_rank_zero:
@@ -54,7 +60,7 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
         if isinstance(reporter, Reporter):
             reporter.end_progress()
             final = evaluate_best(config, run_dir, reporter.phase) if config.trainer.evaluate else {}
-            reporter.finish(final)
+            reporter.finish(final, advise(config, trainer.progress.step, final))
             reporter.notice(f"run folder {run_dir}; heatmaps: tensorboard --logdir {run_dir / 'tensorboard'}")
     return run_dir
 
@@ -140,9 +146,12 @@ def build_trainer(
     )
 
 
-def chunked_loss(model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smoothing: float) -> Loss:
+def chunked_loss(
+    model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smoothing: float, consistency: float = 0.0
+) -> Loss:
     """Return what `token_loss` does, computed in chunks of tokens."""
-    return Loss(*chunked.token_loss(model, decoded, batch, label_smoothing=label_smoothing))
+    settings = {"label_smoothing": label_smoothing, "consistency": consistency}
+    return Loss(*chunked.token_loss(model, decoded, batch, **settings))
 
 
 def evaluate_best(config: TrainConfig, run_dir: Path, phase: Phase = unreported) -> dict[str, Any]:
@@ -157,8 +166,9 @@ def evaluate_best(config: TrainConfig, run_dir: Path, phase: Phase = unreported)
         folder = run_dir / "evaluation" / split
         corpus = load_split(config.data, split)
         scoring: dict[str, Any] = {"bleu_tokenize": bleu_tokenizer(config), "lowercase": config.lowercase}
-        # Sentences are translated and scored, and aligned where there is gold.
-        with phase(f"testing on {split}", len(corpus) * (2 + ("alignment" in corpus.column_names))) as advance:
+        # Sentences are translated, greedily too where there is a beam, scored, and aligned where there is gold.
+        passes = 2 + (config.search.beam_size > 1) + ("alignment" in corpus.column_names)
+        with phase(f"testing on {split}", len(corpus) * passes) as advance:
             translator.progress = advance
             metrics = evaluate_split(translator, corpus, folder, split=split, **scoring)
         print_table(metrics)

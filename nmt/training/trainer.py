@@ -69,7 +69,8 @@ class Trainer:
         self.processes = processes
         self.progress = Progress(clock=processes.clock)
         self.reinforce = Reinforce(config.reinforce, processes)
-        training_step = TrainingStep(model, objective, self.reinforce, config.guided_alignment, config.label_smoothing)
+        settings = (config.guided_alignment, config.label_smoothing, config.consistency)
+        training_step = TrainingStep(model, objective, self.reinforce, *settings)
         self.training_step = processes.data_parallel(training_step)  # the weights are those of rank 0 from here on
         self.average = None if config.ema_decay is None else build_average(model, config.ema_decay)
         self.meter = Meter(device, processes)
@@ -193,6 +194,7 @@ class Trainer:
             self.resumable = False  # until the best weights are saved too
             self.progress.validated_epoch = int(self.progress.epochs)
             self.progress.validated_step = self.progress.step
+            self.progress.validated_seconds = self.progress.seconds
             improved = self.progress.improves(self.config.metric, validation.metrics[self.config.metric])
             self.schedule.validated(improved)
             self.reporter.validation(step=self.progress.step, metrics=validation.metrics, samples=validation.samples)

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from nmt.cli import composition_error, config_folder, register_schemas
+from nmt.config.automatic import complete
 from nmt.config.check import check, explain
 from nmt.config.file import load_config
 from nmt.config.schema import LARGEST_SEED, TrainConfig
@@ -36,6 +37,8 @@ def seed(text: str) -> int:
 def configured(overrides: list[str], checkpoint: str | None) -> TrainConfig:
     """Compose the configuration of a new run, or take that of a checkpoint, with overrides.
 
+    Keys that are not given have the defaults of the schema, whatever the corpus: figures can then be compared.
+
     Raises:
         UserError: an override does not fit.
     """
@@ -46,12 +49,12 @@ def configured(overrides: list[str], checkpoint: str | None) -> TrainConfig:
 
     try:
         composed = composed_run(overrides) if checkpoint is None else changed_checkpoint(overrides, checkpoint)
-        config = OmegaConf.to_object(composed)
+        config = complete(OmegaConf.to_object(composed), TrainConfig)
     except OmegaConfBaseException as error:
         raise explain(error, TrainConfig()) from error
     except (HydraException, yaml.YAMLError) as error:
         raise composition_error(error, TrainConfig()) from error
-    assert isinstance(config, TrainConfig)
+    config.automatic = []
     check(config)
     return config
 

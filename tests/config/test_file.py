@@ -31,6 +31,10 @@ def test_an_interpolation_in_a_file_is_plain_text(tmp_path: Path) -> None:
     assert load_config(tmp_path / "config.yaml") == config
 
 
+# Nine lists of nine of the list before: 600 bytes that stand for billions of values.
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 9)}]\n" for n in range(9))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -42,6 +46,9 @@ def test_an_interpolation_in_a_file_is_plain_text(tmp_path: Path) -> None:
         ("", "not a mapping of keys to values"),
         ("seed: [", "cannot read the configuration"),
         ("seed: !!python/object/apply:os.getpid []", "cannot read the configuration"),
+        (BOMB, r"cannot read the configuration .*it has YAML aliases \(\*name\), which nmt does not write"),
+        ("seed: " + "[" * 50_000, "cannot read the configuration"),
+        ("seed: 1\n" + "#" * 1_000_000, r"it has more than 1,000,000 bytes"),
     ],
 )
 def test_a_malformed_file_is_the_users_error(tmp_path: Path, text: str, message: str) -> None:

@@ -72,6 +72,19 @@ def test_to_moves_everything_but_the_source_lengths():
     assert batch.source.device.type == "cpu"
 
 
+@given(pairs)
+def test_twice_is_the_batch_of_all_pairs_and_all_again(examples):
+    found, expected = make(examples).twice(), make([*examples, *examples])
+    for name, value in vars(expected).items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(getattr(found, name), value), name
+    assert (found.num_source_tokens, found.num_target_tokens) == (
+        expected.num_source_tokens,
+        expected.num_target_tokens,
+    )
+    assert found.rows.tolist() == 2 * list(range(len(examples)))
+
+
 @given(pairs, st.randoms(use_true_random=False))
 def test_attention_to_be_taught_lies_at_its_pieces_and_nowhere_else(examples, random):
     attention = [[[random.random() for _ in source] for _ in target] for source, target in examples]

@@ -3,6 +3,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nmt.data.tables import mapped_table, stored_table
 from nmt.errors import UserError
@@ -21,7 +23,33 @@ def test_a_table_is_built_once_and_nothing_else_is_left(tmp_path: Path) -> None:
         assert mapped_table(stored_table(tmp_path / "deep" / "table.arrow", build)) == TABLE
     assert len(built) == 1
     assert not built[0].exists()
-    assert [file.name for file in (tmp_path / "deep").iterdir()] == ["table.arrow"]
+    assert {file.name for file in (tmp_path / "deep").iterdir()} == {"table.arrow", "table.arrow.sha256"}
+
+
+@given(name=st.sampled_from(["table.arrow", "table.arrow.sha256"]), data=st.data())
+def test_a_table_with_a_flipped_bit_or_cut_short_is_made_anew(
+    tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject
+) -> None:
+    path = stored_table(tmp_path_factory.mktemp("cache") / "table.arrow", build_table)
+    before = {file: file.read_bytes() for file in path.parent.iterdir()}
+    content = bytearray(before[path.with_name(name)])
+    content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    path.with_name(name).write_bytes(content[: data.draw(st.sampled_from([None, 0, len(content) // 2]))])
+    assert mapped_table(stored_table(path, build_table)) == TABLE
+    assert {file: file.read_bytes() for file in path.parent.iterdir()} == before
+
+
+def test_a_damaged_table_is_named_and_one_without_a_digest_is_made_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = stored_table(tmp_path / "table.arrow", build_table)
+    path.write_bytes(b"")
+    with caplog.at_level("WARNING", logger="nmt.data.tables"):
+        stored_table(path, build_table)
+        assert caplog.messages == [f"{path} is damaged and is made anew"]
+        (tmp_path / "table.arrow.sha256").unlink()
+        path.write_bytes(b"")
+        assert mapped_table(stored_table(path, build_table)) == TABLE
 
 
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
@@ -40,7 +68,7 @@ def test_processes_may_store_at_once(tmp_path: Path) -> None:
         paths = pool.starmap(stored_table, [(path, build_table)] * 40, chunksize=1)
     assert set(paths) == {path}
     assert mapped_table(path) == TABLE
-    assert [file.name for file in tmp_path.iterdir()] == ["table.arrow"]
+    assert {file.name for file in tmp_path.iterdir()} == {"table.arrow", "table.arrow.sha256"}
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

@@ -33,6 +33,9 @@ class Echo:
         empty = np.zeros((0, 0))
         return [Translation([], [], empty, source=s, text=s, score=0.0, log_prob=0.0, pieces=[]) for s in sentences]
 
+    def greedy(self, sentences: Sequence[str]) -> list[Translation]:
+        return self.translate(sentences)
+
     def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
         raise AssertionError("a baseline is not aligned")
 

@@ -51,6 +51,9 @@ class Doubling:
         text = " ".join(target)
         return Translation(words, target, weights, source=source, text=text, score=0.0, log_prob=0.0, pieces=[])
 
+    def greedy(self, sentences: Sequence[str]) -> list[Translation]:
+        return self.translate(sentences)
+
     def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
         raise AssertionError("there is no gold")
 

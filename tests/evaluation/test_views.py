@@ -53,6 +53,9 @@ class Fixed:
     def plain(self, lines: Sequence[str]) -> list[str]:
         return list(lines)
 
+    def greedy(self, sentences: Sequence[str]) -> list[Translation]:
+        return self.translate(sentences)
+
     def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
         return [Alignment(s.split(), t.split(), self.weights) for s, t in zip(sources, targets, strict=True)]
 

@@ -65,7 +65,7 @@ def test_all_is_made_where_the_weights_are(variant: dict):
         words = torch.ones(ROWS, STEPS, dtype=torch.long, device="meta")
         features, weights, _ = decoder(words, memory, first)
         arguments = (features.flatten(0, 1), output.weight, output.bias, words.flatten(), 0.1, True)
-        loss, _ = ProjectedCrossEntropy.apply(*arguments)
+        losses = [ProjectedCrossEntropy.apply(*arguments, consistency)[0] for consistency in (0.0, 2.0)]
         assert features.is_meta
         assert weights.is_meta
-        assert loss.is_meta
+        assert all(loss.is_meta for loss in losses)

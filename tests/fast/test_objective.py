@@ -31,7 +31,7 @@ def test_equals_torch_in_value_and_gradient(tokens, vocab, smoothing, chunk):
     plain = torch.nn.functional.cross_entropy(features @ weight.T + bias, labels, reduction="none")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(objective, "CHUNK", chunk)
-        found, cross_entropy = ProjectedCrossEntropy.apply(features, weight, bias, labels, smoothing, True)
+        found, cross_entropy, _ = ProjectedCrossEntropy.apply(features, weight, bias, labels, smoothing, True)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(cross_entropy, plain)
     wanted = torch.autograd.grad(3 * expected, (features, weight, bias))
@@ -57,7 +57,7 @@ def test_the_gradient_is_that_of_finite_differences():
 
 
 def test_a_second_backward_pass_is_refused():
-    found, _ = ProjectedCrossEntropy.apply(*inputs(4, 3), 0.1, True)
+    found, *_ = ProjectedCrossEntropy.apply(*inputs(4, 3), 0.1, True)
     found.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="once"):
         found.backward()
@@ -65,7 +65,7 @@ def test_a_second_backward_pass_is_refused():
 
 def test_improbable_words_have_a_finite_loss():
     features, weight, bias = torch.ones(1, 1), torch.tensor([[500.0], [-500.0]]), torch.zeros(2)
-    found, _ = ProjectedCrossEntropy.apply(features, weight, bias, torch.tensor([1]), 0.0, True)
+    found, *_ = ProjectedCrossEntropy.apply(features, weight, bias, torch.tensor([1]), 0.0, True)
     torch.testing.assert_close(found, torch.tensor(1000.0))
 
 
@@ -73,8 +73,8 @@ def test_bf16_stays_near_fp32():
     features, weight, bias, labels = (
         x.detach().float() if x.is_floating_point() else x for x in inputs(30, 50, size=16)
     )
-    exact, _ = ProjectedCrossEntropy.apply(features, weight, bias, labels, 0.1, True)
+    exact, *_ = ProjectedCrossEntropy.apply(features, weight, bias, labels, 0.1, True)
     with torch.autocast("cpu", torch.bfloat16):
-        rounded, _ = ProjectedCrossEntropy.apply(features, weight, bias, labels, 0.1, True)
+        rounded, *_ = ProjectedCrossEntropy.apply(features, weight, bias, labels, 0.1, True)
     assert rounded.dtype == torch.float32
     torch.testing.assert_close(rounded, exact, rtol=1e-2, atol=0)

@@ -1,5 +1,6 @@
 """Checkpoints are whole, atomic, and loaded without running code."""
 
+import copy
 import dataclasses
 import shutil
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from nmt.config.file import load_config
-from nmt.config.schema import ModelConfig, TrainConfig
+from nmt.config.schema import AttentionConfig, ModelConfig, TrainConfig
 from nmt.errors import UserError
 from nmt.models import checkpoint
 from nmt.models.build import build_model
@@ -23,6 +24,7 @@ from nmt.models.checkpoint import (
     save_checkpoint,
     training_state,
 )
+from nmt.models.manifest import MANIFEST
 from nmt.text.tokenizer import build_tokenizers
 
 LINES = ["the small cat sleeps on the old mat.", "a dog sees the cat, and the cat sees a dog."] * 20
@@ -54,7 +56,8 @@ def test_round_trip_with_tied_weights(parts, tmp_path: Path):
 
 def test_only_the_needed_files(parts, tmp_path: Path):
     save(parts, tmp_path / "best")
-    assert {path.name for path in (tmp_path / "best").iterdir()} == {"model.safetensors", "config.yaml", "joint.model"}
+    names = {"model.safetensors", "config.yaml", "joint.model", "manifest.json"}
+    assert {path.name for path in (tmp_path / "best").iterdir()} == names
     assert {path.name for path in tmp_path.iterdir()} == {"best"}
 
 
@@ -103,7 +106,7 @@ def test_what_killed_writers_left_is_removed_by_the_next_trainer_only(parts, tmp
 
 
 # What the writer calls, in the order of its calls: flushes of a file, of the folder, two renames and removals.
-CALLS = ["rmtree", "flush", "flush", "flush", "flush", "rmtree", "rename", "rename", "flush", "rmtree"]
+CALLS = ["rmtree", "flush", "flush", "flush", "flush", "flush", "rmtree", "rename", "rename", "flush", "rmtree"]
 
 
 @pytest.mark.parametrize("name", ["best", "last"])
@@ -176,6 +179,12 @@ def test_a_damaged_training_state_is_explained(parts, tmp_path: Path, damage, re
     file = tmp_path / "last" / TRAINING_STATE
     file.write_bytes(damage(file.read_bytes()))
     with (
+        pytest.raises(UserError, match=r"training_state\.pt is not as it was saved"),
+        training_state(tmp_path / "last"),
+    ):
+        pass
+    (tmp_path / "last" / MANIFEST).unlink()
+    with (
         pytest.raises(UserError, match=rf"cannot continue from .*/last/training_state\.pt: .*\({reason}") as caught,
         training_state(tmp_path / "last"),
     ):
@@ -220,6 +229,7 @@ def test_a_folder_that_is_none_is_explained(tmp_path: Path):
 def test_damaged_or_foreign_weights_are_explained(parts, tmp_path: Path):
     save(parts, tmp_path / "best")
     (tmp_path / "best" / "model.safetensors").write_bytes(b"nonsense" * 10)
+    (tmp_path / "best" / MANIFEST).unlink()
     with pytest.raises(
         UserError, match=r"cannot load .*model\.safetensors: .* does not fit config\.yaml, or is damaged"
     ):
@@ -228,6 +238,38 @@ def test_damaged_or_foreign_weights_are_explained(parts, tmp_path: Path):
     other = dataclasses.replace(config, model=dataclasses.replace(config.model, hidden_size=10))
     save_checkpoint(tmp_path / "best", model, other, tokenizers, step=7)
     with pytest.raises(UserError, match="does not fit"):
+        load_checkpoint(tmp_path / "best")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_refused(parts, tmp_path: Path, value: float):
+    model, config, tokenizers = parts
+    broken = copy.deepcopy(model)
+    with torch.no_grad():
+        broken.output.bias[3] = value
+    save_checkpoint(tmp_path / "best", broken, config, tokenizers, step=7)
+    with pytest.raises(UserError, match=r"output\.bias has values that are not finite; it is damaged"):
+        load_checkpoint(tmp_path / "best")
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"hidden_size": 10**9}, "too few for model.hidden_size"),
+        ({"num_layers": 10**8}, "too few for model.num_layers=100000000"),
+        ({"embedding_size": 10**9}, "too few for model.embedding_size"),
+        ({"attention": AttentionConfig(size=10**9)}, r"too few for model\.attention\.size"),
+        ({"attention": AttentionConfig(score="location", num_basis=10**9)}, r"too few for model\.attention\.num_basis"),
+        ({"tied_embeddings": "target"}, r"Error\(s\) in loading state_dict for Seq2Seq:"),
+    ],
+)
+def test_a_configuration_of_another_size_is_refused_before_memory_is_taken(
+    parts, tmp_path: Path, changed: dict[str, Any], reason: str
+):
+    model, config, tokenizers = parts
+    other = dataclasses.replace(config, model=dataclasses.replace(config.model, **changed))
+    save_checkpoint(tmp_path / "best", model, other, tokenizers, step=7)
+    with pytest.raises(UserError, match=rf"cannot load .*{reason}; it does not fit config\.yaml"):
         load_checkpoint(tmp_path / "best")
 
 

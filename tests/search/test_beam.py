@@ -139,10 +139,16 @@ def test_the_n_best_are_distinct_and_sorted(seed, alpha, beam_size, limit):
         check(model, [4, 5, 3], hypothesis, alpha, limit)
 
 
-def textbook(model, source, beam_size, alpha, max_length):
-    """Beam search as its module's docstring defines it, with lists, for one sentence and n_best = 1."""
+def textbook(model, source, beam_size, alpha, max_length, patience=1.0):
+    """Beam search as its module's docstring defines it, with lists, for one sentence and n_best = 1.
+
+    Returns:
+        the best score and its tokens, and whether all prefixes of the greedy hypothesis were in the beam.
+    """
     beam: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     ended: list[tuple[float, tuple[int, ...]]] = []
+    greedy: tuple[int, ...] = ()
+    has_greedy = True
     for length in range(1, max_length + 1):
         grown = [
             (log_prob + model.look_up(source, (2, *prefix))[0][token], (*prefix, token))
@@ -150,31 +156,80 @@ def textbook(model, source, beam_size, alpha, max_length):
             for token in range(3, model.vocab)
         ]
         grown.sort(reverse=True)
+        if greedy[-1:] != (EOS,):
+            greedy = (*greedy, 3 + int(np.argmax(model.look_up(source, (2, *greedy))[0][3:])))
         stops = [g for g in grown[:beam_size] if g[1][-1] == EOS or length == max_length]
         ended += [(log_prob / length**alpha, tokens) for log_prob, tokens in stops]
         beam = [g for g in grown if g[1][-1] != EOS][:beam_size] if length < max_length else []
-        if not beam or len(ended) >= beam_size or (ended and max(ended)[0] >= beam[0][0] / max_length**alpha):
+        prefixes = [tokens for _, tokens in beam]
+        has_greedy &= greedy in prefixes or greedy in [tokens for _, tokens in ended]
+        if not beam or (ended and max(ended)[0] >= beam[0][0] / max_length**alpha):
             break
-    return max(ended)
+        is_ahead = ended and max(ended)[0] >= beam[0][0] / length**alpha
+        if len(ended) >= patience * beam_size and is_ahead and not (has_greedy and greedy in prefixes):
+            break
+    return *max(ended), has_greedy
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     seed=st.integers(0, 1000),
     alpha=st.sampled_from(ALPHAS),
     beam_size=st.integers(2, 6),
     limit=st.integers(1, 12),
     sharpness=st.sampled_from([0.3, 2.0]),
+    patience=st.sampled_from([0.5, 1.0, 1.3, 2.0, np.inf]),
 )
-def test_a_narrow_beam_does_what_the_textbook_says(seed, alpha, beam_size, limit, sharpness):
+def test_a_narrow_beam_does_what_the_textbook_says(seed, alpha, beam_size, limit, sharpness, patience):
+    """And its result never scores below that of greedy search, where the beam had all prefixes of it."""
     source = (4, 5, 3)
     model = ToyModel(seed, vocab=9, sharpness=sharpness)
     arguments, max_lengths = make_inputs([list(source)] * 2, [limit, 12])
-    options = {"beam_size": beam_size, "length_penalty": alpha, "max_lengths": max_lengths}
-    (hypothesis,), _ = beam_search(model, *arguments, **options)
-    score, tokens = textbook(model, source, beam_size, alpha, limit)
+    options = {"length_penalty": alpha, "max_lengths": max_lengths}
+    (hypothesis,), _ = beam_search(model, *arguments, beam_size=beam_size, patience=patience, **options)
+    score, tokens, has_greedy = textbook(model, source, beam_size, alpha, limit, patience)
     assert hypothesis.tokens == [token for token in tokens if token != EOS]
     assert hypothesis.score == pytest.approx(score, rel=1e-6)
+    if has_greedy:
+        (greedy,), _ = beam_search(model, *arguments, beam_size=1, **options)
+        assert hypothesis.score >= greedy.score - 1e-9
+
+
+def test_a_search_waits_for_the_greedy_hypothesis():
+    """Two hypotheses end with better scores than the greedy one has at that time; later it overtakes both."""
+    a, b, x = 4, 5, 6
+    after = {(): {a: 0.5, b: 0.45}, (a,): {x: 0.26, a: 0.25, b: 0.25, EOS: 0.24}, (b,): {EOS: 0.7, x: 0.3}}
+    after |= {(b, x): {EOS: 1.0}, (a, *[x] * 8): {EOS: 1.0}}
+    model = ToyModel()
+
+    def look_up(_, prefix):
+        certain = {x: 1.0}
+        probabilities = np.zeros(model.vocab)
+        for token, probability in after.get(prefix[1:], certain).items():
+            probabilities[token] = probability
+        return np.log(probabilities + 1e-30), np.ones(1)
+
+    model.look_up = look_up  # type: ignore[method-assign]
+    arguments, max_lengths = make_inputs([[3]], [20])
+    for beam_size in (1, 2):
+        options = {"length_penalty": 1.0, "max_lengths": max_lengths}
+        ((hypothesis,),) = beam_search(model, *arguments, beam_size=beam_size, **options)
+        assert hypothesis.tokens == [a, *[x] * 8]
+        assert hypothesis.score == pytest.approx(np.log(0.5 * 0.26) / 10)
+
+
+@pytest.mark.parametrize("patience", [1.0, np.inf])
+@pytest.mark.parametrize("alpha", [0.5, 1.0])
+def test_a_wider_beam_does_not_find_worse_translations(alpha, patience):
+    """The mean score over random sentences; with the first rule of two alone, it falls as the beam grows."""
+    rows = [[number, 3] for number in range(4, 54)]
+    arguments, max_lengths = make_inputs(rows, [12] * len(rows))
+    model, means = ToyModel(vocab=9, sharpness=2.0), []
+    for beam_size in (1, 2, 4, 8):
+        options = {"length_penalty": alpha, "patience": patience, "max_lengths": max_lengths}
+        found = beam_search(model, *arguments, beam_size=beam_size, **options)
+        means.append(np.mean([hypothesis.score for (hypothesis,) in found]))
+    assert means == sorted(means)
 
 
 def test_finished_sentences_leave_the_batch_and_change_nothing(monkeypatch):

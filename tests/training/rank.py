@@ -29,6 +29,7 @@ from nmt.data.batch import Batch, TrainLoader, collate
 from nmt.data.tables import EncodedCorpus, Ragged
 from nmt.errors import UserError
 from nmt.models.build import build_model
+from nmt.models.decoder import Decoded
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import build_tokenizers
 from nmt.training.distributed import ProcessGroup, no_sync, process_group, seed_rank
@@ -73,12 +74,23 @@ def taught(*batches: Batch) -> Batch:
 
 
 def trainer(
-    processes: ProcessGroup, *, dropout: float = 0.0, attention: AttentionConfig | None = None, **settings: Any
+    processes: ProcessGroup,
+    *,
+    dropout: float = 0.0,
+    locked: bool = False,
+    attention: AttentionConfig | None = None,
+    **settings: Any,
 ) -> Trainer:
     """A toy whose every setting that is divided by counts, or that keeps a state over updates, is on."""
     torch.manual_seed(processes.rank)  # the weights become those of rank 0
     shape = ModelConfig(
-        embedding_size=8, hidden_size=8, dropout=dropout, readout="linear", attention=attention or AttentionConfig()
+        embedding_size=8,
+        hidden_size=8,
+        dropout=dropout,
+        locked_dropout=locked,
+        word_dropout=dropout,
+        readout="linear",
+        attention=attention or AttentionConfig(),
     )
     model = build_model(shape, VOCAB, VOCAB, joint=True).double()
     seed_rank(1, processes)
@@ -196,6 +208,23 @@ def updates(processes: ProcessGroup) -> dict[str, Any]:
     return {**found(toy), "report": report, **reinforced(processes, [DRAWS[processes.rank]])}
 
 
+def consistent(processes: ProcessGroup) -> dict[str, Any]:
+    """Updates on two passes of batches of its own."""
+    toy = trainer(processes, max_steps=10, consistency=3.0)
+    toy.model.register_forward_hook(unlike)
+    for batches in itertools.islice(toy.updates(), UPDATES):
+        toy.update([taught(batch) for batch in batches])
+    report = {name: value for name, value in toy.meter.read().items() if name != "tokens_per_second"}
+    return {**found(toy), "report": report}
+
+
+def unlike(model: Seq2Seq, batch: Any, decoded: Decoded) -> Decoded:
+    """Drop every other feature of the second pass: a mask that does not depend on how sentences are batched."""
+    first, second = decoded.features.chunk(2)
+    mask = 2.0 * (torch.arange(second.shape[2]) % 2)
+    return decoded._replace(features=torch.cat((first, second * mask)))
+
+
 def reinforced(processes: ProcessGroup, draws: list[Any]) -> dict[str, Any]:
     """The baseline after two batches, and the gradient with respect to the log-probabilities of the second."""
     term = Reinforce(ReinforceConfig(baseline_decay=0.5), processes)
@@ -242,9 +271,12 @@ def clocks(processes: ProcessGroup) -> dict[str, Any]:
     return found(toy)
 
 
+RANDOM: dict[str, Any] = {"dropout": 0.3, "locked": True, "consistency": 1.0}
+
+
 def interrupted(processes: ProcessGroup) -> dict[str, Any]:
     """The second process alone gets a signal, twice."""
-    toy = trainer(processes, dropout=0.3, max_steps=8, validate_every_steps=100)
+    toy = trainer(processes, **RANDOM, max_steps=8, validate_every_steps=100)
 
     def interrupt(*_: Any) -> None:
         if toy.progress.step == 3 and processes.rank == 1:
@@ -260,7 +292,7 @@ def interrupted(processes: ProcessGroup) -> dict[str, Any]:
 
 def resumed(processes: ProcessGroup) -> dict[str, Any]:
     """Resume from the third update."""
-    toy = trainer(processes, dropout=0.3, max_steps=8, validate_every_steps=100)
+    toy = trainer(processes, **RANDOM, max_steps=8, validate_every_steps=100)
     state = torch.load(Path(sys.argv[2]) / "last-3.pt", weights_only=True)
     toy.model.load_state_dict(state["model"])
     toy.load_state_dict(state)
@@ -270,7 +302,7 @@ def resumed(processes: ProcessGroup) -> dict[str, Any]:
 
 def straight(processes: ProcessGroup) -> dict[str, Any]:
     """Train without an interrupt."""
-    toy = trainer(processes, dropout=0.3, max_steps=8, validate_every_steps=100)
+    toy = trainer(processes, **RANDOM, max_steps=8, validate_every_steps=100)
     toy.fit()
     return found(toy)
 
@@ -283,7 +315,7 @@ def broken(processes: ProcessGroup) -> dict[str, Any]:
     raise AssertionError("no defect")
 
 
-TASKS = (primitives, updates, sampled, unused, skipped, clocks, interrupted, resumed, straight, broken)
+TASKS = (primitives, updates, consistent, sampled, unused, skipped, clocks, interrupted, resumed, straight, broken)
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 TASKS = (
     "primitives",
     "updates",
+    "consistent",
     "sampled",
     "unused",
     "skipped",
@@ -91,9 +92,12 @@ def test_ranks_have_different_random_numbers(results: Callable[[str], Results]) 
     assert not torch.equal(first, second)
 
 
-def test_an_update_of_all_is_that_of_one_process_on_their_batches(results: Callable[[str], Results]) -> None:
+@pytest.mark.parametrize("task", ["updates", "consistent"])
+def test_an_update_of_all_is_that_of_one_process_on_their_batches(results: Callable[[str], Results], task: str) -> None:
     """Weights, moving average and reports, with guided alignment and accumulation, from the weights of rank 0."""
-    alone = rank.trainer(SINGLE_PROCESS, max_steps=10)
+    alone = rank.trainer(SINGLE_PROCESS, max_steps=10, consistency=3.0 if task == "consistent" else 0.0)
+    if task == "consistent":
+        alone.model.register_forward_hook(rank.unlike)
     before = {name: weight.clone() for name, weight in alone.model.state_dict().items()}
     for update in itertools.islice(rank.batches_of_all(2, accumulate=2), rank.UPDATES):
         alone.update([rank.taught(*batches) for batches in update])
@@ -101,12 +105,13 @@ def test_an_update_of_all_is_that_of_one_process_on_their_batches(results: Calla
         alone.progress.epochs = 2 * alone.progress.step / len(rank.loader(0, 2))
     report = alone.meter.read()
     assert max((before[name] - weight).abs().max() for name, weight in alone.model.state_dict().items()) > 0.01
-    for found in results("updates"):
+    for found in results(task):
         assert (found["step"], found["epochs"]) == (alone.progress.step, alone.progress.epochs)
         close(found["weights"], dict(alone.model.state_dict()), 1e-12)
         close(found["average"], dict(alone.averaged().state_dict()), 1e-12)
         assert found["report"] == pytest.approx({name: report[name] for name in found["report"]}, rel=1e-6)
         assert {"loss", "alignment_loss", "gradient_norm"} <= found["report"].keys()
+        assert (found["report"].get("divergence", 0.0) > 0.01) is (task == "consistent")
 
 
 def test_the_baseline_is_that_of_all_draws(results: Callable[[str], Results]) -> None:
@@ -117,7 +122,7 @@ def test_the_baseline_is_that_of_all_draws(results: Callable[[str], Results]) ->
 
 
 @pytest.mark.parametrize(
-    "task", ["updates", "sampled", "unused", "skipped", "clocks", "interrupted", "resumed", "straight"]
+    "task", ["updates", "consistent", "sampled", "unused", "skipped", "clocks", "interrupted", "resumed", "straight"]
 )
 def test_ranks_never_drift_apart(results: Callable[[str], Results], task: str) -> None:
     """They stop at the same update, though their clocks and their signals come at different moments."""

@@ -41,6 +41,16 @@ def test_validation_is_due_by_steps_or_epochs():
     assert validation_due(Progress(step=21, epochs=3.0, validated_epoch=1), TrainerConfig(validate_every_epochs=2))
 
 
+def test_validation_is_due_by_minutes():
+    config = TrainerConfig(validate_every_minutes=2)
+    assert not validation_due(Progress(step=5, epochs=3.0, seconds_before=119.0), config)
+    assert validation_due(Progress(step=5, seconds_before=120.0), config)
+    assert not validation_due(Progress(step=5, seconds_before=230.0, validated_seconds=115.0), config)
+    resumed = Progress()
+    resumed.load_state_dict(Progress(seconds_before=500.0).state_dict())
+    assert not validation_due(resumed, config)
+
+
 def test_state_survives():
     progress = Progress(step=3, epochs=0.5, seconds_before=100.0)
     progress.improves("bleu", 12.0)

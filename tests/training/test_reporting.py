@@ -19,7 +19,7 @@ from nmt.config.schema import ModelConfig, OptimizerConfig, TrainConfig, Trainer
 from nmt.training.board import Sample, as_markdown, hyperparameters, tag_of
 from nmt.training.console import duration
 from nmt.training.prepare import announced
-from nmt.training.reporting import Reporter
+from nmt.training.reporting import Reporter, drop_records
 from nmt.translator import Translation
 
 TRAIN: dict[str, Any] = {
@@ -331,3 +331,10 @@ def test_a_long_phase_says_how_far_it_is(tmp_path: Path, plain: Console, monkeyp
             advance(30)
             advance(1)
     assert printed(plain) == "validating: 40%  0:30 left\n"
+
+
+def test_lines_that_are_no_records_are_dropped_when_a_run_goes_on(tmp_path: Path) -> None:
+    records = [b'{"step": 1}\n', b'{"step": 1e999}\n', b"\xff\xfe\n", b"[" * 99_999 + b"\n", b'{"step": 3}\n', b'{"st']
+    (tmp_path / "metrics.jsonl").write_bytes(b"".join(records))
+    drop_records(tmp_path / "metrics.jsonl", after=2)
+    assert (tmp_path / "metrics.jsonl").read_bytes() == records[0]

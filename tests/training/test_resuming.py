@@ -69,6 +69,9 @@ def test_all_that_is_wrong_is_told_at_once(config: TrainConfig) -> None:
     [
         ("model.dropout", 0.4),
         ("model.embedding_dropout", 0.1),
+        ("model.word_dropout", 0.1),
+        ("model.locked_dropout", True),
+        ("trainer.consistency", 5.0),
         ("model.fast", "off"),
         ("tokenizer.sampling", 0.1),
         ("optimizer.learning_rate", 1e-5),

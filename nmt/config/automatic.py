@@ -1,0 +1,77 @@
+"""Keys that may be left to the program: null when composed, chosen once the corpus and the time are known.
+
+A composed configuration must tell a value that was given, on the command line or in a YAML file, from a default. So
+these keys (`automatic=True` in `nmt.config.schema`) are null there unless given; `complete` puts the schema's defaults
+in their place and lists the keys in `TrainConfig.automatic`. A configuration that was saved has none.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from nmt.config.check import check_names
+from nmt.config.schema import TrainConfig, keys
+from nmt.errors import unknown
+
+Config = TypeVar("Config")
+
+AUTOMATIC = tuple(
+    name for name, member, _ in keys(TrainConfig()) if member.metadata.get("automatic") and name != "automatic"
+)
+
+
+def nullable(schema: type) -> type:
+    """Return a dataclass like `schema` in which automatic keys may be null, and are unless a value is given."""
+    members: list[Any] = []
+    for member in dataclasses.fields(schema):
+        kind: Any = member.type
+        own: dict[str, Any] = {"default": member.default, "default_factory": member.default_factory}
+        if dataclasses.is_dataclass(kind):
+            kind = nullable(kind)  # type: ignore[arg-type]
+            own = {"default_factory": kind}
+        elif member.metadata.get("automatic"):
+            kind, own = kind | None, {"default": None}
+        members.append((member.name, kind, dataclasses.field(**own, metadata=member.metadata)))
+    return dataclasses.make_dataclass(schema.__name__, members, kw_only=True)
+
+
+def complete(composed: Any, schema: type[Config]) -> Config:
+    """Return an instance of `nullable(schema)` as one of `schema`, without nulls; see `TrainConfig.automatic`.
+
+    Raises:
+        UserError: a key does not exist, or `automatic` names one that cannot be.
+    """
+    check_names(composed)
+    config = _with_defaults(composed, schema)
+    if isinstance(config, TrainConfig):
+        allowed = AUTOMATIC if composed.automatic is None else composed.automatic
+        for name in allowed:
+            if name not in AUTOMATIC:
+                raise unknown("key in automatic", name, AUTOMATIC)
+        config.automatic = [name for name in AUTOMATIC if name in allowed and value_of(composed, name) is None]
+    return config
+
+
+def _with_defaults(composed: Any, schema: type[Config]) -> Config:
+    values = {}
+    for member in dataclasses.fields(schema):  # type: ignore[arg-type]
+        value = getattr(composed, member.name)
+        if isinstance(member.type, type) and dataclasses.is_dataclass(member.type):
+            values[member.name] = _with_defaults(value, member.type)
+        elif value is not None or not member.metadata.get("automatic"):
+            values[member.name] = value
+    return schema(**values)
+
+
+def value_of(config: Any, name: str) -> Any:
+    """Return the value of a key by its dotted name."""
+    for part in name.split("."):
+        config = getattr(config, part)
+    return config
+
+
+def assign(config: Any, values: Mapping[str, Any]) -> None:
+    """Set keys by their dotted names."""
+    for name, value in values.items():
+        group, _, last = name.rpartition(".")
+        setattr(value_of(config, group) if group else config, last, value)

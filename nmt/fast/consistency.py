@@ -1,0 +1,55 @@
+"""R-Drop in chunks of tokens: the divergence between two passes through dropout, and its gradient."""
+
+from typing import final
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from nmt.fast.arena import Arena
+
+
+def side_by_side(x: Shaped[Tensor, "passes_tokens *size"]) -> Shaped[Tensor, "tokens_passes *size"]:
+    """Reorder the tokens of one pass and then the other so that the two of each token are neighbors."""
+    return torch.stack(x.chunk(2), dim=1).flatten(0, 1)
+
+
+@final
+class Divergence:
+    """D = [KL(p || q) + KL(q || p)] / 2, p and q being the distributions of the two passes of each token.
+
+    With d = log p - log q it is (E_p d - E_q d) / 2. Its gradient by the logits of p is [p - q + p (d - E_p d)] / 2, by
+    those of q -[p - q + q (d - E_q d)] / 2.
+
+    Attributes:
+        total: the sum of D over the tokens so far.
+    """
+
+    def __init__(self, arena: Arena, weight: float, rows: int, vocab: int, dtype: torch.dtype) -> None:
+        """`weight` is that of D in the objective; `rows` are those of a chunk, the two of a token side by side."""
+        self.weight = weight
+        self.total = torch.zeros((), dtype=torch.promote_types(dtype, torch.float32), device=arena.device)
+        self.gaps, self.differences, self.products = (arena.take(rows // 2, vocab, dtype=dtype) for _ in range(3))
+
+    def compare(self, logits: Float[Tensor, "tokens_passes vocab"]) -> None:
+        """Note by how much the logits differ, before they become probabilities."""
+        torch.sub(logits[0::2], logits[1::2], out=self.gaps[: len(logits) // 2])
+
+    def add_gradient(
+        self, probabilities: Float[Tensor, "tokens_passes vocab"], log_normalizers: Float[Tensor, " tokens_passes"]
+    ) -> None:
+        """Add weight x the gradient of D by the logits to the probabilities, and D to the total."""
+        p, q = probabilities[0::2], probabilities[1::2]
+        gap, difference, product = (each[: len(p)] for each in (self.gaps, self.differences, self.products))
+        gap -= (log_normalizers[0::2] - log_normalizers[1::2]).to(gap.dtype)[:, None]
+        mean_p, mean_q = (
+            torch.mul(each, gap, out=product).sum(dim=1, keepdim=True, dtype=log_normalizers.dtype) for each in (p, q)
+        )
+        torch.sub(p, q, out=difference)
+        torch.sub(gap, mean_p.to(gap.dtype), out=product)
+        torch.addcmul(difference, p, product, out=product)
+        gap -= mean_q.to(gap.dtype)
+        torch.addcmul(difference, q, gap, out=difference)
+        p.add_(product, alpha=self.weight / 2)
+        q.sub_(difference, alpha=self.weight / 2)
+        self.total += (mean_p - mean_q).sum() / 2

@@ -1,0 +1,131 @@
+"""What a newcomer should know at the end of a run: each finding is one line that also says what to do."""
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nmt.config.schema import TrainConfig
+from nmt.data.corpus import load_split
+from nmt.errors import UserError
+from nmt.evaluation.registry import METRICS
+from nmt.training.reporting import RECORDS
+
+FEW_UPDATES = 300
+LOW_BLEU = 1.0
+MANY_COPIES = 0.5  # of the translations
+MUCH_OVERLAP = 0.01  # of the test sentences
+GAIN = 0.02  # of the watched metric between the last two validations, as a share of it
+RISE = 0.03  # of the validation loss above its minimum, as a share of it
+LONG_WORDS = 12  # characters between spaces, on average; German has 6
+LIMITS = ("max_minutes", "max_epochs", "max_steps")
+
+
+def advise(config: TrainConfig, step: int, scores: Mapping[str, Any]) -> list[str]:
+    """Return what should be known of a run that has ended.
+
+    Args:
+        config: that of the run, whose folder holds the record of its validations, and the evaluation.
+        step: the number of its updates.
+        scores: those of the test split, or none where there was no evaluation.
+    """
+    run = Path(config.run_dir)
+    lines = (run / RECORDS).read_text(encoding="utf-8").splitlines()
+    validations = [record for record in map(json.loads, lines) if record["event"] == "validation"]
+    limits = [f"trainer.{name}" for name in LIMITS if getattr(config.trainer, name)]
+    longer = f"train longer ({', '.join(limits)})"
+    notes = [
+        few_updates(step, config.schedule.warmup_steps, longer),
+        still_improving(validations, config.trainer.metric, longer),
+        overfitting(validations),
+        low_bleu(scores.get("bleu"), longer),
+    ]
+    if scores:
+        test = load_split(config.data, scores["split"])
+        sources = list(test["source"])
+        written = (run / "evaluation" / scores["split"] / "hypotheses.txt").read_bytes()
+        notes.append(copies(sources, written.decode().split("\n")[:-1]))
+        notes.append(unspaced(list(test["target"]), scores["bleu_tokenize"]))
+        with contextlib.suppress(UserError):  # the files may be gone by now, which is no reason to fail
+            notes.append(overlap(load_split(config.data, "train"), sources))
+    return [note for note in notes if note]
+
+
+def few_updates(step: int, warmup_steps: int, longer: str) -> str | None:
+    """Tell of a training that ended within its warm-up, or soon after."""
+    if step < warmup_steps:
+        return f"{step} updates, warm-up unfinished ({warmup_steps}): {longer}, or lower batch.size"
+    return f"only {step} updates: {longer}, or lower batch.size" if step < FEW_UPDATES else None
+
+
+def still_improving(validations: Sequence[Mapping[str, Any]], metric: str, longer: str) -> str | None:
+    """Tell of a watched metric that was still gaining at the last validation."""
+    values = [each[metric] for each in validations if each.get(metric) is not None]
+    if len(values) < 2:
+        return None
+    before, last = values[-2:]
+    gain = before - last if METRICS[metric].better == "lower" else last - before
+    if gain <= GAIN * abs(last):
+        return None
+    label, digits = METRICS[metric].row.label, METRICS[metric].row.digits
+    return f"{label} was still improving at the end, from {before:.{digits}f} to {last:.{digits}f}: {longer}"
+
+
+def overfitting(validations: Sequence[Mapping[str, Any]]) -> str | None:
+    """Tell of a validation loss that ended well above its minimum."""
+    losses = [(each["loss"], each["step"]) for each in validations if each.get("loss") is not None]
+    if not losses or losses[-1][0] <= (1 + RISE) * min(losses)[0]:
+        return None
+    (least, step), (last, _) = min(losses), losses[-1]
+    return (
+        f"the validation loss rose from {least:.3f} at update {step} to {last:.3f}, the model learns the training text "
+        "by heart: raise model.dropout, lower model.hidden_size, stop earlier (trainer.patience=3), or add text"
+    )
+
+
+def low_bleu(bleu: float | None, longer: str) -> str | None:
+    """Tell of a BLEU near 0."""
+    if bleu is None or bleu >= LOW_BLEU:
+        return None
+    return f"BLEU is {bleu:.2f}, nothing has been learned: {longer}, and look whether the two sides are in step"
+
+
+def copies(sources: Sequence[str], hypotheses: Sequence[str]) -> str | None:
+    """Tell of translations that equal their source."""
+    equal = sum(source.split() == line.split() for source, line in zip(sources, hypotheses, strict=True))
+    if equal <= MANY_COPIES * len(sources):
+        return None
+    return (
+        f"{equal:,} of {len(sources):,} translations are the source unchanged: look whether the target files "
+        "(data.train.target) are in the target language"
+    )
+
+
+def unspaced(references: Sequence[str], tokenize: str) -> str | None:
+    """Tell of a BLEU that takes sentences without spaces for single words."""
+    words = [word for reference in references for word in reference.split()]
+    length = sum(map(len, words)) / max(1, len(words))
+    if tokenize not in ("13a", "intl") or length <= LONG_WORDS:
+        return None
+    return (
+        f"the references have {length:.0f} characters between spaces, which BLEU with bleu_tokenize={tokenize} takes "
+        "for words: set data.target_language (zh, ja and ko have tokenizers of their own), or bleu_tokenize=char"
+    )
+
+
+def overlap(train: datasets.Dataset, sources: Sequence[str]) -> str | None:
+    """Tell of test sentences whose source stands in the training text."""
+    column = train.with_format("arrow")[:].column("source")
+    known = set(column.filter(pc.is_in(column, value_set=pa.array(sources, column.type))).to_pylist())
+    seen = sum(source in known for source in sources)
+    if seen < MUCH_OVERLAP * len(sources) or not seen:
+        return None
+    return (
+        f"{seen:,} of {len(sources):,} test sentences ({seen / len(sources):.0%}) stand in the training text too, so "
+        "the scores are better than those of new text: remove them from one of the two"
+    )

@@ -1,0 +1,120 @@
+"""Sizes and rates that are not given: chosen by the number of training pairs and the time, by the table below.
+
+The guide explains it (docs/guide.md, "Sizes that are not given"); a test keeps the two tables the same.
+"""
+
+import logging
+import math
+from typing import Any, NamedTuple
+
+import datasets
+
+from nmt.config.automatic import assign
+from nmt.config.schema import TokenizerConfig, TrainConfig, TrainerConfig
+from nmt.data.tables import SIDES
+from nmt.training.resuming import shown
+
+logger = logging.getLogger(__name__)
+
+
+class Row(NamedTuple):
+    """Values for a corpus of at least so many `pairs`, with at least so many `minutes` to train."""
+
+    pairs: int
+    minutes: float
+    vocab_size: int
+    embedding_size: int
+    hidden_size: int
+    batch_size: int  # target tokens
+    learning_rate: float
+    warmup_steps: int
+
+
+TABLE = (
+    Row(0, 0, 1_000, 64, 128, 250, 5e-3, 50),
+    Row(0, 3, 2_000, 128, 256, 500, 3e-3, 100),
+    Row(10_000, 0, 4_000, 128, 256, 500, 3e-3, 100),
+    Row(10_000, 40, 8_000, 256, 512, 2_000, 2e-3, 200),
+    Row(300_000, 480, 16_000, 512, 1_024, 4_096, 1e-3, 500),
+)
+DROPOUT = {0: 0.1, 10: 0.2, 30: 0.3}  # by how often the text is read, at least
+PAIRS_A_MINUTE = 20_000  # the second row on two cores, sentences of 14 tokens: 290 to 410 pairs/s
+UPDATES_A_MINUTE = 500
+GPU_FACTOR = 20  # a minute on a GPU counts as so many
+TOKENS_A_SENTENCE = 20
+VALIDATIONS = 8  # in the time
+COUNTED_PAIRS = 100_000
+
+
+def settle(config: TrainConfig, train: datasets.Dataset, *, on_gpu: bool) -> None:
+    """Set the keys of `config.automatic`, in place, for a training text, log them, and empty the list."""
+    if not config.automatic:
+        return
+    minutes = time_to_train(config.trainer, len(train), on_gpu=on_gpu)
+    values = choose(config, len(train), minutes, num_characters=count_characters(train))
+    values = {name: value for name, value in values.items() if name in config.automatic and value is not None}
+    assign(config, {**values, "automatic": []})
+    overrides = " ".join(f"{name}={shown(value)}" for name, value in values.items())
+    logger.info(
+        "not given, so chosen for %s pairs in %.3g minutes on two cores (see the guide): %s",
+        *(f"{len(train):,}", minutes, overrides),
+    )
+
+
+def count_characters(corpus: datasets.Dataset) -> int:
+    """Return the number of distinct characters of both sides, of a large corpus in a part of it."""
+    part = corpus.select(range(0, len(corpus), 1 + len(corpus) // COUNTED_PAIRS))
+    return len({character for side in SIDES for line in part[side] for character in line})
+
+
+def time_to_train(config: TrainerConfig, pairs: int, *, on_gpu: bool) -> float:
+    """Return the minutes of training on two cores that the nearest limit stands for; infinite without any.
+
+    Updates and passes over the corpus count as the time that the small model takes for them.
+    """
+    limits = (
+        math.inf if config.max_minutes is None else config.max_minutes * (GPU_FACTOR if on_gpu else 1),
+        math.inf if config.max_epochs is None else config.max_epochs * pairs / PAIRS_A_MINUTE,
+        math.inf if config.max_steps is None else config.max_steps / UPDATES_A_MINUTE,
+    )
+    return min(limits)
+
+
+def choose(config: TrainConfig, pairs: int, minutes: float, *, num_characters: int) -> dict[str, Any]:
+    """Return a value for every automatic key; None leaves the default of the schema.
+
+    Args:
+        config: what was given: the unit of batches, the kind of segmentation, limits and validations.
+        pairs: training pairs.
+        minutes: as `time_to_train` returns it.
+        num_characters: distinct characters of both sides.
+    """
+    row = [row for row in TABLE if pairs >= row.pairs and minutes >= row.minutes][-1]
+    trainer, readings = config.trainer, minutes * PAIRS_A_MINUTE / pairs
+    is_by_tokens = config.batch.unit == "tokens"
+    return {
+        "tokenizer.vocab_size": vocabulary_size(config.tokenizer, row, num_characters),
+        "batch.size": row.batch_size if is_by_tokens else row.batch_size // TOKENS_A_SENTENCE,
+        "model.embedding_size": row.embedding_size,
+        "model.hidden_size": row.hidden_size,
+        "model.tied_embeddings": "target",
+        "model.dropout": next(rate for least, rate in reversed(DROPOUT.items()) if readings >= least),
+        "optimizer.learning_rate": row.learning_rate,
+        "schedule.warmup_steps": min(row.warmup_steps, (trainer.max_steps or 10**9) // 10),
+        "trainer.validate_every_minutes": validation_time(trainer),
+    }
+
+
+def validation_time(config: TrainerConfig) -> float | None:
+    """Return the minutes between two validations; None where they are scheduled otherwise or there is no time limit."""
+    if config.max_minutes is None or config.validate_every_steps or config.validate_every_epochs:
+        return None
+    return float(f"{config.max_minutes / VALIDATIONS:.3g}")
+
+
+def vocabulary_size(config: TokenizerConfig, row: Row, num_characters: int) -> int | None:
+    """Return the number of pieces: that of the row, or twice the characters of writing systems with many.
+
+    Text that is segmented already has its own pieces: None.
+    """
+    return None if config.kind == "whitespace" else max(row.vocab_size, 300 + 2 * num_characters)

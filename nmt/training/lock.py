@@ -1,0 +1,65 @@
+"""The lock of a run: of all processes on a machine, one trains in a run's folder."""
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from nmt.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+LOCK = ".lock"
+UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+@contextlib.contextmanager
+def locked(run_dir: Path) -> Iterator[None]:
+    """Hold the lock of a run, a POSIX record lock on RUN/.lock.
+
+    The system frees it when the process ends, however it ends, so the file alone locks nothing. It names the process
+    that holds, or last held, the lock; where nothing else is written into the folder, it is removed. Readers of a run
+    need no lock.
+
+    Raises:
+        UserError: another process holds it, or the folder cannot be written.
+    """
+    path = run_dir / LOCK
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {error.filename}: {error.strerror}; choose another run_dir") from None
+    with file:
+        take(file.fileno(), path)
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+        file.flush()
+        try:
+            yield
+        finally:
+            if [*run_dir.glob("*")] == [path]:
+                path.unlink()
+
+
+def take(descriptor: int, path: Path) -> None:
+    """Lock an open file, or raise UserError naming the holder; a file system without locks gets a warning."""
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_held = path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino
+    except OSError as error:
+        if error.errno in UNSUPPORTED:
+            logger.warning("%s: its file system has no locks; start one training in it at a time", path.parent)
+            return
+        is_held = False
+    if not is_held:  # by this process; the holder may just have removed the file
+        holder = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else ""
+        raise UserError(
+            f"{path.parent} is being trained in by {holder or 'another process'}: wait for it or stop it, or give "
+            "another run_dir"
+        )

@@ -1,0 +1,52 @@
+"""The training text that teachers translate."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from diversification.teachers import FORWARD, Teacher
+from nmt.config.schema import SplitConfig
+from studies.study import log
+
+
+@dataclass(frozen=True)
+class Text:
+    """Pairs of sentences; `lines` are their line numbers in the text, from 1, as cleaning leaves some out."""
+
+    languages: tuple[str, str]
+    sources: Sequence[str]
+    targets: Sequence[str]
+    lines: Sequence[int]
+
+    @property
+    def suffixes(self) -> tuple[str, str]:
+        """The endings of the files of its sides: the languages, unless they are the same."""
+        return self.languages if len(set(self.languages)) == 2 else ("source", "target")
+
+    def sides(self, direction: str) -> tuple[Sequence[str], Sequence[str]]:
+        """Return what teachers of a direction read, and what they should write."""
+        return (self.sources, self.targets) if direction == FORWARD else (self.targets, self.sources)
+
+
+def load_text(teacher: Teacher, source: str | None, target: str | None) -> Text:
+    """Return the training text of a teacher, or that of two files, cleaned as for the teacher's training.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    from nmt.data.corpus import clean, load_split
+
+    config, is_own = teacher.config.data, source is None
+    if not is_own:
+        config = replace(config, kind="text", train=SplitConfig(source=source, target=target))
+    table = load_split(config, "train")
+    table, report = clean(table.add_column("line", list(range(1, len(table) + 1))), config.cleaning)
+    log(f"training text: {report}")
+    is_exchanged = is_own and teacher.direction != FORWARD
+    first, second = ("target", "source") if is_exchanged else ("source", "target")
+    sources, targets = ([one_line(sentence) for sentence in table[side]] for side in (first, second))
+    return Text(teacher.languages, sources, targets, list(table["line"]))
+
+
+def one_line(sentence: str) -> str:
+    """Return a sentence without line breaks, which only text of a hub corpus can have."""
+    return sentence.replace("\r", " ").replace("\n", " ")
