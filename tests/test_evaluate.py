@@ -229,4 +229,5 @@ def test_translations_that_were_cut_are_counted(evaluate: Callable[..., dict[str
     assert (short["cut_translations"], short["translated_in_parts"]) == (12, 0)
     config = run / "checkpoints/best/config.yaml"
     config.write_text(config.read_text().replace("max_length: 250", "max_length: 2"), encoding="utf-8")
+    (config.parent / "manifest.json").unlink()
     assert evaluate("num_heatmaps=0")["translated_in_parts"] == 12

@@ -289,6 +289,7 @@ def test_a_line_far_longer_than_those_trained_on_is_told(
     for name in ("best", "last"):
         config = run / "checkpoints" / name / "config.yaml"
         config.write_text(config.read_text().replace("max_length: 250", "max_length: 12"), encoding="utf-8")
+        (config.parent / "manifest.json").unlink()
     lines = (SENTENCES[0], " ".join(SENTENCES), "He sleeps.")
     done = call("translate", "checkpoint=run", "--device", "cpu", *lines)
     assert done.stderr == "notice: line 2: far longer than what the model was trained on, translated in parts\n"
