@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from nmt.config.automatic import complete, nullable
 from nmt.config.check import check, explain
+from nmt.config.options import arrange
 from nmt.config.schema import EvaluateConfig, ServeConfig, TrainConfig
 from nmt.errors import UserError, unknown
 from nmt.training.torchrun_env import RankEnvironment
@@ -36,7 +37,10 @@ def user_errors(*, show: bool = True) -> Iterator[None]:
         SystemExit: 2 after printing a `UserError` as one line, 130 on interruption, 141 on a broken pipe.
     """
     try:
-        yield
+        try:
+            yield
+        finally:
+            sys.stdout.flush()  # a reader that has gone away is noticed here, not while the interpreter ends
     except UserError as error:
         if show:
             print(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)
@@ -89,6 +93,7 @@ def hydra_main(
             is_rank_zero = environment.is_rank_zero
             try:
                 with user_errors(show=is_rank_zero):
+                    sys.argv[1:] = arrange(sys.argv[1:], schema())
                     prepare_rank(environment)
                     compose_and_run(config_name, schema, function, show_errors=is_rank_zero)
             except SystemExit:
@@ -148,7 +153,7 @@ def compose_and_run(
     try:
         hydra.main(config_path=str(config_folder()), config_name=config_name, version_base="1.3")(job)()
     except (HydraException, OmegaConfBaseException, yaml.YAMLError, OSError, ValueError) as error:
-        if started:
+        if started or isinstance(error, BrokenPipeError):
             raise
         raise composition_error(error, schema()) from error
 

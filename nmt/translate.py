@@ -10,6 +10,7 @@ import functools
 import io
 import itertools
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from nmt.translator import Translation, Translator
 
 CHUNK = 1_024  # lines translated together: enough to batch sentences of similar length
+NUMBERS_SHOWN = 10  # of lines, in a notice
 
 
 class Parser(argparse.ArgumentParser):
@@ -116,7 +118,28 @@ def at_least(kind: Callable[[str], Any], bound: int) -> Callable[[str], Any]:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
     with user_errors():
-        run(parser().parse_args(arguments))
+        run(parse(arguments))
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """Return the options; `checkpoint=RUN`, as `nmt.evaluate` has it, is one too.
+
+    Raises:
+        UserError: the text looks like another setting of `nmt.evaluate` and is not behind `--`.
+    """
+    given = sys.argv[1:] if arguments is None else arguments
+    # Texts may stand on both sides of an option, unless they are behind --.
+    options = parser().parse_args(given) if "--" in given else parser().parse_intermixed_args(given)
+    settings = vars(options).keys() - {"text"}
+    for text in () if "--" in given else tuple(options.text):
+        found = re.fullmatch(r"(?:search\.)?([a-z_]+)=(\S*)", text)
+        if found and found[1] == "checkpoint":
+            options.checkpoint = found[2]
+            options.text.remove(text)
+        elif found and found[1] in settings:
+            option = f"--{found[1].replace('_', '-')}"
+            raise UserError(f"{text} looks like a setting: write {option}, or put -- before what is to be translated")
+    return options
 
 
 def run(options: argparse.Namespace) -> None:
@@ -136,10 +159,39 @@ def run(options: argparse.Namespace) -> None:
         numbers = itertools.count(1)
         size = CHUNK if options.text or options.input or not sys.stdin.isatty() else 1
         while chunk := list(itertools.islice(lines, size)):
+            notable = Notable()
             for found in translate(chunk, options.n_best):
                 print(render(found, options), file=output)
-                draw(found[0], next(numbers), options)
+                number = next(numbers)
+                draw(found[0], number, options)
+                notable.add(found[0], number)
             output.flush()
+            notable.tell()
+
+
+class Notable:
+    """The lines of input whose translation is not what one may take it for."""
+
+    def __init__(self) -> None:
+        self.cut: list[int] = []
+        self.in_parts: list[int] = []
+
+    def add(self, translation: "Translation", number: int) -> None:
+        """Look at the translation of a line."""
+        if translation.cut:
+            self.cut.append(number)
+        if translation.parts > 1:
+            self.in_parts.append(number)
+
+    def tell(self) -> None:
+        """Print the numbers of the lines on standard error."""
+        longer = "far longer than what the model was trained on, translated in parts"
+        limit = "cut at the longest length allowed, see --max-length-ratio"
+        for lines, what in ((self.in_parts, longer), (self.cut, limit)):
+            if lines:
+                more = f" and {len(lines) - NUMBERS_SHOWN} more" if len(lines) > NUMBERS_SHOWN else ""
+                numbers = ", ".join(map(str, lines[:NUMBERS_SHOWN]))
+                print(f"notice: line{'s'[: len(lines) > 1]} {numbers}{more}: {what}", file=sys.stderr)
 
 
 def is_same_file(first: Path, second: Path) -> bool:

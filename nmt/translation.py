@@ -49,6 +49,8 @@ class Translation(SentencePair):
     score: float
     log_prob: float
     pieces: list[str]
+    cut: bool = False  # it was cut off at the longest length that the search allows
+    parts: int = 1  # above 1: the source, far longer than what was trained on, was translated in so many parts
 
     @property
     def line(self) -> str:
@@ -56,9 +58,9 @@ class Translation(SentencePair):
         return self.text.replace("\r", " ").replace("\n", " ")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what `nmt.translate --json` writes: that of `SentencePair`, with `score` and `log_prob`."""
+        """Return what `nmt.translate --json` writes: that of `SentencePair`, scores, `cut` and `parts`."""
         first = {"source": self.source, "text": self.text, "score": self.score, "log_prob": self.log_prob}
-        return first | super().to_dict()
+        return first | {"cut": self.cut, "parts": self.parts} | super().to_dict()
 
 
 def empty(sentence: str) -> Translation:

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -13,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nmt.alignment.weights import Alignment, merge_words
+from nmt.alignment.weights import Alignment, concatenate, merge_words
 from nmt.config.check import check
 from nmt.config.schema import PRECISIONS, WORDS, SamplingConfig, SearchConfig
 from nmt.data.batch import Batch, collate, cut_batches, pad
@@ -27,6 +28,7 @@ from nmt.models.seq2seq import Seq2Seq
 from nmt.search.beam import beam_search
 from nmt.search.hypothesis import Hypothesis, StepModel
 from nmt.search.sampling import sample
+from nmt.text.parts import join_texts, split_line
 from nmt.text.tokenizer import Tokenizer, Tokenizers
 from nmt.text.vocabulary import UNK, Vocabulary, text_of
 from nmt.translation import SentencePair, Translation, empty
@@ -74,6 +76,8 @@ class Translator:
         self.checkpoint: Path | None = None
         self.ensemble: list[Path] = []
         self.step: int | None = None
+        self.progress: Callable[[int], None] = lambda count: None  # told how many sentences more have been read
+        self.longest: int | None = None  # most subwords of a training sentence; far longer lines are cut into parts
 
     @classmethod
     def load(
@@ -114,6 +118,7 @@ class Translator:
         translator = cls(model, checkpoint.tokenizers, settings, where, precision, words)
         translator.checkpoint, translator.step = checkpoint.folder, checkpoint.step
         translator.ensemble = [other.folder for other in others]
+        translator.longest = min(each.config.batch.max_length for each in (checkpoint, *others))
         for each in (checkpoint, *others):
             if each.config.model.fast == "auto":
                 accelerate(each.model)
@@ -139,8 +144,12 @@ class Translator:
         return found[0] if isinstance(sentences, str) else found
 
     def translate_n_best(self, sentences: Iterable[str], n: int) -> list[list[Translation]]:
-        """Return the n best translations of each sentence, best first."""
-        return self._translate(sentences_of(sentences), n, None)
+        """Return the n best translations of each sentence, best first.
+
+        A line of more than twice the subwords that a training sentence could have (`batch.max_length`) is translated
+        in parts, cut at punctuation or spaces: its k-th best translation is made of those of its parts.
+        """
+        return self._in_parts(sentences_of(sentences), n, None)
 
     def sample(self, sentences: Iterable[str], n: int = 1, **sampling: Any) -> list[list[Translation]]:
         """Return n translations of each sentence, drawn at random from the model (`nmt.search.sampling`).
@@ -159,7 +168,16 @@ class Translator:
         check_names("setting of Translator.sample", sampling, SamplingConfig)
         settings = SamplingConfig(**sampling)
         check(settings)
-        return self._translate(sentences_of(sentences), n, settings)
+        return self._in_parts(sentences_of(sentences), n, settings)
+
+    def _in_parts(self, sentences: Sequence[str], n: int, sampling: SamplingConfig | None) -> list[list[Translation]]:
+        lines = [split_line(each, self._source_size, self.longest) for each in sentences]
+        found = iter(self._translate([part for line in lines for part in line], n, sampling))
+        parts = (list(itertools.islice(found, len(line))) for line in lines)
+        return [joined(sentence, each) for sentence, each in zip(sentences, parts, strict=True)]
+
+    def _source_size(self, line: str) -> int:
+        return len(self.tokenizers.source.encode([line])[0])
 
     @torch.inference_mode()
     def _translate(self, sentences: Sequence[str], n: int, sampling: SamplingConfig | None) -> list[list[Translation]]:
@@ -170,6 +188,7 @@ class Translator:
             found = self._search([ids[row] for row in rows], n, sampling)
             for row, hypotheses in zip(rows, found, strict=True):
                 results[row] = [self._translation(sentences[row], ids[row], each) for each in hypotheses]
+            self.progress(len(rows))
         return results
 
     def greedy(self, sentences: Sequence[str]) -> list[Translation]:
@@ -242,6 +261,7 @@ class Translator:
             with torch.inference_mode(), self._arithmetic():
                 found = read(batch)
             yield batch, found
+            self.progress(len(rows))
 
     def _groups(self, sentences: Sequence[Sequence[int]]) -> list[list[int]]:
         """Return the rows of each batch: sentences of similar length together, empty ones left out."""
@@ -300,6 +320,7 @@ class Translator:
             score=hypothesis.score,
             log_prob=hypothesis.log_prob,
             pieces=self.tokenizers.target.pieces(hypothesis.tokens),
+            cut=hypothesis.is_cut,
         )
 
 
@@ -366,3 +387,22 @@ def with_copies(found: Alignment, unknown: Iterable[int]) -> Alignment:
         if found.weights[index].any():
             words[index] = found.source_words[int(found.weights[index].argmax())]
     return dataclasses.replace(found, target_words=words)
+
+
+def joined(sentence: str, parts: Sequence[list[Translation]]) -> list[Translation]:
+    """Return the translations of a sentence, best first, from those of its parts, of which most have just one."""
+    if len(parts) == 1:
+        return parts[0]
+    return [
+        Translation(
+            **vars(concatenate(each)),
+            source=sentence,
+            text=join_texts([part.text for part in each]),
+            score=sum(part.score for part in each) / len(each),
+            log_prob=sum(part.log_prob for part in each),
+            pieces=[piece for part in each for piece in part.pieces],
+            cut=any(part.cut for part in each),
+            parts=len(each),
+        )
+        for each in zip(*parts, strict=False)  # a part may have fewer translations than others
+    ]

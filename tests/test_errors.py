@@ -87,6 +87,8 @@ OPTIONS = {
     "too small": (["translate", "--beam-size", "0"], "argument --beam-size: must be at least 1, not 0; see --help"),
     "no input file": (["translate", "--input", "nowhere"], "cannot read nowhere: No such file or directory"),
     "two inputs": (["translate", "text", "--input", "good.en"], "both TEXT and --input are given: choose one"),
+    "an option of no command": (["train", "run_dir=run", "--hidden-size", "256"], "write model.hidden_size=256"),
+    "a setting of another command": (["translate", "beam_size=3", "a"], "write --beam-size"),
     "no checkpoint to score": (["evaluate", "checkpoint=folder"], "no checkpoint at folder: neither checkpoints/best"),
     "no checkpoint": (
         ["translate", "--checkpoint", "folder", "a"],
@@ -109,6 +111,12 @@ def test_text_that_cannot_be_trained_on(
     command: Callable[..., Any], folder: Path, options: list[str], messages: list[str]
 ) -> None:
     check(command("train", *TEXT, *options, cwd=folder), folder, *messages)
+
+
+def test_a_missing_file_is_told_before_all_else(call: Callable[..., Any], folder: Path) -> None:
+    """Here there is neither validation text, nor an end of training, nor such a decoder."""
+    done = call("train", "data=text", "run_dir=run", *text("train", "nowhere.en", "good.fr"), "model.decoder=none")
+    check(done, folder, "data.train.source: no such file: nowhere.en (looked for in ")
 
 
 @pytest.mark.parametrize(("options", "messages"), FURTHER.values(), ids=FURTHER)

@@ -222,3 +222,12 @@ def test_the_perplexity_is_that_of_the_validation(run: Path, evaluate: Callable[
     found = evaluate("search.beam_size=1", split="validation")
     assert found["step"] == 100
     assert found["perplexity"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_translations_that_were_cut_are_counted(evaluate: Callable[..., dict[str, Any]], run: Path) -> None:
+    short = evaluate("search.max_length_ratio=0.01", "search.max_length_offset=1", "num_heatmaps=0")
+    assert (short["cut_translations"], short["translated_in_parts"]) == (12, 0)
+    config = run / "checkpoints/best/config.yaml"
+    config.write_text(config.read_text().replace("max_length: 250", "max_length: 2"), encoding="utf-8")
+    (config.parent / "manifest.json").unlink()
+    assert evaluate("num_heatmaps=0")["translated_in_parts"] == 12

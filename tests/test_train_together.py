@@ -50,7 +50,7 @@ def test_an_interrupted_run_of_two_can_be_continued(
     assert errors.count("interrupted\n") == 1
     assert errors.count("update 1 ") == 1
     assert "nmt/training" not in errors  # no traceback of ours beside the launcher's
-    run = metrics.parent.resolve()
+    run = metrics.resolve().parent
     assert {path.resolve() for path in (tmp_path / "outputs").rglob("train.log")} == {run / "train.log"}
     stopped = state(run)["progress"]["step"]
     assert steps(run, "train") == list(range(1, stopped + 1))

@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -282,3 +283,40 @@ def test_several_runs_translate_together(
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [expected[sentence] for sentence in SENTENCES]
     assert translate("--ensemble", "nowhere", *SENTENCES).stderr.startswith("error: no checkpoint at nowhere: ")
+
+
+def test_lines_that_are_cut_are_told(translate: Callable[..., Any]) -> None:
+    done = translate("--max-length-ratio", "0.01", "--max-length-offset", "1", stdin=b"He sleeps.\n\nHe sleeps.\n")
+    assert (done.returncode, done.stdout.count("\n")) == (0, 3)
+    assert done.stderr == "notice: lines 1, 3: cut at the longest length allowed, see --max-length-ratio\n"
+    many = translate("--max-length-ratio", "0.01", "--max-length-offset", "1", stdin=b"He sleeps.\n" * 12)
+    assert "notice: lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more: cut" in many.stderr
+    found = json.loads(
+        translate("--json", "--max-length-ratio", "0.01", "--max-length-offset", "1", "He sleeps.").stdout
+    )
+    assert (found["cut"], found["parts"]) == (True, 1)
+
+
+def test_a_line_far_longer_than_those_trained_on_is_told(
+    tiny_run: Path, tmp_path: Path, call: Callable[..., Any], expected: dict[str, str]
+) -> None:
+    """What training sentences had at most is kept in the configuration of the run."""
+    run = shutil.copytree(tiny_run, tmp_path / "run", ignore=shutil.ignore_patterns("tensorboard", "evaluation"))
+    for name in ("best", "last"):
+        config = run / "checkpoints" / name / "config.yaml"
+        config.write_text(config.read_text().replace("max_length: 250", "max_length: 12"), encoding="utf-8")
+        (config.parent / "manifest.json").unlink()
+    lines = (SENTENCES[0], " ".join(SENTENCES), "He sleeps.")
+    done = call("translate", "checkpoint=run", "--device", "cpu", *lines)
+    assert done.stderr == "notice: line 2: far longer than what the model was trained on, translated in parts\n"
+    first, _, third = done.stdout.splitlines()
+    assert (first, third) == (expected[SENTENCES[0]], expected[SENTENCES[2]])
+
+
+def test_a_text_may_look_like_a_setting(
+    translate: Callable[..., Any], tiny_run: Path, call: Callable[..., Any]
+) -> None:
+    assert translate("--json", "--", "beam_size=3").returncode == 0
+    assert json.loads(translate("--json", "a=b").stdout)["source"] == "a=b"
+    same = translate("He sleeps."), call("translate", f"checkpoint={tiny_run}", "--device", "cpu", "He sleeps.")
+    assert same[0].stdout == same[1].stdout

@@ -19,6 +19,7 @@ from nmt.data.batch import collate
 from nmt.errors import UserError
 from nmt.models.build import build_model
 from nmt.search.beam import beam_search
+from nmt.text.parts import split_line
 from nmt.text.tokenizer import UNK, Tokenizers, build_tokenizers
 from nmt.text.words import text_words
 from nmt.translator import Translator
@@ -355,3 +356,51 @@ def test_members_of_an_ensemble_have_the_same_subwords(tiny_run: Path, other_run
     save_file({name: each.contiguous() for name, each in smaller.items()}, folder / "model.safetensors")
     with pytest.raises(UserError, match="have different subwords and cannot translate together"):
         Translator.load(tiny_run, "cpu", ensemble=[folder])
+
+
+def test_a_line_far_too_long_is_translated_in_parts(tiny_run: Path) -> None:
+    translator = Translator.load(tiny_run, device="cpu", beam_size=2)
+    assert translator.longest == 250  # batch.max_length
+    line = " ".join(SENTENCES[:5])
+    (whole,) = translator.translate([line])
+    assert whole.parts == 1
+    translator.longest = 24
+    before, found, after = translator.translate([SENTENCES[0], line, "He sleeps."])
+    assert found.parts >= 3
+    assert (before.parts, after.parts) == (1, 1)
+    assert (found.source, found.source_words) == (line, line.split())
+    assert found.weights.shape == (len(found.target_words), len(found.source_words))
+    np.testing.assert_allclose(found.weights.sum(axis=1), 1.0, atol=1e-6)
+    translator.longest = None
+    parts = translator.translate(split_line(line, translator._source_size, 24))
+    assert found.text == " ".join(each.text for each in parts)
+    assert found.pieces == [piece for each in parts for piece in each.pieces]
+    assert found.log_prob == pytest.approx(sum(each.log_prob for each in parts), abs=1e-4)
+    assert found.score == pytest.approx(sum(each.score for each in parts) / len(parts), abs=1e-4)
+
+
+def test_a_line_in_parts_has_several_translations(tiny_run: Path) -> None:
+    translator = Translator.load(tiny_run, device="cpu")
+    translator.longest = 24
+    first, second = translator.translate_n_best([" ".join(SENTENCES[:5])], 2)[0]
+    assert first.text != second.text
+    assert first.log_prob != second.log_prob
+    assert first.parts == second.parts > 1
+
+
+def test_a_translation_that_is_cut_says_so(tiny_run: Path) -> None:
+    short = Translator.load(tiny_run, device="cpu", max_length_ratio=1e-9, max_length_offset=2)
+    long = Translator.load(tiny_run, device="cpu", max_length_ratio=5.0, max_length_offset=40)
+    assert [each.cut for each in short.translate([SENTENCES[2], ""])] == [True, False]
+    for each in long.translate(SENTENCES[:3]):
+        assert each.cut == (len(each.pieces) == 5 * (short._source_size(each.source) + 1) + 40)
+    assert not all(each.cut for each in long.translate(SENTENCES[:3]))
+
+
+def test_a_translator_tells_how_far_it_is(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+    monkeypatch.setattr(translator, "progress", counts.append)
+    translator.translate([*SENTENCES, ""])
+    assert sum(counts) == len(SENTENCES)
+    translator.align(SENTENCES, SENTENCES)
+    assert sum(counts) == 2 * len(SENTENCES)

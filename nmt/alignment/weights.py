@@ -31,6 +31,19 @@ class Alignment:
         return hash((tuple(self.source_words), tuple(self.target_words)))
 
 
+def concatenate(alignments: Sequence[Alignment]) -> Alignment:
+    """Return the alignment of consecutive parts of a sentence; no word attends to another part than its own."""
+    blocks = [each.weights for each in alignments]
+    weights = np.zeros(np.sum([block.shape for block in blocks], axis=0))
+    row = column = 0
+    for block in blocks:
+        weights[row : row + block.shape[0], column : column + block.shape[1]] = block
+        row, column = row + block.shape[0], column + block.shape[1]
+    source_words = [word for each in alignments for word in each.source_words]
+    target_words = [word for each in alignments for word in each.target_words]
+    return Alignment(source_words, target_words, weights)
+
+
 def merge_words(
     weights: Float[Array, "rows columns"], target_word: Sequence[int], source_word: Sequence[int]
 ) -> Float[Array, "target source"]:

@@ -56,6 +56,13 @@ class TextCorpus(Corpus):
     def has_gold(self, split: str) -> bool:
         return bool(self.split_config(split).alignment)
 
+    def check_files(self, split: str) -> None:
+        for column in COLUMNS:
+            value, key = getattr(self.split_config(split), column), f"data.{split}.{column}"
+            for path in _paths(value, key) if value else ():
+                if not path.exists():
+                    raise _no_file(path, key)
+
     def missing(self, split: str) -> UserError:
         return UserError(f"no {split} text: set data.{split}.source and data.{split}.target")
 
@@ -133,17 +140,25 @@ def read_split(files: dict[str, list[TextFile]]) -> dict[str, list[str]]:
 
 
 def _open(value: Any, key: str) -> list[TextFile]:
+    return [_read(path, key) for path in _paths(value, key)]
+
+
+def _paths(value: Any, key: str) -> list[Path]:
     names = [value] if isinstance(value, str | Path) else value
     if not (isinstance(names, list | tuple) and all(isinstance(name, str | Path) for name in names)):
         raise UserError(f"{key}={value!r} must be a file or a list of files")
-    return [_read(Path(name).expanduser(), key) for name in names]
+    return [Path(name).expanduser() for name in names]
+
+
+def _no_file(path: Path, key: str) -> UserError:
+    return UserError(f"{key}: no such file: {path} (looked for in {Path.cwd()})")
 
 
 def _read(path: Path, key: str) -> TextFile:
     try:
         return TextFile(path, path.read_bytes())
     except FileNotFoundError:
-        raise UserError(f"{key}: no such file: {path} (looked for in {Path.cwd()})") from None
+        raise _no_file(path, key) from None
     except IsADirectoryError:
         raise UserError(f"{key}: {path} is a folder: give a file of sentences, one a line") from None
     except OSError as error:

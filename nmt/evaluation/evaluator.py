@@ -66,6 +66,8 @@ def evaluate_split(
             **scores_of(outcome),
             "sentences": len(sources),
             "seconds": outcome.seconds,
+            "cut_translations": sum(each.cut for each in outcome.translations),  # at the longest length allowed
+            "translated_in_parts": sum(each.parts > 1 for each in outcome.translations),  # sources that were too long
             "baseline": compare(outcome, baseline) if baseline else None,
             "corpus": fingerprint(sources, targets),
             "split": split,

@@ -61,6 +61,8 @@ def save_checkpoint(
     temporary.mkdir(parents=True)
     save_model(model, str(temporary / WEIGHTS), metadata={"step": str(step)})
     save_config(config, temporary / CONFIG)
+    # Safetensors lets the owner alone read what it writes; other files are as readable as the umask allows.
+    (temporary / WEIGHTS).chmod((temporary / CONFIG).stat().st_mode)
     tokenizers.save(temporary)
     if training_state is not None:
         torch.save(dict(training_state), temporary / TRAINING_STATE)

@@ -32,6 +32,11 @@ class Hypothesis:
     score: float
     weights: Float32[Array, "target source"]
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether it has the maximal length and no eos: the translation has probably not come to its end."""
+        return len(self.weights) == len(self.tokens)
+
 
 S = TypeVar("S", bound="State")
 

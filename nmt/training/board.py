@@ -1,23 +1,47 @@
 """TensorBoard: curves, translations, heatmaps and hyper-parameters of a run."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
+from tensorboard.compat.proto import summary_pb2
 from torch.utils.tensorboard import SummaryWriter
-from torch.utils.tensorboard.summary import hparams
+from torch.utils.tensorboard.summary import hparams, image, scalar, text
 
-from nmt.config.schema import TrainConfig, keys
+from nmt.alignment.weights import Alignment
+from nmt.config.schema import TrainConfig, changes
+from nmt.evaluation.registry import METRICS
 from nmt.translator import Translation
 
 PICTURE_WIDTH = 350  # pixels that TensorBoard shows; it scales other widths without smoothing, and letters lose strokes
+TAG_LENGTH = 70  # characters of a sentence in the name of its pictures
+
+DATA_CLASSES = {
+    "scalars": summary_pb2.DATA_CLASS_SCALAR,
+    "text": summary_pb2.DATA_CLASS_TENSOR,
+    "images": summary_pb2.DATA_CLASS_BLOB_SEQUENCE,
+}
+ALIGNMENT = (
+    "Attention while translating: rows are the words translated to, columns those of the source; each row sums to 1."
+)
+SAMPLES = "Sentences of the validation text, the translations of the model at this update, and their references."
+TRAINING = {
+    "loss": "Mean cross-entropy of a target subword, in nats, with label smoothing, since the last report.",
+    "perplexity": "exp(loss).",
+    "learning_rate": "Of the last update.",
+    "gradient_norm": "Global norm of the gradient of the last update, before clipping.",
+    "tokens_per_second": "Target subwords, validations left out.",
+    "skipped": "Updates left out since the last report because their gradient was not finite.",
+}
 
 
 class Sample(NamedTuple):
-    """A translation of a validation sentence to show, with its reference."""
+    """A translation of a validation sentence to show, with its reference, and the attention to that."""
 
     translation: Translation
     reference: str
+    forced: Alignment | None = None
 
 
 @final
@@ -31,20 +55,30 @@ class Board:
     def scalars(self, group: str, values: Mapping[str, float], step: int) -> None:
         """Add a point to the curve of each value."""
         for name, value in values.items():
-            self.writer.add_scalar(f"{group}/{name}", value, step)
+            self._add("scalars", scalar(f"{group}/{name}", value), step, describe(group, name))
 
     def samples(self, samples: Sequence[Sample], step: int) -> None:
-        """Add the translations as text and their attention as pictures."""
+        """Add the translations as a table and their attention as pictures."""
         # Imported here because matplotlib takes 30 MiB, which only the process that reports needs.
         from nmt.view.heatmap import draw_heatmap, to_array
 
+        if samples:
+            self._add("text", text("samples", as_markdown(samples)), step, SAMPLES)
         for number, sample in enumerate(samples):
-            self.writer.add_text(f"samples/{number}", as_markdown(sample), step)
             shown = sample.translation
             heatmap = draw_heatmap(shown.weights, shown.source_words, shown.target_words)
             pixels = to_array(heatmap, width=PICTURE_WIDTH)
-            self.writer.add_image(f"alignment/{number}", pixels, step, dataformats="HWC")
+            picture = image(tag_of(number, shown.source), pixels, dataformats="HWC")
+            self._add("images", picture, step, ALIGNMENT)
         self.writer.flush()
+
+    def _add(self, plugin: str, summary: Any, step: int, description: str) -> None:
+        """Add a summary with a description, for which `SummaryWriter.add_scalar` and the like have no argument."""
+        for value in summary.value:
+            value.metadata.plugin_data.plugin_name = plugin
+            value.metadata.data_class = DATA_CLASSES[plugin]  # else the fast loader drops the description
+            value.metadata.summary_description = description
+        self.writer.file_writer.add_summary(summary, step)
 
     def final(self, settings: Mapping[str, float | str], scores: Mapping[str, float], step: int) -> None:
         """Add the hyper-parameters and the scores of the test split.
@@ -58,21 +92,40 @@ class Board:
         self.writer.flush()
 
 
+def describe(group: str, name: str) -> str:
+    """Return the description of a curve."""
+    if group == "train":
+        return TRAINING.get(name, "A term of the objective, a target subword.")
+    if name not in METRICS:
+        return ""
+    metric = METRICS[name]
+    note = metric.row.note if isinstance(metric.row.note, str) else ""
+    direction = f"{metric.better} is better" if metric.better else ""
+    return ", ".join(dict.fromkeys(filter(None, (metric.row.label, note, direction))))
+
+
+def tag_of(number: int, source: str) -> str:
+    """Return the name of a sentence's pictures, which says what they show.
+
+    TensorBoard's data server cannot find pictures whose name has a character that JSON escapes, such as a straight
+    quotation mark.
+    """
+    shown = source if len(source) <= TAG_LENGTH else source[: TAG_LENGTH - 1] + "…"
+    shown = re.sub(r"[\x00-\x1f\x7f]", " ", shown.replace('"', "'").replace("\\", "/"))
+    return f"alignment/{number}: “{shown}”"
+
+
 def hyperparameters(config: TrainConfig) -> dict[str, float | str]:
-    """Return the configuration without paths and machine settings, as numbers and strings for TensorBoard."""
+    """Return what differs from the defaults, as numbers and strings; without paths and settings of the machine."""
     found: dict[str, float | str] = {"data.kind": config.data.kind}
-    for name, _, value in keys(config):
-        if value is not None and not name.startswith(("data.", "run_dir", "resume", "threads")):
-            found[name] = value if type(value) in (int, float) else str(value)
+    for name, (_, value) in changes(TrainConfig(), config).items():
+        if not name.startswith(("data.", "run_dir", "resume", "threads", "automatic")):
+            found[name] = value if type(value) in (int, float) else "null" if value is None else str(value)
     return found
 
 
-def as_markdown(sample: Sample) -> str:
-    """Return the sentence, its translation and its reference as a table."""
-    rows = (
-        ("source", sample.translation.source),
-        ("translation", sample.translation.text),
-        ("reference", sample.reference),
-    )
-    head, *lines = (f"| {name} | {text.replace('|', chr(92) + '|')} |" for name, text in rows)
-    return "\n".join([head, "|---|---|", *lines])
+def as_markdown(samples: Sequence[Sample]) -> str:
+    """Return a table of sentences, their translations and references side by side."""
+    rows = ((each.translation.source, each.translation.text, each.reference) for each in samples)
+    lines = (" | ".join(re.sub(r"([\\`*_<>\[\]|])", r"\\\1", cell) for cell in row) for row in rows)
+    return "\n".join(["| source | translation | reference |", "|---|---|---|", *(f"| {line} |" for line in lines)])

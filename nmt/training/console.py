@@ -1,15 +1,30 @@
 """Messages of a run: the console with its live bar, and `train.log`."""
 
+import contextlib
 import logging
 import logging.handlers
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import final
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TimeElapsedColumn
 
 LIVE = {"live": True}  # marks a log record that the live bar replaces
+SILENCE = 10.0  # longest time in seconds for which a phase logs nothing
+
+Advance = Callable[[int], None]  # reports that so many sentences more have been read
+Phase = Callable[[str, int], AbstractContextManager[Advance]]  # of a name and a number of sentences to read
+
+logger = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def unreported(name: str, total: int) -> Iterator[Advance]:
+    """A `Phase` that nobody watches."""
+    yield lambda count: None
 
 
 @final
@@ -19,7 +34,7 @@ class Display:
     def __init__(self, console: Console) -> None:
         self.console = console
         self.progress = Progress(
-            "training",
+            "{task.description}",
             BarColumn(bar_width=None),
             *("{task.fields[loss]}", "{task.fields[quality]}", "{task.fields[speed]}", "{task.fields[eta]}"),
             TimeElapsedColumn(),
@@ -29,7 +44,10 @@ class Display:
             redirect_stderr=False,
             disable=not console.is_terminal,
         )
-        self.task = self.progress.add_task("", total=1.0, loss="", quality="", speed="", eta="")
+        self.task = self._task("training", 1.0)
+
+    def _task(self, name: str, total: float) -> TaskID:
+        return self.progress.add_task(name, total=total, loss="", quality="", speed="", eta="")
 
     def update(self, share_done: float, *, loss: float, speed: float, eta: float | None) -> None:
         """Show share (0 to 1), loss (nats a token), speed (tokens/s) and the remaining seconds on the bar."""
@@ -40,6 +58,29 @@ class Display:
             speed=f"{speed:,.0f} tokens/s",
             eta=f"ETA {duration(eta)}",
         )
+
+    @contextlib.contextmanager
+    def phase(self, name: str, total: int) -> Iterator[Advance]:
+        """Show the progress of a phase, a `Phase`: a bar of its own, or a line now and then where there are no bars."""
+        was_live = self.progress.live.is_started
+        self.progress.start()
+        task, started, told, done = self._task(name, total), time.monotonic(), time.monotonic(), 0
+
+        def advance(count: int) -> None:
+            nonlocal done, told
+            done, now = done + count, time.monotonic()
+            left = duration((now - started) * max(0, total - done) / done)
+            self.progress.update(task, completed=done, eta=f"ETA {left}")
+            if now - told >= SILENCE:
+                told = now
+                logger.info("%s: %.0f%%  %s left", name, min(100, 100 * done / total), left, extra=LIVE)
+
+        try:
+            yield advance
+        finally:
+            self.progress.remove_task(task)
+            if not was_live:
+                self.progress.stop()
 
     def validated(self, metrics: Mapping[str, float]) -> None:
         """Show the last BLEU on the bar."""

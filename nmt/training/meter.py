@@ -58,7 +58,13 @@ class Meter:
         self.learning_rate, self.gradient_norm = learning_rate, gradient_norm
 
     def read(self) -> dict[str, float]:
-        """Return what was measured since the last call, over all ranks, and begin a new window; collective.
+        """Return `measure()`, and begin a new window; collective."""
+        measured = self.measure()
+        self.restart()
+        return measured
+
+    def measure(self) -> dict[str, float]:
+        """Return what was measured since the last call of `read`, over all ranks; collective.
 
         Returns:
             Means per target token of what `add` was given, in nats; `perplexity`; `learning_rate` and `gradient_norm`
@@ -68,12 +74,10 @@ class Meter:
         sums = self.processes.all_reduce_(torch.stack(list(self.sums.values()))).tolist()
         counted_tokens = self.counted_tokens.item() or float("nan")
         means = {name: value / counted_tokens for name, value in zip(self.sums, sums, strict=True)}
-        measured = means | {
+        return means | {
             "perplexity": float(torch.tensor(means["loss"]).exp()),
             "learning_rate": self.learning_rate,
             "gradient_norm": self.gradient_norm.item(),
             "tokens_per_second": self.tokens / (time.monotonic() - self.started),
             "skipped": self.skipped.item(),
         }
-        self.restart()
-        return measured

@@ -1,6 +1,9 @@
 """Before training: checks of the configuration, which need no data, then from the corpus to encoded text."""
 
+import contextlib
 import logging
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,14 @@ from nmt.training.distributed import ProcessGroup
 logger = logging.getLogger(__name__)
 
 TEST_SPLITS = ("test", "test_long")
+ANNOUNCED_AFTER = 3.0  # seconds
+
+
+def check_files(config: TrainConfig) -> None:
+    """Raise UserError for a file of the corpus that does not exist: the mistake most often made, told before others."""
+    corpus = open_corpus(config.data)
+    for split in ("train", "validation", *(TEST_SPLITS if config.trainer.evaluate else ())):
+        corpus.check_files(split)
 
 
 def check_run(config: TrainConfig) -> None:
@@ -117,18 +128,32 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
 
     Keys of `config.automatic` are set before.
     """
-    corpora = load_corpora(config)
+    with announced("reading the corpus"):
+        corpora = load_corpora(config)
     train_corpus, validation_corpus = (cleaned(config, split, corpora[split]) for split in ("train", "validation"))
     on_gpu = resolve_device(config.trainer.device).type == "cuda"
     settle(config, train_corpus, on_gpu=on_gpu)
     if tokenizers is None:
+        logger.info("learning subwords" if config.tokenizer.source_model is None else "loading subwords")
         tokenizers = build_tokenizers(list(train_corpus["source"]), list(train_corpus["target"]), config.tokenizer)
+    logger.info("encoding %s pairs", f"{len(train_corpus):,}")
     train, validation = (
         encode(corpus, tokenizers, cache_dir=config.data.cache_dir, num_workers=config.data.num_workers)
         for corpus in (train_corpus, validation_corpus)
     )
     guide = AlignmentTargets(train_corpus, tokenizers) if config.trainer.guided_alignment.weight > 0 else None
     return Prepared(tokenizers, train, validation, guide)
+
+
+@contextlib.contextmanager
+def announced(phase: str) -> Iterator[None]:
+    """Log the name of a phase if it takes long; else an error in it is all that is printed."""
+    timer = threading.Timer(ANNOUNCED_AFTER, logger.info, (phase,))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def load_corpora(config: TrainConfig) -> dict[str, datasets.Dataset]:

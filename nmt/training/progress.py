@@ -9,6 +9,8 @@ from typing import Any
 from nmt.config.schema import TrainerConfig
 from nmt.evaluation.registry import METRICS
 
+# Updates after which samples are drawn before the first validation: alignments change most at the beginning.
+EARLY_SAMPLES = frozenset(factor * 10**power for factor in (1, 3) for power in range(1, 7)) | {1}
 SAVED = ("step", "epochs", "stale", "best", "validated_epoch", "validated_step")
 
 
@@ -95,3 +97,8 @@ def validation_due(progress: Progress, config: TrainerConfig) -> bool:
     if config.validate_every_steps is not None and progress.step % config.validate_every_steps == 0:
         return True
     return by_epochs is not None and int(progress.epochs) >= progress.validated_epoch + by_epochs
+
+
+def samples_due(progress: Progress) -> bool:
+    """Tell whether to show samples after this update, which is not followed by a validation."""
+    return progress.validated_step < 0 and progress.step in EARLY_SAMPLES

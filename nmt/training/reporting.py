@@ -9,17 +9,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
 from rich.console import Console
 
 from nmt.config.file import save_config
 from nmt.config.schema import TrainConfig
 from nmt.evaluation.registry import METRICS, number
 from nmt.training.board import Board, Sample, hyperparameters
-from nmt.training.console import LIVE, Display, Log, duration
+from nmt.training.console import LIVE, Display, Log, Phase, duration, unreported
 
 logger = logging.getLogger(__name__)
 
 RECORDS = "metrics.jsonl"
+ALIGNMENTS = "alignments.jsonl"  # of the sample sentences, as they change; form: `as_record`
 
 
 @final
@@ -38,6 +40,7 @@ class Reporter:
         self.log = Log(self.display)
         self.board: Board | None = None
         self.step = 0
+        self.sampled = -1  # the last update whose samples were reported
 
     def __enter__(self) -> "Reporter":
         self.log.open()
@@ -58,6 +61,8 @@ class Reporter:
         save_config(self.config, self.run_dir / "config.yaml")
         self.log.write_to(self.run_dir / "train.log")
         drop_records(self.run_dir / RECORDS, after=step)
+        drop_records(self.run_dir / ALIGNMENTS, after=step)
+        self.sampled = max((each["step"] for each in read_records(self.run_dir / ALIGNMENTS)), default=-1)
         self.board = Board(self.run_dir / "tensorboard", after=step)
         for line in summary.splitlines():
             logger.info("%s", line)
@@ -68,17 +73,28 @@ class Reporter:
     ) -> None:
         """Report the updates since the last report: `measured` is what `Meter.read` returns, `share_done` 0 to 1."""
         self.step = step
-        self.display.update(share_done, loss=measured["loss"], speed=measured["tokens_per_second"], eta=eta_seconds)
-        line = "update %d  epoch %.2f  loss %.3f  perplexity %.2f  rate %.2e  norm %.2f  %.0f tokens/s  %s left"
-        names = ("loss", "perplexity", "learning_rate", "gradient_norm", "tokens_per_second")
-        values = (measured[name] for name in names)
-        logger.info(line, step, epoch, *values, duration(eta_seconds), extra=LIVE)
+        self.progress(step=step, epoch=epoch, eta_seconds=eta_seconds, share_done=share_done, **measured)
         skipped = measured.pop("skipped", 0.0)
         if skipped:
             measured["skipped"] = skipped
             logger.warning("updates skipped since the last report, their gradients not being finite: %d", skipped)
         self._record("train", {"epoch": epoch, **measured})
         self._board.scalars("train", measured, step)
+
+    def progress(
+        self, *, step: int, epoch: float, eta_seconds: float | None, share_done: float = 0.0, **measured: float
+    ) -> None:
+        """Show the same on the console and in `train.log` alone."""
+        self.display.update(share_done, loss=measured["loss"], speed=measured["tokens_per_second"], eta=eta_seconds)
+        line = "update %d  epoch %.2f  loss %.3f  perplexity %.2f  rate %.2e  norm %.2f  %.0f tokens/s  %s left"
+        names = ("loss", "perplexity", "learning_rate", "gradient_norm", "tokens_per_second")
+        values = (measured[name] for name in names)
+        logger.info(line, step, epoch, *values, duration(eta_seconds), extra=LIVE)
+
+    @property
+    def phase(self) -> Phase:
+        """Shows how far a validation or test has come: `with reporter.phase(name, total) as advance`."""
+        return self.display.phase
 
     def validation(self, *, step: int, metrics: Mapping[str, float], samples: Sequence[Sample]) -> None:
         """Report the metrics of a validation, and translations and heatmaps of a few sentences."""
@@ -88,7 +104,18 @@ class Reporter:
         logger.info("validation at update %d: %s", step, shown)
         self._record("validation", metrics)
         self._board.scalars("validation", metrics, step)
+        self.samples(step=step, samples=samples)
+
+    def samples(self, *, step: int, samples: Sequence[Sample]) -> None:
+        """Report translations and alignments of a few sentences, once for an update."""
+        if step == self.sampled:
+            return
+        self.sampled = step
         self._board.samples(samples, step)
+        if samples:
+            lines = (json.dumps(as_record(step, *each)) for each in enumerate(samples))
+            with (self.run_dir / ALIGNMENTS).open("a", encoding="utf-8") as file:
+                file.write("".join(f"{line}\n" for line in lines))
 
     def notice(self, text: str) -> None:
         logger.info("%s", text)
@@ -96,6 +123,7 @@ class Reporter:
     def end_progress(self) -> None:
         """Remove the live bar, so that other output may follow."""
         self.display.progress.stop()
+        self.display.progress.update(self.display.task, visible=False)
 
     def finish(self, final_metrics: Mapping[str, Any], notes: Sequence[str] = ()) -> None:
         """Record the scores of the test split together with the hyper-parameters; record and show notes to the user."""
@@ -105,6 +133,10 @@ class Reporter:
             self.notice(f"note: {note}")
         scores = {name: scalars[name] for name in METRICS if name in scalars}
         self._board.final(hyperparameters(self.config), scores, self.step)
+        # Imported here because matplotlib takes 30 MiB, which only the process that reports needs.
+        from nmt.evaluation.film import write_film
+
+        write_film(read_records(self.run_dir / ALIGNMENTS), self.run_dir / "evaluation" / "sharpening.png")
 
     @property
     def _board(self) -> "Board":
@@ -117,6 +149,29 @@ class Reporter:
         record = {"event": event, "step": self.step, "time": round(time.time(), 3), **finite}
         with (self.run_dir / RECORDS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
+
+
+def as_record(step: int, number: int, sample: Sample) -> dict[str, Any]:
+    """Return a line of `alignments.jsonl`: the attention to a translation, and to the reference; three digits."""
+    shown, forced = sample.translation, sample.forced
+    is_comparable = forced is not None and forced.source_words == shown.source_words
+    return {
+        "step": step,
+        "sample": number,
+        "source": shown.source,
+        "translation": shown.text,
+        "reference": sample.reference,
+        "source_words": shown.source_words,
+        "target_words": shown.target_words,
+        "weights": np.round(shown.weights.astype(float), 3).tolist(),
+        "reference_words": forced.target_words if forced is not None else [],
+        "reference_weights": np.round(forced.weights.astype(float), 3).tolist() if forced and is_comparable else [],
+    }
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a file, if there is one."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
 def drop_records(path: Path, *, after: int) -> None:
@@ -155,6 +210,12 @@ class NullReporter:
 
     def train(self, **values: float | None) -> None: ...
 
+    def progress(self, **values: float | None) -> None: ...
+
+    phase: Phase = staticmethod(unreported)
+
     def validation(self, *, step: int, metrics: Mapping[str, float], samples: Sequence[Sample]) -> None: ...
+
+    def samples(self, *, step: int, samples: Sequence[Sample]) -> None: ...
 
     def notice(self, text: str) -> None: ...

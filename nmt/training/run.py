@@ -10,6 +10,7 @@ import torch
 from nmt.config.schema import TrainConfig
 from nmt.data.batch import Batch, TrainLoader
 from nmt.data.corpus import load_split, open_corpus
+from nmt.evaluation.baseline import lasting
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.fast import objective as chunked
 from nmt.fast.accelerate import accelerate
@@ -19,12 +20,13 @@ from nmt.models.decoder import Decoded
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import summarize
 from nmt.training.advice import advise
+from nmt.training.console import Phase, unreported
 from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, process_group, seed_rank
 from nmt.training.lock import locked
 from nmt.training.objective import Loss, token_loss
 from nmt.training.optimizer import Schedule, build_optimizer
-from nmt.training.prepare import TEST_SPLITS, Prepared, check_run, prepare_on_all_ranks
-from nmt.training.reporting import NullReporter, Reporter
+from nmt.training.prepare import TEST_SPLITS, Prepared, check_files, check_run, prepare_on_all_ranks
+from nmt.training.reporting import ALIGNMENTS, RECORDS, NullReporter, Reporter
 from nmt.training.resuming import initial_checkpoint, previous_checkpoint, scores_are_comparable
 from nmt.training.torchrun_env import RankEnvironment
 from nmt.training.trainer import Trainer
@@ -37,12 +39,14 @@ LATEST = Path("outputs/latest")
 def train(config: TrainConfig, *, latest: bool = False) -> Path:
     """Train as configured, with the other processes that torchrun has started, and evaluate the best checkpoint.
 
-    With `latest`, outputs/latest points to the run once it has begun. Returns the run's folder.
+    With `latest`, outputs/latest leads to the run once it has begun. Returns the run's folder.
 
     Raises:
         UserError: the configuration or the corpus cannot be trained on.
     """
     environment = RankEnvironment.of(os.environ)
+    if (Path(config.run_dir) / "checkpoints").is_symlink():
+        config.run_dir = lasting(resolved(Path(config.run_dir)))
     run_dir = Path(config.run_dir)
     with (
         locked(run_dir) if environment.is_rank_zero else contextlib.nullcontext(),
@@ -55,7 +59,7 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
             trainer.fit()
         if isinstance(reporter, Reporter):
             reporter.end_progress()
-            final = evaluate_best(config, run_dir) if config.trainer.evaluate else {}
+            final = evaluate_best(config, run_dir, reporter.phase) if config.trainer.evaluate else {}
             reporter.finish(final, advise(config, trainer.progress.step, final))
             reporter.notice(f"run folder {run_dir}; heatmaps: tensorboard --logdir {run_dir / 'tensorboard'}")
     return run_dir
@@ -63,6 +67,7 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
 
 def start(config: TrainConfig, reporter: Reporter | NullReporter, processes: ProcessGroup) -> Trainer:
     """Return a trainer that is ready to fit: at update 0, or where the run's last checkpoint was saved; collective."""
+    processes.on_rank_zero(check_files)(config)
     processes.on_rank_zero(check_run)(config)
     last = processes.on_rank_zero(previous_checkpoint)(config)
     device = processes.on_all_ranks(processes.device)(config.trainer.device)
@@ -122,6 +127,7 @@ def build_trainer(
         world_size=processes.world_size,
         pin_memory=device.type == "cuda",
     )
+    validator = Validator(prepared.validation, prepared.tokenizers, config, device, reporter.phase)
     optimizer = build_optimizer(model, config.optimizer)
     return Trainer(
         model,
@@ -131,7 +137,8 @@ def build_trainer(
         config.trainer,
         config.optimizer,
         device=device,
-        validate=processes.on_rank_zero(Validator(prepared.validation, prepared.tokenizers, config, device)),
+        validate=processes.on_rank_zero(validator),
+        sample=processes.on_rank_zero(validator.samples) if config.trainer.num_samples else None,
         save=processes.on_rank_zero(save),
         reporter=reporter,
         objective=chunked_loss if config.model.fast == "auto" else token_loss,
@@ -147,7 +154,7 @@ def chunked_loss(
     return Loss(*chunked.token_loss(model, decoded, batch, **settings))
 
 
-def evaluate_best(config: TrainConfig, run_dir: Path) -> dict[str, Any]:
+def evaluate_best(config: TrainConfig, run_dir: Path, phase: Phase = unreported) -> dict[str, Any]:
     """Evaluate the best checkpoint on the test splits that exist; return the scores of the first."""
     # Imported late: drawing takes 30 MiB, which ranks that do not report need not hold.
     from nmt.evaluation.evaluator import evaluate_split
@@ -157,14 +164,13 @@ def evaluate_best(config: TrainConfig, run_dir: Path) -> dict[str, Any]:
     translator = Translator.load(run_dir, device=config.trainer.device, **vars(config.search))
     for split in filter(open_corpus(config.data).has_split, TEST_SPLITS):
         folder = run_dir / "evaluation" / split
-        metrics = evaluate_split(
-            translator,
-            load_split(config.data, split),
-            folder,
-            split=split,
-            bleu_tokenize=bleu_tokenizer(config),
-            lowercase=config.lowercase,
-        )
+        corpus = load_split(config.data, split)
+        scoring: dict[str, Any] = {"bleu_tokenize": bleu_tokenizer(config), "lowercase": config.lowercase}
+        # Sentences are translated, greedily too where there is a beam, scored, and aligned where there is gold.
+        passes = 2 + (config.search.beam_size > 1) + ("alignment" in corpus.column_names)
+        with phase(f"testing on {split}", len(corpus) * passes) as advance:
+            translator.progress = advance
+            metrics = evaluate_split(translator, corpus, folder, split=split, **scoring)
         print_table(metrics)
         print(f"report: {folder / 'report.html'}   heatmaps: {folder / 'heatmaps'}")
         scores = scores or metrics
@@ -172,10 +178,24 @@ def evaluate_best(config: TrainConfig, run_dir: Path) -> dict[str, Any]:
 
 
 def point_to(run_dir: Path) -> None:
-    """Make outputs/latest a link to a run; a real folder of that name is left alone."""
-    LATEST.parent.mkdir(exist_ok=True)
-    if LATEST.exists() and not LATEST.is_symlink():
+    """Make outputs/latest a folder of links to what a run holds; a folder that holds anything else is left alone.
+
+    It is no link to the run itself, and has none to `tensorboard`: TensorBoard would follow it and show the run twice.
+    """
+    run = resolved(run_dir)
+    if LATEST.is_symlink():  # as earlier versions made it
+        LATEST.unlink()
+    LATEST.mkdir(parents=True, exist_ok=True)
+    if not all(each.is_symlink() for each in LATEST.iterdir()):
         return
-    link = LATEST.with_name(f".latest.{os.getpid()}")
-    link.symlink_to(os.path.relpath(run_dir.resolve(), LATEST.parent.resolve()), target_is_directory=True)
-    link.replace(LATEST)
+    (run / "evaluation").mkdir(parents=True, exist_ok=True)  # through a link that leads nowhere it cannot be made
+    for name in ("checkpoints", "config.yaml", "train.log", RECORDS, ALIGNMENTS, "evaluation"):
+        link = LATEST / f".{name}.{os.getpid()}"
+        link.symlink_to(os.path.relpath(run / name, LATEST.resolve()))
+        link.replace(LATEST / name)
+
+
+def resolved(run_dir: Path) -> Path:
+    """Return the folder of a run itself, where outputs/latest is given."""
+    checkpoints = run_dir / "checkpoints"
+    return checkpoints.resolve().parent if checkpoints.is_symlink() else run_dir.resolve()

@@ -10,18 +10,20 @@ from nmt.config.schema import OptimizerConfig, TrainerConfig
 from nmt.data.batch import Batch, TrainLoader
 from nmt.errors import UserError
 from nmt.models.seq2seq import Seq2Seq
+from nmt.training.board import Sample
 from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, no_sync, random_state, restore_random_state
 from nmt.training.interrupts import deferred_interrupts
 from nmt.training.meter import Meter
 from nmt.training.objective import Objective, TrainingStep, token_loss
 from nmt.training.optimizer import Schedule, build_average, clipped_step, restore
 from nmt.training.precision import autocast_dtype
-from nmt.training.progress import Progress, ending, out_of_patience, share_done, validation_due
+from nmt.training.progress import Progress, ending, out_of_patience, samples_due, share_done, validation_due
 from nmt.training.reinforce import Reinforce
 from nmt.training.reporting import NullReporter, Reporter
 from nmt.training.validation import Validation
 
 MAX_SKIPPED_UPDATES = 10  # in a row
+SILENCE = 10.0  # longest time in seconds without a word on progress, where updates are not longer
 
 
 @runtime_checkable
@@ -48,6 +50,7 @@ class Trainer:
         validate: Callable[[Seq2Seq], Validation],
         save: Save,
         reporter: Reporter | NullReporter,
+        sample: Callable[[Seq2Seq], list[Sample]] | None = None,
         objective: Objective = token_loss,
         processes: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
@@ -60,6 +63,7 @@ class Trainer:
         self.device = device
         self.autocast_dtype = autocast_dtype(config.precision, device)
         self.validate = validate
+        self.sample = sample
         self.save = save
         self.reporter = reporter
         self.processes = processes
@@ -71,6 +75,7 @@ class Trainer:
         self.average = None if config.ema_decay is None else build_average(model, config.ema_decay)
         self.meter = Meter(device, processes)
         self.saved = processes.clock()
+        self.shown = -math.inf  # when progress was shown last: it is after the first update
         self.resumable = False  # whether the state is that between two updates
 
     def fit(self) -> None:
@@ -148,18 +153,28 @@ class Trainer:
         if self.progress.step % self.config.log_every == 0:
             self.report()
             self.check_skipped()
+        elif self.processes.clock() - self.shown >= SILENCE:
+            self.shown = self.processes.clock()
+            self.reporter.progress(**self.status(self.meter.measure()))
         if validation_due(self.progress, self.config):
             self.checkpoint()
+        elif self.sample is not None and samples_due(self.progress) and not self.finished():
+            with self.meter.paused():
+                self.reporter.samples(step=self.progress.step, samples=self.sample(self.averaged()))
         elif self.processes.clock() - self.saved >= 60 * (self.config.save_every_minutes or math.inf):
             self.save_last()
 
     def report(self) -> None:
         """Report the updates since the last report."""
+        self.shown = self.processes.clock()
+        self.reporter.train(**self.status(self.meter.read()))
+
+    def status(self, measured: dict[str, Any]) -> dict[str, Any]:
+        """Return what the meter has measured, and how far training has come."""
         done = share_done(self.progress, self.config)
         eta = self.progress.seconds * (1.0 - done) / done if done else None
-        self.reporter.train(
-            step=self.progress.step, epoch=self.progress.epochs, eta_seconds=eta, share_done=done, **self.meter.read()
-        )
+        now = {"step": self.progress.step, "epoch": self.progress.epochs, "eta_seconds": eta, "share_done": done}
+        return measured | now
 
     def check_skipped(self) -> None:
         """Raise UserError where too many updates in a row were skipped."""

@@ -1,6 +1,7 @@
 """Validation: the loss of the references, and the quality and alignments of translations."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -18,7 +19,8 @@ from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers
 from nmt.text.words import plain_words
 from nmt.training.board import Sample
-from nmt.translator import Translator
+from nmt.training.console import Advance, Phase, unreported
+from nmt.translator import Translation, Translator
 
 
 @dataclass(frozen=True)
@@ -34,17 +36,23 @@ class Validator:
     """Measures a model on the validation split."""
 
     def __init__(
-        self, encoded: EncodedCorpus, tokenizers: Tokenizers, config: TrainConfig, device: torch.device
+        self,
+        encoded: EncodedCorpus,
+        tokenizers: Tokenizers,
+        config: TrainConfig,
+        device: torch.device,
+        phase: Phase = unreported,
     ) -> None:
         self.encoded = encoded
         self.tokenizers = tokenizers
         self.batch_size = config.batch.size if config.batch.unit == "tokens" else 4_096
         self.search = replace(config.search, beam_size=config.trainer.validation_beam_size)
-        self.num_samples = config.trainer.num_samples
         self.tokenize, self.lowercase = bleu_tokenizer(config), config.lowercase
         self.device = device
+        self.phase = phase
         self.metric = config.trainer.metric
         self.sources, self.targets = list(encoded.corpus["source"]), list(encoded.corpus["target"])
+        self.sampled = sample_rows(self.sources, config.trainer.num_samples)
         self.gold = read_gold(encoded.corpus, "validation")
         if METRICS[self.metric].needs_gold:
             check_comparable(self.metric, tokenizers, self.sources, self.targets)
@@ -55,10 +63,35 @@ class Validator:
 
         The model is left in eval mode.
         """
+        with self.phase("validating", len(self.sources) * (2 if self.gold is None else 3)) as advance:
+            outcome = self._outcome(model, advance)
+        values, _ = measure(outcome, names_at("validation"))
+        metrics = {name: value for name, value in values.items() if value is not None}
+        metrics.setdefault(self.metric, math.nan)  # never the best
+        return Validation(metrics, self._samples(model, [outcome.translations[row] for row in self.sampled]))
+
+    @torch.inference_mode()
+    def samples(self, model: Seq2Seq) -> list[Sample]:
+        """Return the translations of a few sentences, those that validations show; the model is left in eval mode."""
         model.eval()
-        loss = self._loss(model)
-        translator = Translator(model, self.tokenizers, self.search, self.device)
-        outcome = Outcome(
+        return self._samples(model, self._translator(model).translate([self.sources[row] for row in self.sampled]))
+
+    def _samples(self, model: Seq2Seq, translations: Sequence[Translation]) -> list[Sample]:
+        translator = self._translator(model)
+        sources, targets = ([side[row] for row in self.sampled] for side in (self.sources, self.targets))
+        forced = translator.align(sources, targets, words="split")
+        return [Sample(*each) for each in zip(translations, translator.plain(targets), forced, strict=True)]
+
+    def _translator(self, model: Seq2Seq) -> Translator:
+        return Translator(model, self.tokenizers, self.search, self.device)
+
+    def _outcome(self, model: Seq2Seq, advance: Advance) -> Outcome:
+        """Read every sentence for its loss, to translate it, and where there is gold to align it."""
+        model.eval()
+        loss = self._loss(model, advance)
+        translator = self._translator(model)
+        translator.progress = advance
+        return Outcome(
             translations=translator.translate(self.sources),
             references=translator.plain(self.targets),
             loss=loss,
@@ -67,23 +100,20 @@ class Validator:
             tokenize=self.tokenize,
             lowercase=self.lowercase,
         )
-        values, _ = measure(outcome, names_at("validation"))
-        metrics = {name: value for name, value in values.items() if value is not None}
-        metrics.setdefault(self.metric, math.nan)  # never the best
-        return Validation(metrics, self._samples(outcome))
 
-    def _loss(self, model: Seq2Seq) -> float:
+    def _loss(self, model: Seq2Seq, advance: Advance) -> float:
         """Mean cross-entropy of a target token, in nats, without label smoothing."""
         total, tokens = 0.0, 0
         for batch in fixed_batches(self.encoded, self.batch_size):
             batch = batch.to(self.device)
             total -= model.log_probs(batch).sum().item()
             tokens += batch.num_target_tokens
+            advance(len(batch))
         return total / tokens
 
-    def _samples(self, outcome: Outcome) -> list[Sample]:
-        """The same few sentences every time, of medium length so that a heatmap can be read."""
-        words = [len(plain_words(translation.source)) for translation in outcome.translations]
-        medium = [row for row, count in enumerate(words) if 6 <= count <= 18] or list(range(len(words)))
-        rows = medium[:: max(1, len(medium) // max(1, self.num_samples))][: self.num_samples]
-        return [Sample(outcome.translations[row], outcome.references[row]) for row in rows]
+
+def sample_rows(sources: Sequence[str], count: int) -> list[int]:
+    """Return the same few sentences every time, of medium length so that a heatmap can be read."""
+    words = [len(plain_words(source)) for source in sources]
+    medium = [row for row, count in enumerate(words) if 6 <= count <= 18] or list(range(len(words)))
+    return medium[:: max(1, len(medium) // max(1, count))][:count]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.alignment.weights import Alignment, attention_entropy, coverage_deficit, merge_words
+from nmt.alignment.weights import Alignment, attention_entropy, concatenate, coverage_deficit, merge_words
 
 
 def test_merged_words_against_a_worked_example() -> None:
@@ -98,3 +98,14 @@ def test_alignments_are_equal_when_all_of_them_is() -> None:
     assert one != Alignment(["c"], ["b"], one.weights)
     assert one != "a"
     assert len({one, two, other}) == 2
+
+
+def test_parts_of_a_sentence_attend_to_themselves_alone() -> None:
+    parts = [
+        Alignment(["a", "b"], ["x"], np.array([[0.25, 0.75]])),
+        Alignment([], [], np.zeros((0, 0))),
+        Alignment(["c"], ["y", "z"], np.array([[1.0], [1.0]])),
+    ]
+    found = concatenate(parts)
+    assert (found.source_words, found.target_words) == (["a", "b", "c"], ["x", "y", "z"])
+    np.testing.assert_array_equal(found.weights, [[0.25, 0.75, 0], [0, 0, 1], [0, 0, 1]])

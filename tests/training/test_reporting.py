@@ -10,11 +10,15 @@ import numpy as np
 import pytest
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from nmt.config.schema import TrainConfig
-from nmt.training.board import Sample, as_markdown, hyperparameters
+from nmt.alignment.weights import Alignment
+from nmt.config.schema import ModelConfig, OptimizerConfig, TrainConfig, TrainerConfig
+from nmt.training.board import Sample, as_markdown, hyperparameters, tag_of
 from nmt.training.console import duration
+from nmt.training.prepare import announced
 from nmt.training.reporting import Reporter, drop_records
 from nmt.translator import Translation
 
@@ -37,11 +41,13 @@ def sample(words: int = 2) -> Sample:
     translation = Translation(
         ["a", "b", "c"], target, weights, source="a b c", text=text, score=0, log_prob=0, pieces=[]
     )
-    return Sample(translation, "x | y")
+    return Sample(translation, "x | y", Alignment(["a", "b", "c"], ["x", "y"], np.eye(3)[[0, 2]]))
 
 
-def report(run_dir: Path, console: Console, *, steps: tuple[int, ...] = (20, 40), after: int = 0) -> None:
-    with Reporter(run_dir, config=TrainConfig(), console=console) as reporter:
+def report(
+    run_dir: Path, console: Console, *, steps: tuple[int, ...] = (20, 40), after: int = 0, **config: Any
+) -> None:
+    with Reporter(run_dir, config=TrainConfig(**config), console=console) as reporter:
         logging.getLogger("nmt.data.cleaning").info("train: 3 of 10 pairs dropped")
         reporter.start("encoder 10\ndecoder 20", after)
         for step in steps:
@@ -112,22 +118,49 @@ def test_tensorboard_has_curves_texts_and_heatmaps(tmp_path: Path, plain: Consol
     train = {f"train/{name}" for name in TRAIN if name not in ("epoch", "eta_seconds")}
     assert set(board.Tags()["scalars"]) == train | {f"validation/{name}" for name in METRICS} | {"test/bleu"}
     assert [(point.step, point.value) for point in board.Scalars("validation/bleu")] == [(20, 31.25), (40, 31.25)]
-    assert set(board.Tags()["images"]) == {"alignment/0", "alignment/1"}
-    pictures = board.Images("alignment/0")
+    assert set(board.Tags()["images"]) == {"alignment/0: “a b c”", "alignment/1: “a b c”"}
+    pictures = board.Images("alignment/0: “a b c”")
     assert [picture.step for picture in pictures] == [20, 40]
     assert pictures[0].encoded_image_string.startswith(b"\x89PNG")
-    text = board.Tensors("samples/0/text_summary")[0].tensor_proto.string_val[0].decode()
-    assert "mot0 mot1" in text
+    text = board.Tensors("samples/text_summary")[0].tensor_proto.string_val[0].decode()
+    assert text.splitlines()[2:] == ["| a b c | mot0 mot1 | x \\| y |", "| a b c |  | x \\| y |"]
+
+
+def test_every_curve_and_picture_is_described(tmp_path: Path, plain: Console) -> None:
+    report(tmp_path, plain)
+    descriptions: dict[str, str] = {}
+    for file in (tmp_path / "tensorboard").iterdir():
+        for record in RawEventFileLoader(str(file)).Load():
+            for value in Event.FromString(record).summary.value:
+                descriptions.setdefault(value.tag, value.metadata.summary_description)
+                assert value.metadata.plugin_data.plugin_name in ("scalars", "images", "text", "hparams")
+                assert value.metadata.data_class != 0 or value.tag.startswith("_hparams_/")
+    assert "before clipping" in descriptions["train/gradient_norm"]
+    assert descriptions["validation/aer"] == "AER, lower is better"
+    assert "rows are the words translated to" in descriptions["alignment/0: “a b c”"]
+    assert [tag for tag, text in descriptions.items() if not text and not tag.startswith("_hparams_")] == []
+
+
+def test_the_name_of_a_picture_is_short() -> None:
+    assert tag_of(3, "a b") == "alignment/3: “a b”"
+    assert len(tag_of(0, "word " * 100)) < 100
+
+
+@pytest.mark.parametrize("source", ['He said "no".', "a\\b", "tab\there", "猫在 сад"])
+def test_tensorboard_can_find_a_picture_by_its_name(source: str) -> None:
+    """Its data server reads names out of JSON, and fails where they are escaped in it."""
+    name = tag_of(0, source)
+    assert json.dumps(name, ensure_ascii=False) == f'"{name}"'
 
 
 def test_hyperparameters_stay_in_the_run(tmp_path: Path, plain: Console) -> None:
-    report(tmp_path, plain)
+    report(tmp_path, plain, model=ModelConfig(hidden_size=300, cell="lstm"))
     assert [path.is_file() for path in (tmp_path / "tensorboard").iterdir()] == [True]
     metadata = load(tmp_path).SummaryMetadata("_hparams_/session_start_info")
     start = HParamsPluginData.FromString(metadata.plugin_data.content).session_start_info
-    assert start.hparams["model.hidden_size"].number_value == 512
-    assert start.hparams["model.cell"].string_value == "gru"
-    assert "run_dir" not in start.hparams
+    assert start.hparams["model.hidden_size"].number_value == 300
+    assert start.hparams["model.cell"].string_value == "lstm"
+    assert set(start.hparams) == {"data.kind", "model.hidden_size", "model.cell"}
 
 
 def test_a_run_that_goes_on_appends(tmp_path: Path, plain: Console) -> None:
@@ -156,6 +189,17 @@ def test_nothing_is_written_before_the_start(tmp_path: Path, plain: Console) -> 
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(("seconds", "text"), [(0.0, "reading\n"), (60.0, "")])
+def test_a_phase_is_announced_where_it_takes_long(
+    tmp_path: Path, plain: Console, monkeypatch: pytest.MonkeyPatch, wait: Any, seconds: float, text: str
+) -> None:
+    monkeypatch.setattr("nmt.training.prepare.ANNOUNCED_AFTER", seconds)
+    with Reporter(tmp_path, config=TrainConfig(), console=plain), announced("reading"):
+        if text:
+            wait(lambda: printed(plain) == text, seconds=20)
+    assert printed(plain) == text
+
+
 def test_logging_is_left_as_it_was(tmp_path: Path, plain: Console) -> None:
     logger = logging.getLogger("nmt")
     report(tmp_path, plain)
@@ -171,15 +215,32 @@ def test_durations(seconds: float | None, text: str) -> None:
 
 
 def test_hyperparameters_are_numbers_and_strings() -> None:
-    found = hyperparameters(TrainConfig())
-    assert found["data.kind"] == "grammar"
-    assert found["model.input_feeding"] == "True"
-    assert found["optimizer.betas"] == "[0.9, 0.98]"
-    assert "trainer.max_steps" not in found
+    assert hyperparameters(TrainConfig()) == {"data.kind": "grammar"}
+    config = TrainConfig(
+        run_dir="x",
+        threads=2,
+        model=ModelConfig(input_feeding=False, dropout=0.3),
+        optimizer=OptimizerConfig(betas=[0.8, 0.9]),
+        trainer=TrainerConfig(save_every_minutes=None, max_steps=7),
+    )
+    found = hyperparameters(config)
+    assert found["model.input_feeding"] == "False"
+    assert found["optimizer.betas"] == "[0.8, 0.9]"
+    assert (found["model.dropout"], found["trainer.max_steps"]) == (0.3, 7)
+    assert found["trainer.save_every_minutes"] == "null"
+    assert found.keys() - {"model.input_feeding", "optimizer.betas", "model.dropout", "trainer.max_steps"} == {
+        "data.kind",
+        "trainer.save_every_minutes",
+    }
+
+
+def test_marks_of_markdown_are_shown_as_they_are() -> None:
+    shown = Sample(sample().translation, "a*b*[c]`d`")
+    assert as_markdown([shown]).splitlines()[-1].endswith("| a\\*b\\*\\[c\\]\\`d\\` |")
 
 
 def test_a_bar_in_a_sentence_does_not_break_the_table() -> None:
-    assert as_markdown(sample()).splitlines()[-1] == "| reference | x \\| y |"
+    assert as_markdown([sample()]).splitlines()[-1] == "| a b c | mot0 mot1 | x \\| y |"
 
 
 def test_the_board_shows_the_scores_of_the_test_split_and_not_its_settings(tmp_path: Path, plain: Console) -> None:
@@ -190,8 +251,86 @@ def test_the_board_shows_the_scores_of_the_test_split_and_not_its_settings(tmp_p
     assert tags == ["test/bleu", "test/aer"]
 
 
-def test_the_source_heads_the_table() -> None:
-    assert as_markdown(sample(1)).splitlines()[:2] == ["| source | a b c |", "|---|---|"]
+def test_the_table_has_a_row_for_each_sentence() -> None:
+    head, line, *rows = as_markdown([sample(1), sample(2)]).splitlines()
+    assert (head, line, len(rows)) == ("| source | translation | reference |", "|---|---|---|", 2)
+
+
+def alignments(run_dir: Path) -> list[dict[str, Any]]:
+    lines = (run_dir / "alignments.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_alignments_are_kept_as_data(tmp_path: Path, plain: Console) -> None:
+    report(tmp_path, plain, steps=(20,))
+    first, second = alignments(tmp_path)
+    assert (first["step"], first["sample"], second["sample"]) == (20, 0, 1)
+    assert (first["source"], first["translation"], first["reference"]) == ("a b c", "mot0 mot1", "x | y")
+    assert (first["source_words"], first["target_words"]) == (["a", "b", "c"], ["mot0", "mot1"])
+    assert first["weights"] == [[0.333, 0.333, 0.333]] * 2
+    assert (first["reference_words"], first["reference_weights"]) == (["x", "y"], [[1, 0, 0], [0, 0, 1]])
+    assert (second["target_words"], second["weights"]) == ([], [])
+
+
+def test_samples_of_an_update_are_reported_once(tmp_path: Path, plain: Console) -> None:
+    """Those shown before the first validation may be of the update at which training ends."""
+    with Reporter(tmp_path, config=TrainConfig(), console=plain) as reporter:
+        reporter.start("")
+        for step in (1, 3, 3):
+            reporter.samples(step=step, samples=[sample()])
+    with Reporter(tmp_path, config=TrainConfig(), console=plain) as reporter:
+        reporter.start("", 3)
+        reporter.validation(step=3, metrics=METRICS, samples=[sample()])
+        reporter.samples(step=10, samples=[sample()])
+    assert [each["step"] for each in alignments(tmp_path)] == [1, 3, 10]
+    assert [each.step for each in load(tmp_path).Images("alignment/0: “a b c”")] == [1, 3, 10]
+
+
+def test_samples_that_are_made_again_are_kept_once(tmp_path: Path, plain: Console) -> None:
+    report(tmp_path, plain, steps=(20, 40, 60))
+    report(tmp_path, plain, steps=(40, 60), after=20)
+    assert [each["step"] for each in alignments(tmp_path)] == [20, 20, 40, 40, 60, 60]
+    assert [each.step for each in load(tmp_path).Images("alignment/0: “a b c”")] == [20, 40, 60]
+
+
+def test_the_film_is_drawn_at_the_end(tmp_path: Path, plain: Console) -> None:
+    report(tmp_path / "one", plain, steps=(20,))
+    assert not (tmp_path / "one" / "evaluation").exists()  # a film has two pictures at least
+    report(tmp_path / "two", plain)
+    assert (tmp_path / "two/evaluation/sharpening.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_phase_has_a_bar_of_its_own_on_a_terminal(tmp_path: Path) -> None:
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=150)
+    with Reporter(tmp_path, config=TrainConfig(), console=terminal) as reporter:
+        reporter.start("")
+        with reporter.phase("validating", 8) as advance:
+            advance(4)
+            reporter.display.progress.refresh()
+            assert "validating" in printed(terminal)
+            assert "training" in printed(terminal)
+        reporter.end_progress()
+        before = len(printed(terminal))
+        with reporter.phase("testing on test", 8) as advance:
+            advance(8)
+        reporter.notice("done")
+        after = printed(terminal)[before:]
+    assert "testing on test" in after
+    assert "training" not in after
+
+
+def test_a_long_phase_says_how_far_it_is(tmp_path: Path, plain: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("nmt.training.console.time.monotonic", lambda: now)
+    with Reporter(tmp_path, config=TrainConfig(), console=plain) as reporter:
+        reporter.start("")
+        with reporter.phase("validating", 100) as advance:
+            advance(10)
+            assert printed(plain) == ""
+            now = 120.0
+            advance(30)
+            advance(1)
+    assert printed(plain) == "validating: 40%  0:30 left\n"
 
 
 def test_lines_that_are_no_records_are_dropped_when_a_run_goes_on(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Validation against one sentence at a time."""
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import datasets
@@ -120,7 +121,7 @@ def test_an_error_rate_that_cannot_be_measured_is_told_before_training(
     crossing: Callable[[Sequence[str]], Tokenizers],
 ) -> None:
     tokenizers = crossing(SOURCES)
-    assert validator(tokenizers).num_samples == 4
+    assert len(validator(tokenizers).sampled) == 4
     with pytest.raises(UserError, match=r"trainer\.metric=aer cannot be measured in any of 12 validation pairs"):
         validator(tokenizers, metric="aer")
 
@@ -164,3 +165,36 @@ def test_the_samples_are_the_same_every_time(model: Seq2Seq, tokenizers: Tokeniz
 def test_no_gradient_is_left(model: Seq2Seq, tokenizers: Tokenizers) -> None:
     validator(tokenizers)(model)
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_samples_are_those_of_a_validation(model: Seq2Seq, tokenizers: Tokenizers) -> None:
+    validate = validator(tokenizers, num_samples=3)
+    validated, alone = validate(model).samples, validate.samples(model.train())
+    assert not model.training
+    assert len(alone) == 3
+    for one, other in zip(validated, alone, strict=True):
+        assert (one.reference, one.translation.text) == (other.reference, other.translation.text)
+        assert one.reference in TARGETS
+        assert one.forced is not None
+        assert other.forced is not None
+        assert one.forced.target_words == one.reference.split()
+        np.testing.assert_allclose(one.forced.weights, other.forced.weights, atol=1e-6)
+
+
+@pytest.mark.parametrize(("gold", "passes"), [(True, 3), (False, 2)])
+def test_a_validation_tells_how_far_it_is(
+    model: Seq2Seq, tokenizers: Tokenizers, monkeypatch: pytest.MonkeyPatch, gold: bool, passes: int
+) -> None:
+    seen: list[Any] = []
+
+    @contextlib.contextmanager
+    def phase(name: str, total: int) -> Iterator[Callable[[int], None]]:
+        seen.append((name, total))
+        yield seen.append
+
+    validate = validator(tokenizers, gold=gold)
+    monkeypatch.setattr(validate, "phase", phase)
+    validate(model)
+    (name, total), *counts = seen
+    assert (name, total) == ("validating", passes * len(SOURCES))
+    assert sum(counts) == total

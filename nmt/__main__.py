@@ -1,0 +1,39 @@
+"""All commands under one name: `nmt train|translate|evaluate|serve`, or `python -m nmt`."""
+
+import importlib
+import importlib.util
+import sys
+
+from nmt.cli import user_errors
+from nmt.errors import UserError, unknown
+
+COMMANDS = {
+    "train": "learn to translate from parallel text: [GROUP=NAME] [key.path=value ...]",
+    "translate": "translate lines of text: [TEXT ...] [--checkpoint RUN] [--input FILE] ...",
+    "evaluate": "score a run, draw its alignments, write a report: checkpoint=RUN [key.path=value ...]",
+    "serve": "open a page to type sentences and see their alignments: checkpoint=RUN [key.path=value ...]",
+}
+USAGE = f"""usage: nmt COMMAND ...        (or: python -m nmt COMMAND ..., python -m nmt.COMMAND ...)
+
+{chr(10).join(f"  {name:<10} {help}" for name, help in COMMANDS.items())}
+
+nmt COMMAND --help tells more."""
+
+
+def main() -> None:
+    """Run the command that the first argument names with the other arguments; without one, list the commands."""
+    with user_errors():
+        name, *arguments = sys.argv[1:] or ["--help"]
+        if name in ("-h", "--help", "help"):
+            print(USAGE)
+        elif name not in COMMANDS:
+            raise unknown("command", name, COMMANDS)
+        elif importlib.util.find_spec(f"nmt.{name}") is None:
+            raise UserError(f"this version has no nmt.{name}: install a newer one")
+        else:
+            sys.argv = [f"nmt {name}", *arguments]
+            importlib.import_module(f"nmt.{name}").main()
+
+
+if __name__ == "__main__":
+    main()

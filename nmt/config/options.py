@@ -1,0 +1,61 @@
+"""Hydra's command line, read before Hydra does: options and overrides in any order, and wrong ones in one line."""
+
+import contextlib
+import difflib
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from nmt.config.schema import keys
+from nmt.errors import UserError
+
+
+def arrange(arguments: Sequence[str], config: Any) -> list[str]:
+    """Return a command line that Hydra can read: its options first, then the overrides of `config`'s keys.
+
+    `--checkpoint RUN`, as `nmt.translate` has it, becomes `checkpoint=RUN` where that is a key.
+
+    Raises:
+        UserError: an option that Hydra has not; the message says which key to set instead.
+    """
+    from hydra._internal.utils import get_args_parser
+
+    arguments = with_checkpoint(arguments, config)
+    told = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(told):
+            found, unknown = get_args_parser().parse_known_intermixed_args(arguments)
+    except SystemExit as exit:
+        if not exit.code:  # --version
+            raise
+        raise UserError(f"{told.getvalue().strip().rpartition('error: ')[2]}; see --help") from None
+    for option in (each for each in unknown if each.startswith("-")):
+        raise unknown_option(option, arguments, config)
+    overrides = [*found.overrides, *unknown]
+    return [each for each in arguments if each not in overrides] + overrides
+
+
+def with_checkpoint(arguments: Sequence[str], config: Any) -> list[str]:
+    """Return the arguments with `--checkpoint RUN` or `--checkpoint=RUN` as `checkpoint=RUN`, if that is a key."""
+    if "checkpoint" not in vars(config):
+        return list(arguments)
+    joined = [each.removeprefix("--") if each.startswith("--checkpoint=") else each for each in arguments]
+    if "--checkpoint" in joined[:-1]:
+        place = joined.index("--checkpoint")
+        joined[place : place + 2] = [f"checkpoint={joined[place + 1]}"]
+    return joined
+
+
+def unknown_option(option: str, arguments: Sequence[str], config: Any) -> UserError:
+    """Return the error for an option that does not exist, with the override that was probably meant."""
+    name, equals, value = option.partition("=")
+    following = arguments[arguments.index(option) + 1 :]
+    if not equals:
+        value = following[0] if following and "=" not in following[0] and following[0][0] != "-" else "..."
+    known = [key for key, _, _ in keys(config)]
+    names = [*(group for group in vars(config) if group not in known), *known]
+    word = name.lstrip("-").replace("-", "_")
+    close = difflib.get_close_matches(word, [each.split(".")[-1] for each in names], n=1)
+    meant = [word] if word in names else [each for each in names if each.split(".")[-1] in close]
+    hint = f"write {' or '.join(f'{key}={value}' for key in meant)}" if meant else "write key=value"
+    return UserError(f"there is no option {name}: {hint}; --cfg job lists all keys")

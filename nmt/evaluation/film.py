@@ -1,0 +1,50 @@
+"""Filmstrips: how the alignment of a sentence sharpens in the course of training."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image
+
+from nmt.view.heatmap import draw_heatmap, to_array
+
+Record = dict[str, Any]  # a line of a run's alignments.jsonl
+Pixels = UInt8[np.ndarray, "_ _ 3"]
+
+FRAMES = 6  # of a strip
+WIDTH = 1_600  # pixels of a strip, where its letters stay legible
+GAP = 12  # pixels between strips
+
+
+def write_film(records: Iterable[Record], picture: Path) -> None:
+    """Draw the attention to the references at a few updates, a strip a sentence; nothing if there are none."""
+    strips = [draw_strip(frames) for frames in films(records) if len(frames) > 1]
+    if strips:
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(stack(strips)).save(picture)
+
+
+def films(records: Iterable[Record]) -> list[list[Record]]:
+    """Return the records of each sentence in the order of updates, without those that cannot be drawn."""
+    drawable = [each for each in records if np.size(each["reference_weights"])]
+    ordered = sorted(drawable, key=lambda each: (each["sample"], each["step"]))
+    return [list(group) for _, group in itertools.groupby(ordered, key=lambda each: each["sample"])]
+
+
+def draw_strip(frames: Sequence[Record]) -> Pixels:
+    """Draw heatmaps of a sentence side by side, at updates about equally far apart in their logarithm."""
+    steps = np.array([frame["step"] for frame in frames])
+    wanted = np.geomspace(steps[0], steps[-1], FRAMES)
+    chosen = sorted({int(np.abs(np.log(steps) - np.log(step)).argmin()) for step in wanted})
+    panels = {f"update {frames[n]['step']:,}": np.array(frames[n]["reference_weights"]) for n in chosen}
+    return to_array(draw_heatmap(panels, frames[0]["source_words"], frames[0]["reference_words"]), width=WIDTH)
+
+
+def stack(strips: Sequence[Pixels]) -> Pixels:
+    """Put pictures below each other, on white."""
+    width = max(strip.shape[1] for strip in strips)
+    rows = [np.pad(s, ((0, GAP), (0, width - s.shape[1]), (0, 0)), constant_values=255) for s in strips]
+    return np.concatenate(rows)

@@ -1,0 +1,61 @@
+"""Lines too long to translate at once, cut at punctuation or spaces, and the texts of such parts put together."""
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+
+from nmt.text.words import SPACELESS
+
+FAR = 2  # a line with more than this many times the subwords of the longest training sentence is cut
+
+# Where a line is cut, the best first; a mark of East Asia, Arabic or India needs no space after it.
+BOUNDARIES = (
+    re.compile(r"[.!?…]+[\"'”’»)\]]*\s+|[。！？｡؟।॥።]+[”’」』）]*\s*"),  # the end of a sentence
+    re.compile(r"[,;:–—)\]]\s+|[、，；：،؛]\s*"),
+    re.compile(r"\s+"),
+)
+
+
+def split_line(line: str, size: Callable[[str], int], longest: int | None) -> list[str]:
+    """Return the parts of a line, which is the line itself unless it has more than `FAR` times `longest` subwords.
+
+    Each part has at most `longest`, if it has more than one character. Time grows as size of line x log of it.
+
+    Args:
+        line: the text.
+        size: returns the number of subwords of a text.
+        longest: the number of subwords of the longest sentence that was trained on; None: lines are never cut.
+    """
+    # Hardly a subword is shorter than a byte, so most lines need not be segmented for this.
+    if longest is None or len(line.encode()) <= FAR * longest or size(line) <= FAR * longest:
+        return [line]
+    return halved(line, size, longest)
+
+
+def halved(line: str, size: Callable[[str], int], longest: int) -> list[str]:
+    """Cut a line near its middle, and the halves again, until each has at most `longest` subwords."""
+    if len(line) < 2 or size(line) <= longest:
+        return [line]
+    place = cut_near_middle(line)
+    halves = (line[:place].strip(), line[place:].strip())
+    return [part for half in halves if half for part in halved(half, size, longest)]
+
+
+def cut_near_middle(line: str) -> int:
+    """Return where to cut: at the best boundary in the middle half of the line, there nearest to its middle."""
+    middle, quarter = len(line) // 2, len(line) // 4
+    for boundary in BOUNDARIES:
+        found = boundary.finditer(line, quarter, len(line) - quarter)
+        if ends := [each.end() for each in found if each.end() < len(line)]:
+            return min(ends, key=lambda end: abs(end - middle))
+    joined = ("Mn", "Mc", "Me", "Cf")  # marks belong to the letter before them
+    return next((n for n in range(middle, len(line)) if unicodedata.category(line[n]) not in joined), middle)
+
+
+def join_texts(texts: Sequence[str]) -> str:
+    """Join texts with a space between them, or none where both sides of it are of a script without spaces."""
+    joined = ""
+    for text in filter(None, texts):
+        is_spaceless = not joined or (SPACELESS.match(joined[-1]) and SPACELESS.match(text[0]))
+        joined += text if is_spaceless else f" {text}"
+    return joined

@@ -1,0 +1,55 @@
+"""Hydra's command line, before Hydra reads it."""
+
+import pytest
+
+from nmt.config.options import arrange
+from nmt.config.schema import EvaluateConfig, TrainConfig
+from nmt.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("given", "arranged"),
+    [
+        ([], []),
+        (["model=luong", "seed=1"], ["model=luong", "seed=1"]),
+        (["-m", "seed=1,2"], ["-m", "seed=1,2"]),
+        (["seed=1", "--cfg", "job", "model=luong"], ["--cfg", "job", "seed=1", "model=luong"]),
+        (["seed=1", "--config-dir=d", "--multirun", "+a=b"], ["--config-dir=d", "--multirun", "seed=1", "+a=b"]),
+        (["--help"], ["--help"]),
+    ],
+)
+def test_options_and_overrides_come_in_any_order(given: list[str], arranged: list[str]) -> None:
+    assert arrange(given, TrainConfig()) == arranged
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--checkpoint", "run", "split=test"],
+        ["split=test", "--checkpoint=run"],
+        ["--checkpoint", "run", "-m", "split=test"],
+    ],
+)
+def test_the_checkpoint_is_given_as_to_translate(given: list[str]) -> None:
+    assert set(arrange(given, EvaluateConfig())) - {"-m"} == {"checkpoint=run", "split=test"}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--hidden-size", "256"], "there is no option --hidden-size: write model.hidden_size=256;"),
+        (["--hidden_size=256"], "there is no option --hidden_size: write model.hidden_size=256;"),
+        (["--hiden-size", "256"], "there is no option --hiden-size: write model.hidden_size=256;"),
+        (["seed=1", "--model", "luong"], "there is no option --model: write model=luong;"),
+        (["--seed", "--cfg", "job"], r"there is no option --seed: write seed=\.\.\.;"),
+        (["--size=3"], "write batch.size=3 or model.attention.size=3;"),
+        (["--zzz", "3"], "there is no option --zzz: write key=value;"),
+        (["--checkpoint", "run"], "there is no option --checkpoint: write"),
+        (["--cfg", "jobb"], "invalid choice: 'jobb'"),
+        (["--cfg"], "expected one argument; see --help"),
+    ],
+)
+def test_a_wrong_option_names_the_key(given: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        arrange(given, TrainConfig())
+    assert "\n" not in str(caught.value)

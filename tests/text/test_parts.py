@@ -1,0 +1,84 @@
+"""Lines cut into parts, and their texts put together."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.text.parts import FAR, cut_near_middle, join_texts, split_line
+
+TEXT = st.text(alphabet="ab .,;!。、\u0301猫ä\u0e01", max_size=120)
+
+
+def squeezed(text: str) -> str:
+    return "".join(text.split())
+
+
+@given(TEXT, st.integers(1, 30))
+def test_parts_are_short_enough_and_nothing_is_lost(line: str, longest: int) -> None:
+    parts = split_line(line, len, longest)
+    if len(line.encode()) <= FAR * longest:
+        assert parts == [line]
+    elif len(line) > FAR * longest:
+        assert len(parts) > 1 or len(parts[0]) <= longest
+        assert all(0 < len(part) <= longest for part in parts)
+    assert squeezed("".join(parts)) == squeezed(line)
+
+
+def test_lines_are_not_cut_without_a_limit() -> None:
+    assert split_line("word " * 10_000, len, None) == ["word " * 10_000]
+
+
+def test_a_line_is_cut_where_it_is_far_too_long_only() -> None:
+    line = "word " * 20
+    assert split_line(line, lambda text: len(text.split()), 10) == [line]
+    parts = split_line(line + "word", lambda text: len(text.split()), 10)
+    assert len(parts) in (3, 4)
+    assert " ".join(parts) == line + "word"
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ("He came, and saw. She went away, he said", ("He came, and saw. ", "She went away, he said")),
+        ("he came and saw, she went away again", ("he came and saw, ", "she went away again")),
+        ("he came and saw she went", ("he came and ", "saw she went")),
+        ("猫在睡觉。狗在花园里玩", ("猫在睡觉。", "狗在花园里玩")),
+        ("猫在睡觉、狗在花园里玩", ("猫在睡觉、", "狗在花园里玩")),
+        ("version 3.14159265 of it", ("version ", "3.14159265 of it")),
+        ("abcdefgh", ("abcd", "efgh")),
+        ("abce\u0301fgh", ("abce\u0301", "fgh")),
+    ],
+)
+def test_a_line_is_cut_at_the_best_place_near_its_middle(line: str, parts: tuple[str, str]) -> None:
+    place = cut_near_middle(line)
+    assert (line[:place], line[place:]) == parts
+
+
+def test_the_work_grows_with_the_length_of_a_line() -> None:
+    """Characters that are segmented: each line is measured once a halving, of which there are few."""
+    for length in (1_000, 10_000, 100_000):
+        measured = 0
+
+        def size(text: str) -> int:
+            nonlocal measured
+            measured += len(text)
+            return len(text)
+
+        split_line("x" * length, size, 100)
+        assert measured <= 14 * length
+
+
+@pytest.mark.parametrize(
+    ("texts", "joined"),
+    [
+        ([], ""),
+        (["a b", "c"], "a b c"),
+        (["", "a", ""], "a"),
+        (["猫睡。", "狗玩"], "猫睡。狗玩"),
+        (["猫睡。", "dogs"], "猫睡。 dogs"),
+        (["แมว", "หมา"], "แมวหมา"),
+        (["고양이가", "잔다"], "고양이가 잔다"),
+    ],
+)
+def test_texts_are_joined_as_their_script_is_written(texts: list[str], joined: str) -> None:
+    assert join_texts(texts) == joined
