@@ -368,7 +368,7 @@ def test_a_line_far_too_long_is_translated_in_parts(tiny_run: Path) -> None:
     before, found, after = translator.translate([SENTENCES[0], line, "He sleeps."])
     assert found.parts >= 3
     assert (before.parts, after.parts) == (1, 1)
-    assert (found.source, found.source_words) == (line, line.split())
+    assert (found.source, found.source_words) == (line, whole.source_words)
     assert found.weights.shape == (len(found.target_words), len(found.source_words))
     np.testing.assert_allclose(found.weights.sum(axis=1), 1.0, atol=1e-6)
     translator.longest = None

@@ -104,7 +104,8 @@ def test_options_show_more_and_stand_in_the_address(page: Browser) -> None:
     write(page, SENTENCE)
     page.click("#saliency")
     page.run("n.value = 3; n.dispatchEvent(new Event('change'))")
-    page.wait("document.querySelectorAll('.best li').length == 6 && document.querySelectorAll('.nmt-map').length == 4")
+    page.wait("document.querySelectorAll('.best li').length == 6")
+    page.wait("document.querySelectorAll('.pane .nmt-map').length == 4")
     page.click(".best li:nth-child(2) button")
     second = page.run("document.querySelector('.best li:nth-child(2) button').textContent")
     assert page.run(TEXT) == second
@@ -124,8 +125,9 @@ def test_text_of_the_page_is_never_markup(page: Browser) -> None:
     hostile = "<img src=x onerror=alert(1)>"
     page.run("document.querySelector('#text').focus()")
     page.type(hostile)
-    page.wait("document.querySelectorAll('.nmt-source .nmt-word').length > 0")
-    assert page.run("document.querySelector('.nmt-source').textContent").replace(" ", "") == hostile.replace(" ", "")
+    page.wait("document.querySelectorAll('.pane .nmt-source .nmt-word').length > 0")
+    shown = page.run("document.querySelector('.pane .nmt-source').textContent")
+    assert shown.replace(" ", "") == hostile.replace(" ", "")
     assert page.run("document.querySelectorAll('img').length") == 0
     assert page.errors == []
 
