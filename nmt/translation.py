@@ -1,5 +1,6 @@
 """A sentence and its translation, with the attention between their words: what compares, draws and shows them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -7,7 +8,8 @@ import numpy as np
 
 from nmt.alignment.links import argmax_links
 from nmt.alignment.pharaoh import format_pharaoh
-from nmt.alignment.weights import Alignment
+from nmt.alignment.weights import Alignment, concatenate
+from nmt.text.parts import join_texts
 from nmt.view.alignment import alignment_html, rounded
 
 if TYPE_CHECKING:
@@ -66,3 +68,22 @@ class Translation(SentencePair):
 def empty(sentence: str) -> Translation:
     """Return the translation of a sentence without words."""
     return Translation([], [], np.zeros((0, 0)), source=sentence, text="", score=0.0, log_prob=0.0, pieces=[])
+
+
+def joined(sentence: str, parts: Sequence[list[Translation]]) -> list[Translation]:
+    """Return the translations of a sentence, best first, from those of its parts, of which most have just one."""
+    if len(parts) == 1:
+        return parts[0]
+    return [
+        Translation(
+            **vars(concatenate(each)),
+            source=sentence,
+            text=join_texts([part.text for part in each]),
+            score=sum(part.score for part in each) / len(each),
+            log_prob=sum(part.log_prob for part in each),
+            pieces=[piece for part in each for piece in part.pieces],
+            cut=any(part.cut for part in each),
+            parts=len(each),
+        )
+        for each in zip(*parts, strict=False)  # a part may have fewer translations than others
+    ]

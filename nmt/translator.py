@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nmt.alignment.weights import Alignment, concatenate, merge_words
+from nmt.alignment.weights import Alignment, merge_words
 from nmt.config.check import check
 from nmt.config.schema import PRECISIONS, WORDS, SamplingConfig, SearchConfig
 from nmt.data.batch import Batch, collate, cut_batches, pad
@@ -28,10 +28,10 @@ from nmt.models.seq2seq import Seq2Seq
 from nmt.search.beam import beam_search
 from nmt.search.hypothesis import Hypothesis, StepModel
 from nmt.search.sampling import sample
-from nmt.text.parts import join_texts, split_line
+from nmt.text.parts import split_line
 from nmt.text.tokenizer import Tokenizer, Tokenizers
 from nmt.text.vocabulary import UNK, Vocabulary, text_of
-from nmt.translation import SentencePair, Translation, empty
+from nmt.translation import SentencePair, Translation, empty, joined
 
 __all__ = ["SentencePair", "Translation", "Translator", "Words", "empty", "sentences_of"]
 
@@ -387,22 +387,3 @@ def with_copies(found: Alignment, unknown: Iterable[int]) -> Alignment:
         if found.weights[index].any():
             words[index] = found.source_words[int(found.weights[index].argmax())]
     return dataclasses.replace(found, target_words=words)
-
-
-def joined(sentence: str, parts: Sequence[list[Translation]]) -> list[Translation]:
-    """Return the translations of a sentence, best first, from those of its parts, of which most have just one."""
-    if len(parts) == 1:
-        return parts[0]
-    return [
-        Translation(
-            **vars(concatenate(each)),
-            source=sentence,
-            text=join_texts([part.text for part in each]),
-            score=sum(part.score for part in each) / len(each),
-            log_prob=sum(part.log_prob for part in each),
-            pieces=[piece for part in each for piece in part.pieces],
-            cut=any(part.cut for part in each),
-            parts=len(each),
-        )
-        for each in zip(*parts, strict=False)  # a part may have fewer translations than others
-    ]

@@ -1,4 +1,4 @@
-"""What a request asks for: reading and checking its JSON, with a message for everything that can be wrong."""
+"""Requests as JSON: read and checked, with a message for everything that can be wrong."""
 
 import json
 from collections.abc import Collection

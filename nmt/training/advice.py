@@ -1,4 +1,4 @@
-"""What a newcomer should know at the end of a run: each finding is one line that also says what to do."""
+"""Notes for newcomers at the end of a run: each is one line that says what was found and what to do."""
 
 import contextlib
 import json
