@@ -17,7 +17,7 @@ from nmt.config.automatic import complete, nullable
 from nmt.config.check import check, explain
 from nmt.config.options import arrange
 from nmt.config.schema import EvaluateConfig, ServeConfig, TrainConfig
-from nmt.errors import UserError, unknown
+from nmt.errors import UNWRITABLE, UserError, is_out_of_memory, unknown
 from nmt.training.torchrun_env import RankEnvironment
 
 Config = TypeVar("Config", TrainConfig, EvaluateConfig, ServeConfig)
@@ -28,13 +28,14 @@ DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 @contextlib.contextmanager
 def user_errors(*, show: bool = True) -> Iterator[None]:
-    """Turn UserError, KeyboardInterrupt and BrokenPipeError into exit statuses.
+    """Turn UserError, KeyboardInterrupt, BrokenPipeError, and memory or disks that are full, into exit statuses.
 
     Args:
         show: whether to print them; of several processes with the same error, one does.
 
     Raises:
-        SystemExit: 2 after printing a `UserError` as one line, 130 on interruption, 141 on a broken pipe.
+        SystemExit: 2 after printing one line for a `UserError`, full memory or a full disk, 130 on interruption, 141 on
+            a broken pipe.
     """
     try:
         try:
@@ -50,9 +51,32 @@ def user_errors(*, show: bool = True) -> Iterator[None]:
             print("interrupted", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:
-        # The interpreter flushes standard output once more at exit, which must not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         sys.exit(141)
+    except (OSError, MemoryError, RuntimeError) as error:
+        line = full(error)
+        if line is None:
+            raise
+        if show:
+            print(f"error: {line}", file=sys.stderr)
+        discard_output()
+        sys.exit(2)
+
+
+def full(error: Exception) -> str | None:
+    """Return what to tell of an exception that means that memory or a disk is full, else None."""
+    if isinstance(error, OSError):
+        name = error.filename or "a file, or standard output"
+        return f"cannot write {name}: {error.strerror}; free some space" if error.errno in UNWRITABLE else None
+    if not is_out_of_memory(error):
+        return None
+    return "memory does not suffice: lower batch.size, search.batch_size or the sizes of the model"
+
+
+def discard_output() -> None:
+    """Lead standard output nowhere: the interpreter flushes it once more at exit, which must not fail."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def config_folder() -> Path:
@@ -153,7 +177,7 @@ def compose_and_run(
     try:
         hydra.main(config_path=str(config_folder()), config_name=config_name, version_base="1.3")(job)()
     except (HydraException, OmegaConfBaseException, yaml.YAMLError, OSError, ValueError) as error:
-        if started or isinstance(error, BrokenPipeError):
+        if started or isinstance(error, BrokenPipeError) or full(error):
             raise
         raise composition_error(error, schema()) from error
 

@@ -1,7 +1,11 @@
-"""UserError, for wrong input and options, and messages that suggest the nearest name."""
+"""UserError, for wrong input and options, messages that suggest the nearest name, full disks and full memory."""
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+import errno
+import os
+import re
+from collections.abc import Iterable, Iterator
 
 
 class UserError(ValueError):
@@ -22,3 +26,52 @@ def unknown(what: str, given: str, allowed: Iterable[str]) -> UserError:
     """Return the error for a choice that does not exist, naming the choices and the nearest of them."""
     names = sorted(allowed)
     return UserError(f"unknown {what} {given!r}: choose one of {', '.join(names)}{nearest(given, names)}")
+
+
+# What PyTorch's allocators, oneDNN and cuBLAS say; only the first has an exception of its own, and only on a GPU.
+NO_MEMORY = ("out of memory", "can't allocate memory", "could not create a memory", "ALLOC_FAILED", "bad_alloc")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether an exception means that memory, of the computer or of a GPU, has run out."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)
+    )
+
+
+TORCH_SAVE = ("PytorchStreamWriter", "inline_container", "iostream error")  # it does not say why it cannot write
+# No space, no quota, a file larger than allowed, a disk that may not be written to or has failed.
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+
+
+def write_failure(error: BaseException) -> str | None:
+    """Return why a file could not be written, as the system says it; None if the exception means something else."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if found := re.search(r"\(os error (\d+)\)", str(error)):  # safetensors
+        return os.strerror(int(found[1]))
+    if any(words in str(error) for words in TORCH_SAVE):
+        return "it could not be written to its end"
+    return None
+
+
+@contextlib.contextmanager
+def writing(what: object, advice: str = "free some space, or choose another folder") -> Iterator[None]:
+    """Turn a failure to write into a UserError.
+
+    Args:
+        what: what is written.
+        advice: what to do.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    try:
+        yield
+    except (BrokenPipeError, UserError):
+        raise
+    except Exception as error:
+        reason = write_failure(error)
+        if reason is None:
+            raise
+        raise UserError(f"cannot write {what}: {reason}; {advice}") from error

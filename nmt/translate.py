@@ -19,12 +19,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TextIO
 from nmt.cli import user_errors
 from nmt.config.check import check
 from nmt.config.schema import PRECISIONS, UNITS, WORDS, SamplingConfig, SearchConfig
-from nmt.errors import UserError
+from nmt.errors import UserError, writing
 
 if TYPE_CHECKING:
     from nmt.translator import Translation, Translator
 
-CHUNK = 1_024  # lines translated together: enough to batch sentences of similar length
+# Translated together: enough to batch sentences of similar length. Of long lines fewer, so that the first output comes
+# soon and memory is bounded; the first chunks are smaller.
+CHUNK = 1_024  # lines
+FIRST_CHARACTERS, CHARACTERS = 32_000, 128_000
 NUMBERS_SHOWN = 10  # of lines, in a notice
 
 
@@ -155,10 +158,11 @@ def run(options: argparse.Namespace) -> None:
         translate: Callable[[list[str], int], list[list[Translation]]] = translator.translate_n_best
         if sampling is not None:
             translate = functools.partial(translator.sample, **sampling)
+        stack.enter_context(writing(options.output or "standard output"))
         output = open_output(options.output, stack)
         numbers = itertools.count(1)
         size = CHUNK if options.text or options.input or not sys.stdin.isatty() else 1
-        while chunk := list(itertools.islice(lines, size)):
+        for chunk in chunks(lines, size):
             notable = Notable()
             for found in translate(chunk, options.n_best):
                 print(render(found, options), file=output)
@@ -169,12 +173,31 @@ def run(options: argparse.Namespace) -> None:
             notable.tell()
 
 
+def chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
+    """Yield lines in chunks of at most `size`, and of at most so many characters, unless it is one line."""
+    chunk: list[str] = []
+    room = most = FIRST_CHARACTERS
+    for line in lines:
+        if chunk and len(line) > room:
+            yield chunk
+            chunk, most = [], min(2 * most, CHARACTERS)
+            room = most
+        chunk.append(line)
+        room -= len(line)
+        if len(chunk) == size:
+            yield chunk
+            chunk, room = [], most
+    if chunk:
+        yield chunk
+
+
 class Notable:
     """The lines of input whose translation is not what one may take it for."""
 
     def __init__(self) -> None:
         self.cut: list[int] = []
         self.in_parts: list[int] = []
+        self.unaligned: list[int] = []
 
     def add(self, translation: "Translation", number: int) -> None:
         """Look at the translation of a line."""
@@ -182,12 +205,15 @@ class Notable:
             self.cut.append(number)
         if translation.parts > 1:
             self.in_parts.append(number)
+        if translation.is_unaligned:
+            self.unaligned.append(number)
 
     def tell(self) -> None:
         """Print the numbers of the lines on standard error."""
         longer = "far longer than what the model was trained on, translated in parts"
         limit = "cut at the longest length allowed, see --max-length-ratio"
-        for lines, what in ((self.in_parts, longer), (self.cut, limit)):
+        unaligned = "too long for words and weights, only its text is given"
+        for lines, what in ((self.in_parts, longer), (self.cut, limit), (self.unaligned, unaligned)):
             if lines:
                 more = f" and {len(lines) - NUMBERS_SHOWN} more" if len(lines) > NUMBERS_SHOWN else ""
                 numbers = ", ".join(map(str, lines[:NUMBERS_SHOWN]))
@@ -250,13 +276,21 @@ def read_lines(file: BinaryIO, name: str) -> Iterator[str]:
     r"""Yield lines, split on \n only.
 
     Raises:
-        UserError: a line is not UTF-8.
+        UserError: a line is not UTF-8, or cannot be read.
     """
-    for number, line in enumerate(file, start=1):
+    for number, line in enumerate(lines_of(file, name), start=1):
         try:
             yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
         except UnicodeDecodeError as error:
             raise UserError(f"{name} line {number} is not UTF-8 at byte {error.start + 1}: convert it first") from error
+
+
+def lines_of(file: BinaryIO, name: str) -> Iterator[bytes]:
+    """Yield the lines of a file as they are."""
+    try:
+        yield from file
+    except OSError as error:
+        raise UserError(f"cannot read {name}: {error.strerror}") from error
 
 
 def render(found: "list[Translation]", options: argparse.Namespace) -> str:

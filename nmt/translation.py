@@ -12,6 +12,8 @@ from nmt.alignment.weights import Alignment, concatenate
 from nmt.text.parts import join_texts
 from nmt.view.alignment import alignment_html, rounded
 
+MOST_WEIGHTS = 25_000_000  # of a translation in parts: 200 MB
+
 if TYPE_CHECKING:
     from nmt.view.heatmap import Heatmap
 
@@ -55,6 +57,11 @@ class Translation(SentencePair):
     parts: int = 1  # above 1: the source, far longer than what was trained on, was translated in so many parts
 
     @property
+    def is_unaligned(self) -> bool:
+        """It has a text, and is too long for words and weights."""
+        return bool(self.pieces) and not self.target_words
+
+    @property
     def line(self) -> str:
         """The text without line breaks."""
         return self.text.replace("\r", " ").replace("\n", " ")
@@ -71,12 +78,15 @@ def empty(sentence: str) -> Translation:
 
 
 def joined(sentence: str, parts: Sequence[list[Translation]]) -> list[Translation]:
-    """Return the translations of a sentence, best first, from those of its parts, of which most have just one."""
+    """Return the translations of a sentence, best first, from those of its parts, of which most have just one.
+
+    Where source words times target words exceed `MOST_WEIGHTS`, a translation in parts has neither words nor weights.
+    """
     if len(parts) == 1:
         return parts[0]
     return [
         Translation(
-            **vars(concatenate(each)),
+            **vars(alignment_of_parts(each)),
             source=sentence,
             text=join_texts([part.text for part in each]),
             score=sum(part.score for part in each) / len(each),
@@ -87,3 +97,9 @@ def joined(sentence: str, parts: Sequence[list[Translation]]) -> list[Translatio
         )
         for each in zip(*parts, strict=False)  # a part may have fewer translations than others
     ]
+
+
+def alignment_of_parts(parts: Sequence[Translation]) -> Alignment:
+    """Return the alignment of a translation in parts, without words where it is too large."""
+    source_words, target_words = (sum(part.weights.shape[side] for part in parts) for side in (1, 0))
+    return concatenate(parts) if source_words * target_words <= MOST_WEIGHTS else Alignment([], [], np.zeros((0, 0)))

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import torch
@@ -17,8 +17,8 @@ from torch import Tensor
 from nmt.alignment.weights import Alignment, merge_words
 from nmt.config.check import check
 from nmt.config.schema import PRECISIONS, WORDS, SamplingConfig, SearchConfig
-from nmt.data.batch import Batch, collate, cut_batches, pad
-from nmt.errors import UserError, unknown
+from nmt.data.batch import Batch, Int64Array, collate, cut_batches, pad, within_memory
+from nmt.errors import UserError, is_out_of_memory, unknown
 from nmt.fast.accelerate import accelerate, restore
 from nmt.fast.packing import pack
 from nmt.models.checkpoint import Checkpoint, load_checkpoint, resolve_device
@@ -37,6 +37,12 @@ __all__ = ["SentencePair", "Translation", "Translator", "Words", "empty", "sente
 
 Array = np.ndarray
 Words = tuple[list[str], list[int]]  # words, and for each piece the index of its word
+Found = TypeVar("Found")
+
+# Most bytes of attention and probabilities in a batch: of those, long sentences and wide beams take most.
+MEMORY = {"cpu": 2**30}
+MEMORY_ELSEWHERE = 2**33
+FLOAT = 4  # bytes
 
 
 class Translator:
@@ -147,7 +153,11 @@ class Translator:
         """Return the n best translations of each sentence, best first.
 
         A line of more than twice the subwords that a training sentence could have (`batch.max_length`) is translated
-        in parts, cut at punctuation or spaces: its k-th best translation is made of those of its parts.
+        in parts, cut at punctuation or spaces: its k-th best translation is made of those of its parts, without words
+        and weights where there are too many of them (`nmt.translation.MOST_WEIGHTS`).
+
+        Raises:
+            UserError: a sentence is not a text, or memory does not suffice for one sentence.
         """
         return self._in_parts(sentences_of(sentences), n, None)
 
@@ -184,8 +194,8 @@ class Translator:
         self.model.eval()
         ids = self.tokenizers.source.encode(sentences)
         results: list[list[Translation]] = [[empty(sentence)] for sentence in sentences]
-        for rows in self._groups(ids):
-            found = self._search([ids[row] for row in rows], n, sampling)
+        for rows in self._groups(ids, self._search_costs(ids, n, sampling)):
+            found = in_halves(lambda rows: self._search([ids[row] for row in rows], n, sampling), rows)
             for row, hypotheses in zip(rows, found, strict=True):
                 results[row] = [self._translation(sentences[row], ids[row], each) for each in hypotheses]
             self.progress(len(rows))
@@ -255,21 +265,38 @@ class Translator:
     ) -> Iterator[tuple[Batch, Tensor]]:
         """Yield the pairs in batches, each with the output of `read`; `Batch.rows` are the indices of the pairs."""
         self.model.eval()
-        for rows in self._groups(sources):
+
+        def read_rows(rows: list[int]) -> list[tuple[Batch, Tensor]]:
             arrays = [[np.asarray(side[row], dtype=np.int32) for row in rows] for side in (sources, targets)]
             batch = collate(arrays[0], arrays[1], np.asarray(rows)).to(self.device)
             with torch.inference_mode(), self._arithmetic():
-                found = read(batch)
-            yield batch, found
+                return [(batch, read(batch))]
+
+        sizes = lengths_of(sources), lengths_of(targets) + 1
+        for rows in self._groups(sources, FLOAT * sizes[1] * (2 * sizes[0] + 3 * len(self.tokenizers.target))):
+            yield from in_halves(read_rows, rows)
             self.progress(len(rows))
 
-    def _groups(self, sentences: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Return the rows of each batch: sentences of similar length together, empty ones left out."""
-        lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
+    def _groups(self, sentences: Sequence[Sequence[int]], costs: Int64Array) -> list[list[int]]:
+        """Return the rows of each batch: sentences of similar length together, empty ones left out.
+
+        Args:
+            sentences: the ids of each.
+            costs: the bytes that each takes.
+        """
+        lengths = lengths_of(sentences)
         order = lengths.argsort(kind="stable")
         order = order[lengths[order] > 0]
         batches = cut_batches(order, lengths, unit=self.search.batch_unit, size=self.search.batch_size)
-        return [batch.tolist() for batch in batches]
+        memory = MEMORY.get(self.device.type, MEMORY_ELSEWHERE)
+        return [batch.tolist() for batch in within_memory(batches, costs, memory)]
+
+    def _search_costs(self, ids: list[list[int]], n: int, sampling: SamplingConfig | None) -> Int64Array:
+        """Return about how many bytes the search of each sentence takes: its attention of all steps, and one step."""
+        width = n if sampling else max(self.search.beam_size, n)
+        lengths = lengths_of(ids) + 1
+        steps = (lengths * self.search.max_length_ratio + self.search.max_length_offset).astype(np.int64)
+        return FLOAT * width * (3 * steps * lengths + 3 * len(self.tokenizers.target))
 
     def _search(self, ids: list[list[int]], n: int, sampling: SamplingConfig | None) -> list[list[Hypothesis]]:
         source, source_mask, source_lengths = pad([np.asarray(row, dtype=np.int32) for row in ids])
@@ -322,6 +349,29 @@ class Translator:
             pieces=self.tokenizers.target.pieces(hypothesis.tokens),
             cut=hypothesis.is_cut,
         )
+
+
+def lengths_of(sentences: Sequence[Sequence[int]]) -> Int64Array:
+    """Return the number of ids of each sentence."""
+    return np.array([len(sentence) for sentence in sentences], dtype=np.int64)
+
+
+def in_halves(work: Callable[[list[int]], list[Found]], rows: list[int]) -> list[Found]:
+    """Return what `work` makes of rows; where memory runs out, what it makes of their halves.
+
+    Raises:
+        UserError: memory does not suffice for a single row.
+    """
+    try:
+        return work(rows)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    # The error is gone here, and with it what it held.
+    if len(rows) == 1:
+        raise UserError("memory does not suffice for one sentence: lower search.beam_size, or shorten its line")
+    half = len(rows) // 2
+    return [*in_halves(work, rows[:half]), *in_halves(work, rows[half:])]
 
 
 def check_names(what: str, given: Iterable[str], config: type, *others: str) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import re
@@ -13,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nmt.config.schema import SearchConfig
 from nmt.text.words import text_words
-from nmt.translate import load, parser
+from nmt.translate import CHARACTERS, FIRST_CHARACTERS, chunks, load, parser
 from nmt.translator import Translator
 
 ROOT = Path(__file__).parents[1]
@@ -320,3 +323,24 @@ def test_a_text_may_look_like_a_setting(
     assert json.loads(translate("--json", "a=b").stdout)["source"] == "a=b"
     same = translate("He sleeps."), call("translate", f"checkpoint={tiny_run}", "--device", "cpu", "He sleeps.")
     assert same[0].stdout == same[1].stdout
+
+
+class Long(str):
+    """A text that says to be so long."""
+
+    length = 0
+
+    def __len__(self) -> int:
+        return self.length
+
+
+@given(st.lists(st.integers(0, 3 * CHARACTERS), max_size=30), st.integers(1, 5))
+def test_chunks_hold_all_lines_in_order_and_few_long_ones(lengths: list[int], size: int) -> None:
+    lines = [Long(number) for number in range(len(lengths))]
+    for line, length in zip(lines, lengths, strict=True):
+        line.length = length
+    found = list(chunks(iter(lines), size))
+    assert [line for chunk in found for line in chunk] == lines
+    assert all(0 < len(chunk) <= size for chunk in found)
+    for most, chunk in zip(itertools.chain([FIRST_CHARACTERS], itertools.repeat(CHARACTERS)), found, strict=False):
+        assert sum(map(len, chunk)) <= most or len(chunk) == 1

@@ -3,6 +3,7 @@
 import doctest
 import itertools
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from nmt import translation
 from nmt.alignment.links import argmax_links
 from nmt.alignment.weights import attention_entropy
 from nmt.config.schema import ModelConfig, SearchConfig, TokenizerConfig
@@ -22,7 +24,7 @@ from nmt.search.beam import beam_search
 from nmt.text.parts import split_line
 from nmt.text.tokenizer import UNK, Tokenizers, build_tokenizers
 from nmt.text.words import text_words
-from nmt.translator import Translator
+from nmt.translator import MEMORY, Translator, in_halves
 
 SENTENCES = [
     "She helps her brother.",
@@ -404,3 +406,71 @@ def test_a_translator_tells_how_far_it_is(translator: Translator, monkeypatch: p
     assert sum(counts) == len(SENTENCES)
     translator.align(SENTENCES, SENTENCES)
     assert sum(counts) == 2 * len(SENTENCES)
+
+
+def test_where_memory_runs_out_a_batch_is_halved(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = Translator.load(tiny_run, device="cpu", beam_size=2)
+    expected = translator.translate(SENTENCES), translator.align(SENTENCES, SENTENCES)
+    search, attend, tried = translator._search, translator.model.attend, []
+
+    def limited(call: Callable[..., Any], size: Callable[[Any], int]) -> Callable[..., Any]:
+        def limited(argument: Any, *others: Any) -> Any:
+            tried.append(size(argument))
+            if tried[-1] > 2:
+                raise RuntimeError("CUDA out of memory. Tried to allocate 1.00 GiB")
+            return call(argument, *others)
+
+        return limited
+
+    monkeypatch.setattr(translator, "_search", limited(search, len))
+    monkeypatch.setattr(translator.model, "attend", limited(attend, len), raising=False)
+    found = translator.translate(SENTENCES), translator.align(SENTENCES, SENTENCES)
+    assert {size > 2 for size in tried} == {True, False}
+    for one, other in zip(expected[0], found[0], strict=True):
+        assert one.text == other.text
+    for pair, same in zip(expected[1], found[1], strict=True):
+        np.testing.assert_allclose(pair.weights, same.weights, atol=1e-5)
+    monkeypatch.setattr(translator, "_search", limited(search, lambda rows: 3))
+    with pytest.raises(UserError, match=r"memory does not suffice for one sentence: lower search\.beam_size"):
+        translator.translate("He sleeps.")
+
+
+@pytest.mark.parametrize("given", [["x"], ["x"] * 7])
+def test_an_error_of_another_kind_is_not_taken_for_memory(given: list[str]) -> None:
+    def fail(rows: list[int]) -> list[int]:
+        raise RuntimeError("shapes do not match")
+
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        in_halves(fail, list(range(len(given))))
+
+
+def test_a_batch_of_long_sentences_or_wide_beams_is_small(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = Translator.load(tiny_run, device="cpu", beam_size=2)
+    expected = [each.text for each in translator.translate(SENTENCES * 4)]
+    search, sizes = translator._search, []
+
+    def counted(ids: list[list[int]], *others: Any) -> Any:
+        sizes.append(len(ids))
+        return search(ids, *others)
+
+    monkeypatch.setattr(translator, "_search", counted)
+    for memory in (2**30, 2**19, 1):
+        monkeypatch.setitem(MEMORY, "cpu", memory)
+        assert [each.text for each in translator.translate(SENTENCES * 4)] == expected
+        sizes.append(0)
+    whole, few, one = (list(group) for is_end, group in itertools.groupby(sizes, lambda size: size == 0) if not is_end)
+    assert max(one) == 1 < max(few) < max(whole)
+
+
+def test_a_translation_too_long_for_its_weights_has_its_text(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = Translator.load(tiny_run, device="cpu", beam_size=2)
+    translator.longest = 12
+    line = " ".join(SENTENCES)
+    expected = translator.translate(line)
+    monkeypatch.setattr(translation, "MOST_WEIGHTS", expected.weights.size)
+    assert translator.translate(line) == expected
+    assert not expected.is_unaligned
+    monkeypatch.setattr(translation, "MOST_WEIGHTS", expected.weights.size - 1)
+    found = translator.translate(line)
+    assert found.is_unaligned
+    assert (found.text, found.parts, found.weights.size) == (expected.text, expected.parts, 0)

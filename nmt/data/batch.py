@@ -1,7 +1,7 @@
 """Batches: what one holds, how sentences are grouped into batches, and in which order they are trained on."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from nmt.errors import UserError
 from nmt.text.tokenizer import BOS, EOS, PAD, Tokenizers
 
 IntArray = npt.NDArray[np.integer]
+Int64Array = npt.NDArray[np.int64]
 Attention = Float32[np.ndarray, "_ _"]  # of one pair: target pieces by source pieces
 
 logger = logging.getLogger(__name__)
@@ -65,6 +66,25 @@ class Batch:
             rows=np.concatenate((self.rows, self.rows)),
             num_source_tokens=2 * self.num_source_tokens,
             num_target_tokens=2 * self.num_target_tokens,
+        )
+
+    def part(self, rows: slice) -> "Batch":
+        """Return some of the pairs, padded no further than they need."""
+        source_lengths = self.source_lengths[rows]
+        source, target = int(source_lengths.max()), int(self.target_mask[rows].sum(dim=1).max())
+        widths = {"source": source, "source_mask": source}
+        cut: dict[str, Any] = {
+            name: getattr(self, name)[rows, : widths.get(name, target)]
+            for name in ("source", "source_mask", "target_in", "target_out", "target_mask")
+        }
+        return replace(
+            self,
+            **cut,
+            source_lengths=source_lengths,
+            rows=self.rows[rows],
+            num_source_tokens=int(source_lengths.sum()),
+            num_target_tokens=int(cut["target_mask"].sum()),
+            alignment=None if self.alignment is None else self.alignment[rows, :target, :source],
         )
 
     def _map(self, change: Callable[[Tensor], Tensor], **others: Any) -> "Batch":
@@ -175,6 +195,19 @@ def cut_batches(order: IntArray, lengths: IntArray, *, unit: str, size: int) -> 
         batches.append(order[start : start + count])
         start += count
     return batches
+
+
+def within_memory(batches: Iterable[IntArray], costs: Int64Array, memory: int) -> Iterator[IntArray]:
+    """Cut batches so that none takes more than `memory` bytes, or has one sentence.
+
+    Args:
+        batches: indices of sentences.
+        costs: bytes that each sentence takes; in a batch, each takes as many as the one that takes most.
+        memory: the limit.
+    """
+    for batch in batches:
+        size = max(1, memory // int(costs[batch].max()))
+        yield from (batch[start : start + size] for start in range(0, len(batch), size))
 
 
 @dataclass(eq=False)

@@ -12,7 +12,7 @@ import numpy as np
 from nmt.alignment.pharaoh import Link, Links, format_pharaoh, format_words
 from nmt.alignment.recut import split_links
 from nmt.alignment.weights import Alignment
-from nmt.errors import UserError
+from nmt.errors import UserError, writing
 from nmt.evaluation.registry import Values
 from nmt.evaluation.report import Drawing, Sentence, hundredths, render_report
 from nmt.translator import Translation
@@ -48,7 +48,19 @@ def prepare(folder: Path) -> None:
 
 
 def write(folder: Path, metrics: Values, rows: Sequence[Sentence], evidence: Evidence, num_heatmaps: int) -> None:
-    """Write every file beside the folder first, then move each into place, metrics.json last."""
+    """Write every file beside the folder first, then move each into place, metrics.json last.
+
+    Raises:
+        UserError: they cannot be written; `folder` is as it was, or has the new files up to one of them.
+    """
+    with writing(f"the evaluation to {folder}"):
+        write_beside(folder, metrics, rows, evidence, num_heatmaps)
+
+
+def write_beside(
+    folder: Path, metrics: Values, rows: Sequence[Sentence], evidence: Evidence, num_heatmaps: int
+) -> None:
+    """Do so."""
     staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         drawings = draw(staging / HEATMAPS, rows, evidence, pick(evidence.attention, num_heatmaps))

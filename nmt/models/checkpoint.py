@@ -21,7 +21,7 @@ from torch import nn
 
 from nmt.config.file import load_config, save_config
 from nmt.config.schema import TrainConfig
-from nmt.errors import UserError
+from nmt.errors import UserError, writing
 from nmt.models.build import build_model
 from nmt.models.manifest import verify, write_manifest
 from nmt.models.seq2seq import Seq2Seq
@@ -55,9 +55,30 @@ def save_checkpoint(
     """Write a checkpoint atomically: `folder` is always complete, the old one or the new one.
 
     A temporary sibling is filled, flushed to disk and renamed into place.
+
+    Raises:
+        UserError: the disk is full, or the folder cannot be written.
     """
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
+    with writing(folder, "free some space and start again: what was saved before is as it was"):
+        shutil.rmtree(temporary, ignore_errors=True)
+        try:
+            fill(temporary, model, config, tokenizers, step, training_state)
+            replace_folder(temporary, folder)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+
+
+def fill(
+    temporary: Path,
+    model: nn.Module,
+    config: TrainConfig,
+    tokenizers: Tokenizers,
+    step: int,
+    training_state: Mapping[str, Any] | None,
+) -> None:
+    """Write the files of a checkpoint into a new folder, and flush them to disk."""
     temporary.mkdir(parents=True)
     save_model(model, str(temporary / WEIGHTS), metadata={"step": str(step)})
     save_config(config, temporary / CONFIG)
@@ -70,7 +91,6 @@ def save_checkpoint(
     for path in temporary.iterdir():
         flush(path)
     flush(temporary)
-    replace_folder(temporary, folder)
 
 
 def replace_folder(new: Path, folder: Path) -> None:

@@ -20,6 +20,7 @@ def serve(config: ServeConfig) -> None:
     """Load the runs and serve until interrupted.
 
     Raises:
+        KeyboardInterrupt: it was interrupted.
         UserError: there is no such run, the runs do not fit together, or the address cannot be used.
     """
     if config.threads is not None:
@@ -42,6 +43,8 @@ def serve(config: ServeConfig) -> None:
             timeout_graceful_shutdown=5,
         )
         uvicorn.Server(settings).run(sockets=[listener])
+    # Started with SIGINT ignored, as shells start background jobs, uvicorn ends at it all the same, and returns.
+    raise KeyboardInterrupt
 
 
 def load(config: ServeConfig) -> dict[str, ServedRun]:

@@ -1,7 +1,10 @@
 """TensorBoard: curves, translations, heatmaps and hyper-parameters of a run."""
 
+import contextlib
+import logging
 import re
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -13,6 +16,8 @@ from nmt.alignment.weights import Alignment
 from nmt.config.schema import TrainConfig, changes
 from nmt.evaluation.registry import METRICS
 from nmt.translator import Translation
+
+logger = logging.getLogger(__name__)
 
 PICTURE_WIDTH = 350  # pixels that TensorBoard shows; it scales other widths without smoothing, and letters lose strokes
 TAG_LENGTH = 70  # characters of a sentence in the name of its pictures
@@ -50,7 +55,39 @@ class Board:
 
     def __init__(self, folder: Path, *, after: int) -> None:
         """Continue the curves after update `after`; TensorBoard hides points of later updates."""
-        self.writer = SummaryWriter(str(folder), purge_step=after + 1 if folder.exists() else None)
+        purge_step = after + 1 if folder.exists() else None
+        self.before, threading.excepthook = threading.excepthook, self.thread_failed
+        self.writer: SummaryWriter | None = None
+        with self.kept():
+            self.writer = SummaryWriter(str(folder), purge_step=purge_step)
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Write for TensorBoard in the block; where its files cannot be written, say so and write no more of them."""
+        try:
+            yield
+        except OSError as error:
+            self.writer = None
+            reason = error.strerror or error
+            logger.warning("the files for TensorBoard cannot be written (%s): the run goes on without them", reason)
+
+    def thread_failed(self, arguments: threading.ExceptHookArgs) -> None:
+        """Leave an error of the thread that writes to the next call, which raises it again."""
+        if not isinstance(arguments.exc_value, OSError):
+            self.before(arguments)
+
+    def flush(self) -> None:
+        """Write all that was added to disk."""
+        if self.writer is not None:
+            with self.kept():
+                self.writer.flush()
+
+    def close(self) -> None:
+        """Write all that was added to disk, for the last time."""
+        if self.writer is not None:
+            with self.kept():
+                self.writer.close()
+        threading.excepthook = self.before
 
     def scalars(self, group: str, values: Mapping[str, float], step: int) -> None:
         """Add a point to the curve of each value."""
@@ -70,7 +107,7 @@ class Board:
             pixels = to_array(heatmap, width=PICTURE_WIDTH)
             picture = image(tag_of(number, shown.source), pixels, dataformats="HWC")
             self._add("images", picture, step, ALIGNMENT)
-        self.writer.flush()
+        self.flush()
 
     def _add(self, plugin: str, summary: Any, step: int, description: str) -> None:
         """Add a summary with a description, for which `SummaryWriter.add_scalar` and the like have no argument."""
@@ -78,7 +115,12 @@ class Board:
             value.metadata.plugin_data.plugin_name = plugin
             value.metadata.data_class = DATA_CLASSES[plugin]  # else the fast loader drops the description
             value.metadata.summary_description = description
-        self.writer.file_writer.add_summary(summary, step)
+        self._write(summary, step)
+
+    def _write(self, summary: Any, step: int | None = None) -> None:
+        if self.writer is not None:
+            with self.kept():
+                self.writer.file_writer.add_summary(summary, step)
 
     def final(self, settings: Mapping[str, float | str], scores: Mapping[str, float], step: int) -> None:
         """Add the hyper-parameters and the scores of the test split.
@@ -87,9 +129,9 @@ class Board:
         """
         named = {f"test/{name}": value for name, value in scores.items()}
         for summary in hparams(dict(settings), named):
-            self.writer.file_writer.add_summary(summary)
+            self._write(summary)
         self.scalars("test", scores, step)
-        self.writer.flush()
+        self.flush()
 
 
 def describe(group: str, name: str) -> str:

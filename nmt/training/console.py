@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import logging.handlers
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -114,7 +115,7 @@ class Log(logging.Handler):
 
     def write_to(self, path: Path) -> None:
         """Append messages to a file, including those logged so far."""
-        self.file = logging.FileHandler(path, encoding="utf-8")
+        self.file = LogFile(path, encoding="utf-8")
         self.file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         self.early.setTarget(self.file)
         self.early.flush()
@@ -123,8 +124,25 @@ class Log(logging.Handler):
         self.logger.removeHandler(self)
         self.logger.setLevel(self.before[0])
         self.logger.propagate = self.before[1]
-        self.file.close()
+        with contextlib.suppress(OSError):  # said by `LogFile`
+            self.file.close()
         super().close()
+
+
+@final
+class LogFile(logging.FileHandler):
+    """A log that does without its file where the disk is full."""
+
+    is_lost = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802, a method of the library
+        """Say once that the file cannot be written."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif not self.is_lost:
+            self.is_lost = True
+            logger.warning("%s cannot be written (%s): the run goes on", self.baseFilename, error.strerror or error)
 
 
 def duration(seconds: float | None) -> str:

@@ -23,12 +23,16 @@ class Meter:
         self.restart()
 
     def restart(self) -> None:
-        self.update_sums: dict[str, Tensor] = {}  # of the update that is not finished
+        self.begin_update()
         self.sums = {"loss": self.zero}
         self.counted_tokens = self.skipped = self.gradient_norm = self.zero
         self.tokens = 0
         self.learning_rate = 0.0
         self.started = time.monotonic()
+
+    def begin_update(self) -> None:
+        """Forget what was added since the last `end_update`."""
+        self.update_sums: dict[str, Tensor] = {}
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -50,7 +54,7 @@ class Meter:
         finite = gradient_norm.isfinite()
         for name, value in self.update_sums.items():
             self.sums[name] = self.sums.get(name, self.zero) + torch.where(finite, value, 0.0)  # NaN times 0 is NaN
-        self.update_sums = {}
+        self.begin_update()
         self.counted_tokens = self.counted_tokens + finite * tokens
         self.skipped = self.skipped + ~finite
         self.skipped_in_a_row = (self.skipped_in_a_row + 1) * ~finite

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from nmt.config.file import save_config
 from nmt.config.schema import TrainConfig
+from nmt.errors import writing
 from nmt.evaluation.registry import METRICS, number
 from nmt.training.board import Board, Sample, hyperparameters
 from nmt.training.console import LIVE, Display, Log, Phase, duration, unreported
@@ -50,18 +51,19 @@ class Reporter:
         self.end_progress()
         self.log.close()
         if self.board is not None:
-            self.board.writer.close()
+            self.board.close()
 
     def start(self, summary: str, step: int = 0) -> None:
         """Create or continue the files of the run, show the model's summary, and start the live bar.
 
         Records of updates after `step`, which are repeated, are dropped.
         """
-        self.run_dir.mkdir(parents=True, exist_ok=True)
-        save_config(self.config, self.run_dir / "config.yaml")
-        self.log.write_to(self.run_dir / "train.log")
-        drop_records(self.run_dir / RECORDS, after=step)
-        drop_records(self.run_dir / ALIGNMENTS, after=step)
+        with writing(self.run_dir):
+            self.run_dir.mkdir(parents=True, exist_ok=True)
+            save_config(self.config, self.run_dir / "config.yaml")
+            self.log.write_to(self.run_dir / "train.log")
+            drop_records(self.run_dir / RECORDS, after=step)
+            drop_records(self.run_dir / ALIGNMENTS, after=step)
         self.sampled = max((each["step"] for each in read_records(self.run_dir / ALIGNMENTS)), default=-1)
         self.board = Board(self.run_dir / "tensorboard", after=step)
         for line in summary.splitlines():
@@ -114,8 +116,7 @@ class Reporter:
         self._board.samples(samples, step)
         if samples:
             lines = (json.dumps(as_record(step, *each)) for each in enumerate(samples))
-            with (self.run_dir / ALIGNMENTS).open("a", encoding="utf-8") as file:
-                file.write("".join(f"{line}\n" for line in lines))
+            append(self.run_dir / ALIGNMENTS, "".join(f"{line}\n" for line in lines))
 
     def notice(self, text: str) -> None:
         logger.info("%s", text)
@@ -136,7 +137,9 @@ class Reporter:
         # Imported here because matplotlib takes 30 MiB, which only the process that reports needs.
         from nmt.evaluation.film import write_film
 
-        write_film(read_records(self.run_dir / ALIGNMENTS), self.run_dir / "evaluation" / "sharpening.png")
+        picture = self.run_dir / "evaluation" / "sharpening.png"
+        with writing(picture):
+            write_film(read_records(self.run_dir / ALIGNMENTS), picture)
 
     @property
     def _board(self) -> "Board":
@@ -147,8 +150,20 @@ class Reporter:
         is_nan = {name: isinstance(value, float) and not math.isfinite(value) for name, value in values.items()}
         finite = {name: None if is_nan[name] else value for name, value in values.items()}
         record = {"event": event, "step": self.step, "time": round(time.time(), 3), **finite}
-        with (self.run_dir / RECORDS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        append(self.run_dir / RECORDS, json.dumps(record) + "\n")
+
+
+def append(path: Path, text: str) -> None:
+    """Add lines to a file of records.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    with (
+        writing(path, "free some space, and continue the run with the same run_dir"),
+        path.open("a", encoding="utf-8") as file,
+    ):
+        file.write(text)
 
 
 def as_record(step: int, number: int, sample: Sample) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from nmt.models.seq2seq import Seq2Seq
 from nmt.training.board import Sample
 from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, no_sync, random_state, restore_random_state
 from nmt.training.interrupts import deferred_interrupts
+from nmt.training.memory import Memory
 from nmt.training.meter import Meter
 from nmt.training.objective import Objective, TrainingStep, token_loss
 from nmt.training.optimizer import Schedule, build_average, clipped_step, restore
@@ -74,6 +75,7 @@ class Trainer:
         self.training_step = processes.data_parallel(training_step)  # the weights are those of rank 0 from here on
         self.average = None if config.ema_decay is None else build_average(model, config.ema_decay)
         self.meter = Meter(device, processes)
+        self.memory = Memory(reporter.notice, processes.world_size)
         self.saved = processes.clock()
         self.shown = -math.inf  # when progress was shown last: it is after the first update
         self.resumable = False  # whether the state is that between two updates
@@ -86,7 +88,8 @@ class Trainer:
         if it is resumable.
 
         Raises:
-            UserError: too many updates in a row were skipped because their gradients were not finite.
+            UserError: too many updates in a row were skipped because their gradients were not finite, or memory does
+                not suffice for a batch and it cannot be halved.
         """
         with deferred_interrupts(self.processes) as raise_interrupt:
             try:
@@ -127,17 +130,29 @@ class Trainer:
         self.progress.step += 1
         learning_rate = self.schedule.set(self.progress.step, share_done(self.progress, self.config))
         num_tokens = int(*self.processes.sum_over_ranks(sum(batch.num_target_tokens for batch in batches)))
-        *accumulated, last = batches
-        with no_sync(self.training_step):
-            for batch in accumulated:
-                self.backward(batch, num_tokens)
-        self.backward(last, num_tokens)
+        while not self.add_gradients(batches, num_tokens):
+            self.optimizer.zero_grad(set_to_none=True)
+            self.meter.begin_update()
         gradient_norm = clipped_step(self.optimizer, self.clip_norm)
         self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None:
             self.average.update_parameters(self.model)
         self.progress.epochs = self.loader.epoch + self.loader.position / len(self.loader)
         self.meter.end_update(num_tokens, learning_rate, gradient_norm)
+
+    def add_gradients(self, batches: list[Batch], num_tokens: int) -> bool:
+        """Add the gradients of batches, or of as many as memory suffices for; return whether it was all."""
+        *accumulated, last = (part for batch in batches for part in self.memory.fitting(batch))
+        batch = last
+        try:
+            with no_sync(self.training_step):
+                for batch in accumulated:
+                    self.backward(batch, num_tokens)
+            self.backward(batch := last, num_tokens)
+        except (RuntimeError, MemoryError) as error:
+            self.memory.ran_out(batch, error)
+            return False
+        return True
 
     def backward(self, batch: Batch, num_tokens: int) -> None:
         """Add the gradient of a batch's share in the mean over `num_tokens` tokens."""

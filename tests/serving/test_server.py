@@ -1,5 +1,6 @@
 """`python -m nmt.serve` as a user starts it."""
 
+import functools
 import json
 import os
 import re
@@ -22,10 +23,13 @@ from nmt.serving.server import is_loopback, listen, load
 ROOT = Path(__file__).parents[2]
 
 
-def test_it_serves_until_interrupted(tiny_run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN], ids=["foreground", "background"])
+def test_it_serves_until_interrupted(tiny_run: Path, tmp_path: Path, handler: signal.Handlers) -> None:
+    """Background jobs of a shell begin with SIGINT ignored."""
     line = [sys.executable, "-m", "nmt.serve", f"checkpoint={tiny_run}", f"compare={tiny_run}", "port=0", "threads=1"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    pipes["preexec_fn"] = functools.partial(signal.signal, signal.SIGINT, handler)
     with subprocess.Popen([*line, "device=cpu"], cwd=tmp_path, env=environment, **pipes) as process:
         assert process.stdout is not None
         started = re.fullmatch(

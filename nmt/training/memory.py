@@ -1,0 +1,62 @@
+"""Updates that do not fit in memory: their batches are halved until they do, and the gradients of the parts added."""
+
+import math
+from collections.abc import Callable
+from typing import final
+
+from nmt.data.batch import Batch
+from nmt.errors import UserError, is_out_of_memory
+
+
+@final
+class Memory:
+    """Knows how large a batch may be, once one was too large.
+
+    Args:
+        notice: told once, when the first batch is too large.
+        world_size: number of processes; with several, an update cannot be begun again.
+    """
+
+    def __init__(self, notice: Callable[[str], None], world_size: int) -> None:
+        self.notice = notice
+        self.world_size = world_size
+        self.limit = math.inf  # most positions of a batch
+
+    def fitting(self, batch: Batch) -> list[Batch]:
+        """Return parts of a batch that are not known to be too large: mostly the batch itself."""
+        if positions(batch) <= self.limit or len(batch) == 1:
+            return [batch]
+        half = len(batch) // 2
+        return [*self.fitting(batch.part(slice(half))), *self.fitting(batch.part(slice(half, None)))]
+
+    def ran_out(self, batch: Batch, error: Exception) -> None:
+        """Remember that a batch was too large.
+
+        Raises:
+            Exception: the error, if it says anything else.
+            UserError: the batch cannot be halved.
+        """
+        if not is_out_of_memory(error):
+            raise error
+        if self.world_size > 1:
+            raise UserError(
+                "memory does not suffice for a batch, and several processes cannot halve it: lower batch.size, and "
+                "raise trainer.accumulate as much"
+            ) from error
+        if len(batch) == 1:
+            lengths = f"{batch.num_source_tokens} and {batch.num_target_tokens}"
+            raise UserError(
+                f"memory does not suffice for a pair of {lengths} subwords: lower batch.max_length, or the sizes of "
+                "the model"
+            ) from error
+        if math.isinf(self.limit):
+            self.notice(
+                f"memory does not suffice for a batch of {len(batch)} pairs: from now on such batches are halved, "
+                "which takes longer; to avoid it, lower batch.size and raise trainer.accumulate as much"
+            )
+        self.limit = positions(batch) // 2
+
+
+def positions(batch: Batch) -> int:
+    """Return the number of subwords of both sides, padding included."""
+    return batch.source.numel() + batch.target_in.numel()

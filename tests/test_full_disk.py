@@ -1,0 +1,204 @@
+"""Files that cannot be written to their end: the system refuses them above a size, as it does on a full disk.
+
+One line and status 2, no half-written files, and what was there before is as it was.
+"""
+
+import contextlib
+import hashlib
+import io
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmt.cli import user_errors
+from nmt.errors import UserError, is_out_of_memory, writing
+from nmt.models.checkpoint import find_checkpoint, load_checkpoint, resolve_device, save_checkpoint
+from nmt.translator import Translator
+
+LINES = "He sleeps in the garden.\n" * 400
+
+
+@contextlib.contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """Let no file of this process grow above a number of bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+Completed = subprocess.CompletedProcess[str]
+
+
+def is_one_error(told: str) -> bool:
+    last = told.splitlines()[-1]
+    return last.startswith("error: cannot write ") and told.count("error: ") == 1 and "Traceback" not in told
+
+
+@pytest.fixture
+def limited(call: Callable[..., Completed]) -> Callable[..., Completed]:
+    """Do what `call` does while no file may be larger than `size`; what is printed goes to no file."""
+
+    def run(size: int, *arguments: str) -> Completed:
+        out, err = io.StringIO(), io.StringIO()
+        with largest_file(size), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            done = call(*arguments)
+        return Completed(done.args, done.returncode, out.getvalue(), err.getvalue())
+
+    return run
+
+
+@pytest.fixture
+def run(tiny_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_run, tmp_path / "run"))
+
+
+# The files of a checkpoint: vocabulary 250 kB, weights 490 kB, the state of training 1 MB.
+@pytest.mark.parametrize("size", [0, 2_000, 20_000, 300_000, 600_000, 1_005_000])
+def test_training_keeps_what_it_has_saved(
+    run: Path, tiny_options: list[str], call: Callable[..., Any], limited: Callable[..., Any], size: int
+) -> None:
+    before = contents(run / "checkpoints" / "last")
+    options = ["run_dir=run", *tiny_options, "trainer.max_steps=130", "trainer.validate_every_steps=15"]
+    done = limited(size, "train", *options)
+    assert done.returncode == 2, done.stderr
+    assert is_one_error(done.stderr), done.stderr
+    assert {path.name for path in (run / "checkpoints").iterdir()} == {"best", "last"}
+    assert contents(run / "checkpoints" / "last") == before
+    assert load_checkpoint(run, resolve_device("cpu")).step >= 50
+    done = call("train", *options, "trainer.evaluate=false")
+    assert done.returncode == 0, done.stderr
+    assert "training ends at update 130" in done.stderr
+
+
+def test_training_needs_neither_tensorboard_nor_a_log(
+    run: Path, tiny_options: list[str], limited: Callable[..., Any]
+) -> None:
+    """Both are as large as a file may be; the others of the run are smaller."""
+    size = 3_000_000
+    (run / "train.log").write_bytes(b"x" * size)
+    shutil.rmtree(run / "tensorboard")
+    (run / "tensorboard").touch()
+    done = limited(size, "train", "run_dir=run", *tiny_options, "trainer.max_steps=120", "trainer.evaluate=false")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("the run goes on") == 2
+    assert "the files for TensorBoard cannot be written" in done.stderr
+    assert "train.log cannot be written (File too large): the run goes on" in done.stderr
+    assert "training ends at update 120" in done.stderr
+    assert (run / "train.log").stat().st_size == size
+
+
+def test_curves_that_can_no_longer_be_written_are_given_up(
+    tmp_path: Path, tiny_options: list[str], limited: Callable[..., Any]
+) -> None:
+    """TensorBoard's file is written by a thread of its own, whose error must not be printed as a traceback."""
+    options = ["model.embedding_size=8", "model.hidden_size=8", "trainer.num_samples=0", "trainer.log_every=1"]
+    options += ["tokenizer.kind=whitespace", "trainer.max_steps=500", "trainer.validate_every_steps=500"]
+    done = limited(90_000, "train", "run_dir=new", *tiny_options, *options, "trainer.evaluate=false")
+    assert "the files for TensorBoard cannot be written (File too large)" in done.stderr
+    assert "Traceback" not in done.stderr
+    written = sum(path.stat().st_size for path in (tmp_path / "new" / "tensorboard").iterdir())
+    assert written <= 90_000
+
+
+@pytest.mark.parametrize("size", [0, 1_000, 5_000, 20_000])
+def test_an_evaluation_that_cannot_be_written_leaves_the_one_before(
+    run: Path, limited: Callable[..., Any], size: int
+) -> None:
+    before = contents(run)
+    done = limited(size, "evaluate", "checkpoint=run", "threads=1")
+    assert done.returncode == 2
+    assert is_one_error(done.stderr), done.stderr
+    assert contents(run) == before
+    assert {path.name for path in (run / "evaluation").iterdir()} >= {"test", "test_long"}
+
+
+def test_translations_that_cannot_be_written_leave_the_file_before(
+    tiny_run: Path, tmp_path: Path, limited: Callable[..., Any]
+) -> None:
+    (tmp_path / "in").write_text(LINES)
+    (tmp_path / "out").write_text("before")
+    options = ["--checkpoint", str(tiny_run), "--device", "cpu", "--input", "in", "--output", "out"]
+    done = limited(1_000, "translate", *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: cannot write out: File too large; free some space, or choose another folder\n"
+    assert (tmp_path / "out").read_text() == "before"
+    assert {path.name for path in tmp_path.iterdir()} == {"in", "out"}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device of Linux that is always full")
+@pytest.mark.parametrize("module", ["translate", "evaluate", "train --help"])
+def test_standard_output_may_be_full(run: Path, module: str) -> None:
+    options = {
+        "translate": ["translate", "--checkpoint", "run", "He sleeps."],
+        "evaluate": ["evaluate", "checkpoint=run", "threads=1"],
+        "train --help": ["train", "--help"],
+    }
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    name, *others = options[module]
+    with Path("/dev/full").open("w") as full:
+        line = [sys.executable, "-m", f"nmt.{name}", *others]
+        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, cwd=run.parent, env=environment)
+    assert done.returncode == 2
+    assert is_one_error(done.stderr), done.stderr
+    assert "No space left on device" in done.stderr
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_nothing(tiny_run: Path, tmp_path: Path) -> None:
+    found = load_checkpoint(tiny_run, resolve_device("cpu"))
+    with largest_file(300_000), pytest.raises(UserError, match=r"cannot write .*new: File too large"):
+        save_checkpoint(tmp_path / "new", found.model, found.config, found.tokenizers, step=1)
+    assert not list(tmp_path.iterdir())
+    save_checkpoint(tmp_path / "new", found.model, found.config, found.tokenizers, step=1)
+    assert find_checkpoint(tmp_path / "new") == tmp_path / "new"
+    assert Translator.load(tmp_path / "new", "cpu").step == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes. Error code 12"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ],
+)
+def test_memory_that_has_run_out_is_one_line(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    assert is_out_of_memory(error)
+    with pytest.raises(SystemExit) as ended, user_errors():
+        raise error
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("error: memory does not suffice: lower batch.size")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("shapes"), FileNotFoundError(2, "No such file"), ValueError("x")])
+def test_other_errors_keep_their_traceback(error: Exception) -> None:
+    assert not is_out_of_memory(error)
+    with pytest.raises(type(error)), user_errors():
+        raise error
+
+
+def test_writing_names_what_is_written() -> None:
+    with (
+        pytest.raises(UserError, match=r"^cannot write the log: No space left on device; sweep$"),
+        writing("the log", "sweep"),
+    ):
+        raise OSError(28, "No space left on device")
+    with pytest.raises(BrokenPipeError), writing("the log"):
+        raise BrokenPipeError
+    with pytest.raises(ValueError, match=r"^x$"), writing("the log"):
+        raise ValueError("x")
