@@ -213,8 +213,10 @@ function remember() {
   history.replaceState(null, "", `#${kept}`);
 }
 
+const address = () => new URLSearchParams(location.hash.slice(1));
+
 function recall(runs) {
-  const kept = new URLSearchParams(location.hash.slice(1));
+  const kept = address();
   state.text = kept.get("text") ?? "";
   state.n = [...$("n").options].some(option => option.text === kept.get("n")) ? +kept.get("n") : 1;
   for (const option of ["saliency", "tree"]) $(option).checked = state[option] = kept.has(option);
@@ -251,7 +253,9 @@ async function past(run) {
 }
 
 async function start() {
+  $("text").value = address().get("text") ?? $("text").value;
   const { runs } = await call("health");
+  const typed = $("text").value; // meanwhile
   const names = Object.keys(runs), first = runs.checkpoint;
   const panes = names.map(name => new Pane(name, runs[name], names.length === 1));
   const update = () => { remember(); panes.forEach(pane => pane.update()); };
@@ -276,7 +280,13 @@ async function start() {
   });
   const follow = () => { recall(names); panes.forEach(pane => pane.update()); };
   addEventListener("hashchange", follow);
-  follow();
+  recall(names);
+  if (typed !== state.text) {
+    Object.assign(state, { text: typed, prefix: {} });
+    $("text").value = typed;
+    remember();
+  }
+  panes.forEach(pane => pane.update());
   await past(first);
 }
 

@@ -79,6 +79,34 @@ def test_typing_translates_in_both_runs(page: Browser, run: ServedRun) -> None:
     assert page.errors == []
 
 
+SLOW = (
+    "const f = fetch; window.fetch = async (...a) => { await new Promise(r => setTimeout(r, 1000)); return f(...a); }"
+)
+
+
+@pytest.mark.parametrize("kept", ["", "#text=He+"])
+def test_what_is_typed_before_the_server_answers_is_kept(
+    browser: Browser, address: str, run: ServedRun, kept: str
+) -> None:
+    browser.show()
+    browser.open("about:blank")
+    script = browser.send("Page.addScriptToEvaluateOnNewDocument", source=SLOW)["identifier"]
+    try:
+        browser.open(address + kept)
+        assert browser.run("document.querySelectorAll('.pane').length") == 0
+        browser.run("document.querySelector('#text').focus()")
+        browser.key("End")
+        browser.type("sleeps.")
+        assert browser.run("document.querySelectorAll('.pane').length") == 0
+        browser.wait("document.querySelectorAll('.pane .nmt-word').length > 3")
+    finally:
+        browser.send("Page.removeScriptToEvaluateOnNewDocument", identifier=script)
+    text = "He sleeps." if kept else "sleeps."
+    assert browser.run("document.querySelector('#text').value") == text
+    assert browser.run(TEXT) == run.translator.translate([text])[0].text
+    assert browser.run("new URLSearchParams(location.hash.slice(1)).get('text')") == text
+
+
 def test_a_chosen_word_is_gone_on_from_and_let_go(page: Browser) -> None:
     write(page, SENTENCE)
     first = page.run(TEXT)
