@@ -28,8 +28,16 @@ def unknown(what: str, given: str, allowed: Iterable[str]) -> UserError:
     return UserError(f"unknown {what} {given!r}: choose one of {', '.join(names)}{nearest(given, names)}")
 
 
-# What PyTorch's allocators, oneDNN and cuBLAS say; only the first has an exception of its own, and only on a GPU.
-NO_MEMORY = ("out of memory", "can't allocate memory", "could not create a memory", "ALLOC_FAILED", "bad_alloc")
+# What PyTorch's allocators, oneDNN (which compiles a kernel when it is first needed), cuBLAS and C++ say. Only the
+# first has an exception of its own, and only on a GPU.
+NO_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "could not create a memory",
+    "could not create a primitive",
+    "ALLOC_FAILED",
+    "bad_alloc",
+)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

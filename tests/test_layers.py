@@ -12,7 +12,7 @@ PACKAGE = ROOT / "nmt"
 # From the top down; parts of one line do not know each other. `nmt.cli` is what the entry points share.
 LAYERS = [
     ["nmt.__main__"],
-    ["nmt.train", "nmt.evaluate", "nmt.translate", "nmt.serve"],
+    ["nmt.train", "nmt.evaluate", "nmt.translate", "nmt.serve", "nmt.doctor"],
     ["nmt.cli"],
     ["nmt.training", "nmt.serving"],
     ["nmt.evaluation"],
@@ -25,7 +25,7 @@ LAYERS = [
     ["nmt.alignment"],
     ["nmt.attention", "nmt.search", "nmt.text"],
     ["nmt.config"],
-    ["nmt.errors"],
+    ["nmt.errors", "nmt.temporary"],
 ]
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 FILES = sorted(PACKAGE.rglob("*.py"))

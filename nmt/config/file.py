@@ -9,6 +9,7 @@ from nmt.config.schema import TrainConfig
 from nmt.errors import UserError
 
 MAX_BYTES = 1_000_000  # a hundred times what a run writes
+MAX_BRACKETS = 1_000
 
 
 def save_config(config: Any, path: Path) -> None:
@@ -59,6 +60,8 @@ def parse(path: Path) -> Any:
     if path.stat().st_size > MAX_BYTES:
         raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
     text = path.read_text(encoding="utf-8")
+    if text.count("[") + text.count("{") > MAX_BRACKETS:
+        raise ValueError(f"it has more than {MAX_BRACKETS:,} brackets, each of which may take a parser long")
     if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
         raise ValueError("it has YAML aliases (*name), which nmt does not write")
     return yaml.safe_load(text)

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import logging
 import sys
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import pyarrow as pa
 
 from nmt.config.schema import DataConfig, SplitConfig
 from nmt.errors import UserError
+from nmt.temporary import temporary_folder
 from nmt.text.tokenizer import Tokenizers
 
 logger = logging.getLogger(__name__)
@@ -91,12 +91,12 @@ def stored_table(path: Path, build: Callable[[Path], pa.Table]) -> Path:
         return path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{path.stem}-", dir=path.parent) as folder:
-            table = build(Path(folder))
-            complete = Path(folder) / path.name
+        with temporary_folder(path) as folder:
+            table = build(folder)
+            complete = folder / path.name
             with pa.OSFile(str(complete), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
                 writer.write_table(table)
-            digest = Path(folder) / "digest"
+            digest = folder / "digest"
             digest.write_text(digest_of(complete), encoding="ascii")
             # In this order: a table without its digest would be made anew.
             digest.replace(digest_file(path))

@@ -6,8 +6,10 @@ would misalign the sides. A newline at the end of a file does not begin another 
 
 import gzip
 import hashlib
+import io
+import math
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from nmt.config.schema import SplitConfig
 from nmt.data.tables import Corpus
 from nmt.errors import UserError
 
+SMALL = 1 << 20  # bytes that any gzipped file may become
 COLUMNS = ("source", "target", "alignment")
 
 # A gap is reported where it explains the lengths better than no gap by this much (sum of log length ratios).
@@ -35,7 +38,7 @@ class TextCorpus(Corpus):
     def load(self, split: str) -> datasets.Dataset:
         """Return a split, kept in `data.cache_dir` under the digest of its files (see `open_split`, `read_split`)."""
         config = self.split_config(split)
-        files = open_split(config, split)
+        files = open_split(config, split, self.config.max_gzip_ratio)
         digest = hashlib.sha256()
         for column, parts in files.items():
             for file in parts:
@@ -73,13 +76,15 @@ class TextFile:
 
     path: Path
     content: bytes
+    max_gzip_ratio: float = math.inf
 
     @cached_property
     def lines(self) -> list[str]:
         """The lines, without line ends.
 
         Raises:
-            UserError: when the bytes are not UTF-8 (with line and byte), or not the gzip that its name claims.
+            UserError: when the bytes are not UTF-8 (with line and byte), not the gzip that its name claims, or a gzip
+                that becomes more than `max_gzip_ratio` times as large.
         """
         content = self._decompressed()
         try:
@@ -94,16 +99,32 @@ class TextFile:
     def _decompressed(self) -> bytes:
         if self.path.suffix != ".gz" and not self.content.startswith(b"\x1f\x8b"):
             return self.content
+        limit = SMALL + self.max_gzip_ratio * len(self.content)
+        parts, size = [], 0
         try:
-            return gzip.decompress(self.content)
+            with gzip.open(io.BytesIO(self.content)) as file:
+                while (part := file.read(SMALL)) and size <= limit:
+                    parts.append(part)
+                    size += len(part)
+            if size <= limit:
+                return b"".join(parts)
         except (OSError, EOFError, zlib.error) as error:
             raise UserError(
                 f"{self.path} is not a readable gzip file ({error}): write it again, or drop the .gz of a plain file"
             ) from None
+        raise UserError(
+            f"{self.path} becomes more than {self.max_gzip_ratio:g} times as large when it is unpacked, as text hardly "
+            "does: if it is what you want to read, raise data.max_gzip_ratio"
+        )
 
 
-def open_split(config: SplitConfig, split: str) -> dict[str, list[TextFile]]:
+def open_split(config: SplitConfig, split: str, max_gzip_ratio: float = math.inf) -> dict[str, list[TextFile]]:
     """Read the files of a split, by column: source, target and, where given, alignment.
+
+    Args:
+        config: names the files.
+        split: its name.
+        max_gzip_ratio: how many times as large a gzipped file may become.
 
     Raises:
         UserError: for a missing key, a missing file, a folder, or columns with different numbers of files.
@@ -114,7 +135,10 @@ def open_split(config: SplitConfig, split: str) -> dict[str, list[TextFile]]:
             f"data=text has no files for the {split} split: set {' and '.join(f'{key}=FILE' for key in missing)}"
         )
     given = {column: getattr(config, column) for column in COLUMNS if getattr(config, column)}
-    files = {column: _open(value, f"data.{split}.{column}") for column, value in given.items()}
+    files = {
+        column: [replace(file, max_gzip_ratio=max_gzip_ratio) for file in _open(value, f"data.{split}.{column}")]
+        for column, value in given.items()
+    }
     for column, others in files.items():
         if len(others) != len(files["source"]):
             raise UserError(

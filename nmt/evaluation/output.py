@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from nmt.alignment.weights import Alignment
 from nmt.errors import UserError, writing
 from nmt.evaluation.registry import Values
 from nmt.evaluation.report import Drawing, Sentence, hundredths, render_report
+from nmt.temporary import temporary_folder
 from nmt.translator import Translation
 from nmt.view.heatmap import draw_heatmap, save_png
 from nmt.view.text_heatmap import render_svg
@@ -53,16 +53,7 @@ def write(folder: Path, metrics: Values, rows: Sequence[Sentence], evidence: Evi
     Raises:
         UserError: they cannot be written; `folder` is as it was, or has the new files up to one of them.
     """
-    with writing(f"the evaluation to {folder}"):
-        write_beside(folder, metrics, rows, evidence, num_heatmaps)
-
-
-def write_beside(
-    folder: Path, metrics: Values, rows: Sequence[Sentence], evidence: Evidence, num_heatmaps: int
-) -> None:
-    """Do so."""
-    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
+    with writing(f"the evaluation to {folder}"), temporary_folder(folder) as staging:
         drawings = draw(staging / HEATMAPS, rows, evidence, pick(evidence.attention, num_heatmaps))
         title = f"Evaluation on {metrics['split']}"
         page = render_report(metrics, rows, drawings, title=title, alignments=views_of(rows, evidence))
@@ -81,8 +72,6 @@ def write_beside(
         (folder / INTERSECTION).unlink(missing_ok=True)
         for name in (HEATMAPS, *files):
             (staging / name).replace(folder / name)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
 
 
 def pick(translations: Sequence[Translation], count: int) -> list[int]:

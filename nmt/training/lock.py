@@ -63,3 +63,19 @@ def take(descriptor: int, path: Path) -> None:
             f"{path.parent} is being trained in by {holder or 'another process'}: wait for it or stop it, or give "
             "another run_dir"
         )
+
+
+def holder(run_dir: Path) -> str | None:
+    """Return who holds the lock of a run, or None; nothing is changed.
+
+    Not for the process that trains: the system frees its lock when any of its descriptors of the file is closed.
+    """
+    path = run_dir / LOCK
+    if not path.is_file():
+        return None
+    with path.open("r+", encoding="utf-8", errors="replace") as file:
+        try:
+            fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            return None if error.errno in UNSUPPORTED else file.read().strip() or "another process"
+    return None

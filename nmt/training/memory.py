@@ -45,9 +45,10 @@ class Memory:
             ) from error
         if len(batch) == 1:
             lengths = f"{batch.num_source_tokens} and {batch.num_target_tokens}"
+            reason = str(error).strip() or "no memory"
             raise UserError(
-                f"memory does not suffice for a pair of {lengths} subwords: lower batch.max_length, or the sizes of "
-                "the model"
+                f"memory does not suffice for a pair of {lengths} subwords ({reason}): lower batch.max_length, or the "
+                "sizes of the model"
             ) from error
         if math.isinf(self.limit):
             self.notice(

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from nmt.config.schema import OptimizerConfig, ScheduleConfig
+from nmt.errors import UserError
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
@@ -53,7 +54,18 @@ def clipped_step(optimizer: torch.optim.Optimizer, clip_norm: float) -> Float[Te
 
 
 def restore(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Restore an optimizer's moments from a state dict; learning rate, decays and betas stay as configured."""
+    """Restore an optimizer's moments from a state dict; learning rate, decays and betas stay as configured.
+
+    Raises:
+        UserError: a moment is not finite.
+    """
+    for moments in state["state"].values():
+        for name, value in moments.items():
+            if isinstance(value, Tensor) and not value.isfinite().all():
+                raise UserError(
+                    f"cannot continue: the optimizer's {name} is not finite in training_state.pt; begin a new run with "
+                    "trainer.initialize_from=RUN and a lower optimizer.learning_rate"
+                )
     configured = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     optimizer.load_state_dict(state)
     for group, settings in zip(optimizer.param_groups, configured, strict=True):

@@ -99,11 +99,16 @@ def script_of(character: str) -> str:
     return unicodedata.name(character, "unnamed").split()[0]
 
 
+def package_of(character: str) -> str:
+    """Return the package of Debian and Ubuntu whose fonts have a character."""
+    return PACKAGES.get(script_of(character), OTHERS)
+
+
 def report(characters: set[str]) -> None:
     """Warn that no font has these characters."""
     _reported.update(characters)
     scripts = {script_of(c) for c in characters}
-    packages = sorted({PACKAGES.get(script, OTHERS) for script in scripts})
+    packages = sorted(set(map(package_of, characters)))
     shown = "".join(sorted(characters)[:8])
     logger.warning(
         "no installed font has these characters of heatmaps, which are drawn as boxes: %s (%s). Install %s (apt-get "

@@ -1,4 +1,5 @@
 import gzip
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -175,3 +176,17 @@ def test_the_files_out_of_step_are_named(tmp_path: Path) -> None:
 )
 def test_wrong_alignment(tmp_path: Path, alignment: str, message: str) -> None:
     assert message.format(tmp_path) in complaint(tmp_path, "a\nb c\n", "A\nB\n", alignment)
+
+
+def test_a_gzip_bomb_is_not_unpacked(tmp_path: Path) -> None:
+    bomb = gzip.compress(b"a b c\n" * 40_000_000, mtime=0)
+    path = tmp_path / "train.en.gz"
+    path.write_bytes(bomb)
+    config = SplitConfig(source=str(path), target=str(path))
+    tracemalloc.start()
+    with pytest.raises(UserError, match=r"train\.en\.gz becomes more than 100 times as large .* data\.max_gzip_ratio"):
+        read_split(open_split(config, "train", 100.0))
+    assert tracemalloc.get_traced_memory()[1] < 200 * len(bomb)  # 230 MB would be 1,000 times
+    tracemalloc.stop()
+    small = gzip.compress(b"a b c\n" * 100_000, mtime=0)
+    assert len(TextFile(path, small, 100.0).lines) == 100_000

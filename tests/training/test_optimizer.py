@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from nmt.config.schema import AttentionConfig, ModelConfig, OptimizerConfig, ScheduleConfig
+from nmt.errors import UserError
 from nmt.models.build import build_model
-from nmt.training.optimizer import Schedule, build_average, build_optimizer, clipped_step
+from nmt.training.optimizer import Schedule, build_average, build_optimizer, clipped_step, restore
 
 
 def rates(config: ScheduleConfig, steps: int, peak: float = 2.0) -> list[float]:
@@ -127,3 +128,15 @@ def test_energies_and_biases_do_not_decay() -> None:
     names = {name for name, each in model.named_parameters() if any(each is other for other in decayed)}
     assert {name for name in names if "energy" in name or "fertility" in name or "bias" in name} == set()
     assert {"decoder.attention.score.query.weight", "output.weight"} <= names
+
+
+def test_moments_that_are_not_finite_are_named() -> None:
+    weights = nn.Linear(2, 2)
+    optimizer = build_optimizer(weights, OptimizerConfig())
+    weights(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    state = optimizer.state_dict()
+    restore(build_optimizer(nn.Linear(2, 2), OptimizerConfig()), state)
+    state["state"][1]["exp_avg_sq"][0] = math.nan
+    with pytest.raises(UserError, match="the optimizer's exp_avg_sq is not finite"):
+        restore(build_optimizer(nn.Linear(2, 2), OptimizerConfig()), state)

@@ -1,0 +1,177 @@
+"""Check a run, a checkpoint, a cache or the installation: `python -m nmt.doctor [FOLDER ...]`.
+
+Nothing is changed. Each finding says what to do. Exit status: 0 all well, or 2 where something is damaged.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from nmt.cli import user_errors
+from nmt.errors import UserError
+
+PACKAGES = ("nmt", "torch", "sentencepiece", "datasets", "sacrebleu", "hydra-core", "tensorboard", "matplotlib")
+SCRIPTS = {"Chinese": "中", "Japanese": "か", "Korean": "한", "Arabic": "ع", "Hindi": "ह", "Thai": "ก"}
+LITTLE_SPACE = 2**30  # bytes
+GIGABYTE = 2**30
+
+
+class Finding(NamedTuple):
+    """What was found: `state` is `ok`, `note` or `damaged`."""
+
+    state: str
+    what: str
+    found: str
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m nmt.doctor", description=__doc__.split("\n\n")[0])
+    parser.add_argument("folder", nargs="*", type=Path, metavar="FOLDER", help="run, checkpoint or cache")
+    parser.add_argument("--json", action="store_true", help="one JSON object a finding")
+    options = parser.parse_args(arguments)
+    with user_errors():
+        found = [finding for folder in options.folder for finding in examine(folder)] or list(installation())
+        for each in found:
+            print(json.dumps(each._asdict()) if options.json else f"{each.state:<8}{each.what}: {each.found}")
+        if any(each.state == "damaged" for each in found):
+            sys.exit(2)
+
+
+def examine(folder: Path) -> Iterator[Finding]:
+    """Yield what is found in a folder.
+
+    Raises:
+        UserError: there is none, or it is neither a run, a checkpoint nor a cache.
+    """
+    if not folder.is_dir():
+        raise UserError(f"no folder {folder}: give a run, a checkpoint or a cache of corpora")
+    kinds = {
+        "run": (folder / "checkpoints").is_dir() or (folder / "metrics.jsonl").is_file(),
+        "checkpoint": (folder / "model.safetensors").is_file(),
+        "cache": any(folder.glob("*.arrow")) or any(folder.glob("*.sha256")),
+    }
+    if not any(kinds.values()):
+        raise UserError(f"{folder} is neither a run, a checkpoint nor a cache of corpora")
+    if kinds["run"]:
+        yield from examine_run(folder)
+    if kinds["checkpoint"]:
+        yield from examine_checkpoint(folder)
+    if kinds["cache"]:
+        yield from examine_cache(folder)
+    yield space(folder)
+
+
+def examine_run(run: Path) -> Iterator[Finding]:
+    """Yield the state of a run: who trains in it, its checkpoints, its records."""
+    from nmt.training.lock import holder
+
+    held = holder(run)
+    yield Finding("note", str(run), f"is being trained in by {held}") if held else Finding("ok", str(run), "is at rest")
+    checkpoints = [run / "checkpoints" / name for name in ("best", "last")]
+    for folder in checkpoints:
+        if folder.is_dir():
+            yield from examine_checkpoint(folder)
+        elif not held:
+            yield Finding("note", str(folder), "is missing: training has ended before its first validation")
+    for left in sorted((run / "checkpoints").glob(".*")):
+        if not held:
+            yield Finding("note", str(left), "was left by a killed training: the next one removes or restores it")
+    yield from examine_records(run / "metrics.jsonl")
+
+
+def examine_records(path: Path) -> Iterator[Finding]:
+    """Yield whether all records of a run can be read."""
+    from nmt.training.reporting import is_record
+
+    if path.is_file():
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        bad = [number for number, line in enumerate(lines, start=1) if not is_record(line, until=sys.maxsize)]
+        if bad:
+            yield Finding(
+                "note", str(path), f"{len(bad)} lines are no records, the first is {bad[0]}: a resume drops them"
+            )
+        else:
+            yield Finding("ok", str(path), f"{len(lines):,} records")
+
+
+def examine_checkpoint(folder: Path) -> Iterator[Finding]:
+    """Yield whether a checkpoint is as it was saved, can be loaded, and can be continued."""
+    from nmt.models.checkpoint import TRAINING_STATE, load_checkpoint, training_state
+    from nmt.models.manifest import MANIFEST, verify
+
+    try:
+        verify(folder, lambda name: True)
+        found = load_checkpoint(folder)
+        what = f"{found.config.data.direction}, update {found.step:,}"
+        if (folder / TRAINING_STATE).is_file():
+            with training_state(folder):
+                what += ", can be continued"
+    except UserError as error:
+        yield Finding("damaged", str(folder), str(error))
+        return
+    yield Finding("ok", str(folder), what)
+    if not (folder / MANIFEST).is_file():
+        yield Finding("note", str(folder), f"has no {MANIFEST}: whether it is as it was saved cannot be told")
+
+
+def examine_cache(folder: Path) -> Iterator[Finding]:
+    """Yield whether the tables of a cache are as they were written, and what killed processes have left."""
+    from nmt.data.tables import digest_file, digest_of
+    from nmt.temporary import leftovers
+
+    for path in sorted(folder.glob("*.arrow")):
+        if not digest_file(path).is_file():
+            yield Finding("note", str(path), "has no digest: it is made anew when it is needed")
+        elif digest_file(path).read_bytes() == digest_of(path).encode():
+            yield Finding("ok", str(path), f"{path.stat().st_size:,} bytes")
+        else:
+            yield Finding("damaged", str(path), "is not as it was written: it is made anew when it is needed")
+        for left in leftovers(path):
+            yield Finding("note", str(left), "was left by a killed process: delete it")
+
+
+def installation() -> Iterator[Finding]:
+    """Yield versions, devices, fonts and space."""
+    import torch
+
+    yield Finding("ok", "python", sys.version.split()[0])
+    for package in PACKAGES:
+        try:
+            yield Finding("ok", package, importlib.metadata.version(package))
+        except importlib.metadata.PackageNotFoundError:
+            yield Finding("damaged", package, f"is not installed: pip install {package}")
+    yield Finding("ok", "threads", str(torch.get_num_threads()))
+    names = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+    yield Finding("ok", "GPU", ", ".join(names) or "none that PyTorch can use; a CPU does")
+    yield from fonts()
+    yield space(Path())
+
+
+def fonts() -> Iterator[Finding]:
+    """Yield whether heatmaps can be drawn in the scripts of several languages."""
+    from nmt.view.fonts import add_new_fonts, choose, families, package_of
+
+    add_new_fonts()
+    for language, character in SCRIPTS.items():
+        chosen, missing = choose({character}, sorted(families()))
+        if missing:
+            yield Finding("note", f"font for {language}", f"none: install {package_of(character)}")
+        else:
+            yield Finding("ok", f"font for {language}", chosen[0])
+
+
+def space(folder: Path) -> Finding:
+    """Return how much space is left where a folder is."""
+    free = shutil.disk_usage(folder).free
+    state = "ok" if free > LITTLE_SPACE else "note"
+    return Finding(state, f"space at {folder.resolve()}", f"{free / GIGABYTE:.1f} GiB free")
+
+
+if __name__ == "__main__":
+    main()

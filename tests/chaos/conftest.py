@@ -1,0 +1,47 @@
+"""A run of seconds that is done to its end once, as what every run that is killed or damaged must become."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.chaos.processes import Zygote, digest
+
+OPTIONS = (
+    "model.embedding_size=8",
+    "model.hidden_size=16",
+    "trainer.max_steps=12",
+    "trainer.validate_every_steps=4",
+    "trainer.log_every=3",
+    "trainer.num_samples=1",
+    "trainer.evaluate=false",
+)
+
+
+class Whole(NamedTuple):
+    """A run that nothing disturbed: how it is started, its folder, and the digest of its last weights."""
+
+    options: list[str]
+    folder: Path
+    weights: str
+
+
+def weights(run: Path) -> str:
+    """Return the digest of the last weights of a run."""
+    return digest(run / "checkpoints" / "last" / "model.safetensors")
+
+
+@pytest.fixture(scope="session")
+def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    with Zygote(tmp_path_factory.mktemp("printed")) as zygote:
+        yield zygote
+
+
+@pytest.fixture(scope="session")
+def whole(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory, tiny_options: list[str]) -> Whole:
+    place = tmp_path_factory.mktemp("whole")
+    options = [*tiny_options, f"data.cache_dir={place / 'cache'}", *OPTIONS]
+    done = zygote.run("train", "run_dir=run", *options, cwd=place, part="run/checkpoints")
+    assert done.status == 0, done.errors
+    return Whole(options, place / "run", weights(place / "run"))

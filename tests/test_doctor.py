@@ -1,0 +1,109 @@
+"""`python -m nmt.doctor`: what is well, what is damaged, and what to do."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmt.data.tables import digest_file
+from nmt.training.lock import holder, locked
+
+
+@pytest.fixture
+def doctor(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, list[dict[str, str]], str]]:
+    """Run the command; return its status, its findings and its error."""
+    from nmt.doctor import main
+
+    def run(*folders: Path) -> tuple[int, list[dict[str, str]], str]:
+        status = 0
+        try:
+            main([*map(str, folders), "--json"])
+        except SystemExit as exit:
+            status = int(exit.code or 0)
+        captured = capsys.readouterr()
+        return status, [json.loads(line) for line in captured.out.splitlines()], captured.err
+
+    return run
+
+
+@pytest.fixture
+def run(tiny_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_run, tmp_path / "run"))
+
+
+def test_the_installation(doctor: Callable[..., Any]) -> None:
+    status, found, _ = doctor()
+    assert status == 0
+    assert {"python", "torch", "sentencepiece", "font for Chinese", "GPU"} <= {each["what"] for each in found}
+
+
+def test_a_run_that_is_well(run: Path, doctor: Callable[..., Any]) -> None:
+    status, found, _ = doctor(run)
+    assert status == 0
+    assert [each["state"] for each in found[:-1]] == ["ok"] * 4
+    assert [Path(each["what"]).name for each in found[:-1]] == ["run", "best", "last", "metrics.jsonl"]
+    assert found[2]["found"] == "en to fr, update 100, can be continued"
+
+
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "config.yaml", "joint.model", "training_state.pt", "manifest.json"]
+)
+def test_any_file_that_is_damaged_is_named(run: Path, doctor: Callable[..., Any], name: str) -> None:
+    path = run / "checkpoints" / "last" / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    status, found, _ = doctor(run)
+    assert status == 2
+    (damaged,) = (each for each in found if each["state"] == "damaged")
+    assert name in damaged["found"]
+    assert str(run / "checkpoints" / "best") in damaged["found"]  # what to use instead
+
+
+def test_notes(run: Path, doctor: Callable[..., Any]) -> None:
+    """None of these is damage: a resume does with each what is told."""
+    (run / "checkpoints" / ".last.1.tmp").mkdir()
+    (run / "checkpoints" / "best" / "manifest.json").unlink()
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": Infinity}\nhalf a rec')
+    status, found, _ = doctor(run)
+    notes = [each["found"] for each in found if each["state"] == "note"]
+    assert status == 0
+    assert any("has no manifest.json" in note for note in notes)
+    assert any("was left by a killed training" in note for note in notes)
+    assert any(note.startswith("2 lines are no records") for note in notes)
+
+
+def test_who_trains(run: Path, command: Callable[..., Any]) -> None:
+    """Locks are between processes, so the command is one of its own."""
+    assert holder(run) is None
+    with locked(run):
+        done = command("doctor", "run", cwd=run.parent)
+    assert done.returncode == 0, done.stderr
+    assert "run: is being trained in by process " in done.stdout
+
+
+def test_a_cache(tiny_run: Path, tmp_path: Path, doctor: Callable[..., Any]) -> None:
+    cache = Path(shutil.copytree(tiny_run.parents[1] / "tiny-cache", tmp_path / "cache"))
+    tables = sorted(cache.glob("*.arrow"))
+    status, found, _ = doctor(cache)
+    assert (status, [each["state"] for each in found[:-1]]) == (0, ["ok"] * len(tables))
+    with tables[0].open("ab") as file:
+        file.write(b"x")
+    digest_file(tables[1]).unlink()
+    status, found, _ = doctor(cache)
+    assert status == 2
+    assert [each["state"] for each in found[:2]] == ["damaged", "note"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("nowhere", "no folder"), ("empty", "is neither a run, a checkpoint nor")]
+)
+def test_what_is_no_run(tmp_path: Path, doctor: Callable[..., Any], name: str, message: str) -> None:
+    (tmp_path / "empty").mkdir()
+    status, _, error = doctor(tmp_path / name)
+    assert status == 2
+    assert message in error
