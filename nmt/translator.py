@@ -83,7 +83,7 @@ class Translator:
         self.ensemble: list[Path] = []
         self.step: int | None = None
         self.progress: Callable[[int], None] = lambda count: None  # told how many sentences more have been read
-        self.longest: int | None = None  # most subwords of a training sentence; far longer lines are cut into parts
+        self.longest: int | None = None  # subwords of the longest training sources; far longer lines are cut into parts
 
     @classmethod
     def load(
@@ -124,7 +124,7 @@ class Translator:
         translator = cls(model, checkpoint.tokenizers, settings, where, precision, words)
         translator.checkpoint, translator.step = checkpoint.folder, checkpoint.step
         translator.ensemble = [other.folder for other in others]
-        translator.longest = min(each.config.batch.max_length for each in (checkpoint, *others))
+        translator.longest = min(each.longest for each in (checkpoint, *others))
         for each in (checkpoint, *others):
             if each.config.model.fast == "auto":
                 accelerate(each.model)
@@ -152,9 +152,9 @@ class Translator:
     def translate_n_best(self, sentences: Iterable[str], n: int) -> list[list[Translation]]:
         """Return the n best translations of each sentence, best first.
 
-        A line of more than twice the subwords that a training sentence could have (`batch.max_length`) is translated
-        in parts, cut at punctuation or spaces: its k-th best translation is made of those of its parts, without words
-        and weights where there are too many of them (`nmt.translation.MOST_WEIGHTS`).
+        A line of more than twice the subwords of the longest training sources is translated in parts: sentences, cut
+        further at punctuation or spaces where they are too long. Its k-th best translation is made of those of its
+        parts, without words and weights where there are too many of them (`nmt.translation.MOST_WEIGHTS`).
 
         Raises:
             UserError: a sentence is not a text, or memory does not suffice for one sentence.

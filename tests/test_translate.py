@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from nmt.config.schema import SearchConfig
 from nmt.text.words import text_words
@@ -303,12 +305,14 @@ def test_lines_that_are_cut_are_told(translate: Callable[..., Any]) -> None:
 def test_a_line_far_longer_than_those_trained_on_is_told(
     tiny_run: Path, tmp_path: Path, call: Callable[..., Any], expected: dict[str, str]
 ) -> None:
-    """What training sentences had at most is kept in the configuration of the run."""
+    """How long training sentences were is kept beside the weights."""
     run = shutil.copytree(tiny_run, tmp_path / "run", ignore=shutil.ignore_patterns("tensorboard", "evaluation"))
     for name in ("best", "last"):
-        config = run / "checkpoints" / name / "config.yaml"
-        config.write_text(config.read_text().replace("max_length: 250", "max_length: 12"), encoding="utf-8")
-        (config.parent / "manifest.json").unlink()
+        weights = run / "checkpoints" / name / "model.safetensors"
+        with safe_open(weights, framework="pt") as file:
+            metadata = file.metadata() | {"longest": "12"}
+        save_file(load_file(weights), weights, metadata)
+        (weights.parent / "manifest.json").unlink()
     lines = (SENTENCES[0], " ".join(SENTENCES), "He sleeps.")
     done = call("translate", "checkpoint=run", "--device", "cpu", *lines)
     assert done.stderr == "notice: line 2: far longer than what the model was trained on, translated in parts\n"

@@ -41,6 +41,7 @@ class Checkpoint:
     tokenizers: Tokenizers
     folder: Path
     step: int
+    longest: int  # subwords of the longest sources trained on
 
 
 def save_checkpoint(
@@ -50,11 +51,13 @@ def save_checkpoint(
     tokenizers: Tokenizers,
     *,
     step: int,
+    longest: int | None = None,
     training_state: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a checkpoint atomically: `folder` is always complete, the old one or the new one.
 
-    A temporary sibling is filled, flushed to disk and renamed into place.
+    A temporary sibling is filled, flushed to disk and renamed into place. `longest` is the number of subwords of the
+    longest sources trained on, where it is known; else it is taken to be `batch.max_length`.
 
     Raises:
         UserError: the disk is full, or the folder cannot be written.
@@ -63,7 +66,8 @@ def save_checkpoint(
     with writing(folder, "free some space and start again: what was saved before is as it was"):
         shutil.rmtree(temporary, ignore_errors=True)
         try:
-            fill(temporary, model, config, tokenizers, step, training_state)
+            metadata = {"step": step} | ({} if longest is None else {"longest": longest})
+            fill(temporary, model, config, tokenizers, metadata, training_state)
             replace_folder(temporary, folder)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -75,12 +79,12 @@ def fill(
     model: nn.Module,
     config: TrainConfig,
     tokenizers: Tokenizers,
-    step: int,
+    metadata: Mapping[str, int],
     training_state: Mapping[str, Any] | None,
 ) -> None:
     """Write the files of a checkpoint into a new folder, and flush them to disk."""
     temporary.mkdir(parents=True)
-    save_model(model, str(temporary / WEIGHTS), metadata={"step": str(step)})
+    save_model(model, str(temporary / WEIGHTS), metadata={name: str(value) for name, value in metadata.items()})
     save_config(config, temporary / CONFIG)
     # Safetensors lets the owner alone read what it writes; other files are as readable as the umask allows.
     (temporary / WEIGHTS).chmod((temporary / CONFIG).stat().st_mode)
@@ -190,7 +194,8 @@ def read_checkpoint(folder: Path, device: str | torch.device) -> Checkpoint:
     tokenizers = Tokenizers.load(folder)
     sizes = len(tokenizers.source), len(tokenizers.target)
     try:
-        shapes, step = read_header(folder / WEIGHTS)
+        shapes, metadata = read_header(folder / WEIGHTS)
+        step, longest = int(metadata.get("step", 0)), int(metadata.get("longest", config.batch.max_length))
         check_sizes(config, sizes[1], shapes)
         model = build_model(config.model, *sizes, joint=tokenizers.joint)
         load_model(model, str(folder / WEIGHTS))
@@ -202,14 +207,14 @@ def read_checkpoint(folder: Path, device: str | torch.device) -> Checkpoint:
     for name, value in model.state_dict().items():
         if not value.isfinite().all():
             raise UserError(f"cannot load {folder / WEIGHTS}: {name} has values that are not finite; it is damaged")
-    return Checkpoint(model.to(device).eval(), config, tokenizers, folder, step)
+    return Checkpoint(model.to(device).eval(), config, tokenizers, folder, step, longest)
 
 
-def read_header(path: Path) -> tuple[dict[str, list[int]], int]:
-    """Return the shapes of the tensors in a file of weights, and the number of updates."""
+def read_header(path: Path) -> tuple[dict[str, list[int]], dict[str, str]]:
+    """Return the shapes of the tensors in a file of weights, and its metadata."""
     with safe_open(str(path), framework="pt") as file:
         shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
-        return shapes, int((file.metadata() or {}).get("step", 0))
+        return shapes, file.metadata() or {}
 
 
 def check_sizes(config: TrainConfig, vocab_size: int, shapes: Mapping[str, list[int]]) -> None:

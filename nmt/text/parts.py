@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 
-from nmt.text.words import SPACELESS
+from nmt.text.words import SPACELESS, is_abbreviation
 
 FAR = 2  # a line with more than this many times the subwords of the longest training sentence is cut
 
@@ -19,7 +19,9 @@ BOUNDARIES = (
 def split_line(line: str, size: Callable[[str], int], longest: int | None) -> list[str]:
     """Return the parts of a line, which is the line itself unless it has more than `FAR` times `longest` subwords.
 
-    Each part has at most `longest`, if it has more than one character. Time grows as size of line x log of it.
+    They are sentences, as training pairs mostly are: a model that has learned from single ones translates the first of
+    several, and ends. Those with more than `longest` subwords are cut further, if they have more than one character.
+    Time grows as size of line x log of it.
 
     Args:
         line: the text.
@@ -29,7 +31,22 @@ def split_line(line: str, size: Callable[[str], int], longest: int | None) -> li
     # Hardly a subword is shorter than a byte, so most lines need not be segmented for this.
     if longest is None or len(line.encode()) <= FAR * longest or size(line) <= FAR * longest:
         return [line]
-    return halved(line, size, longest)
+    return [part for sentence in sentences(line) for part in halved(sentence, size, longest)]
+
+
+def sentences(line: str) -> list[str]:
+    """Cut a line behind each mark that ends a sentence, but for the period of an abbreviation."""
+    found, begin = [], 0
+    for mark in BOUNDARIES[0].finditer(line):
+        before = line[begin : mark.start()].split()[-1:]
+        after = re.match(r"\S*", line[mark.end() :])
+        is_short = (
+            mark.group().rstrip() == "." and before and is_abbreviation(before[0], after.group() if after else "")
+        )
+        if not is_short:
+            found.append(line[begin : mark.end()].strip())
+            begin = mark.end()
+    return [each for each in (*found, line[begin:].strip()) if each]
 
 
 def halved(line: str, size: Callable[[str], int], longest: int) -> list[str]:

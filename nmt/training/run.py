@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from nmt.config.schema import TrainConfig
@@ -34,6 +35,7 @@ from nmt.training.validation import Validator
 from nmt.translator import Translator
 
 LATEST = Path("outputs/latest")
+COMMON = 0.999  # share of training sources that are no outliers in length
 
 
 def train(config: TrainConfig, *, latest: bool = False) -> Path:
@@ -114,8 +116,11 @@ def build_trainer(
 
     def save(name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:
         folder = Path(config.run_dir) / "checkpoints" / name
-        save_checkpoint(folder, model, config, prepared.tokenizers, step=step, training_state=training_state)
+        of_training = {"longest": longest, "training_state": training_state}
+        save_checkpoint(folder, model, config, prepared.tokenizers, step=step, **of_training)
 
+    lengths = prepared.train.source.lengths
+    longest = int(np.quantile(lengths[lengths <= config.batch.max_length], COMMON, method="higher"))
     loader = TrainLoader(
         prepared.train,
         prepared.tokenizers,

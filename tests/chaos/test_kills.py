@@ -21,7 +21,7 @@ def check_kill(zygote: Zygote, whole: Whole, place: Path, **kill: float) -> bool
     """Kill a training, look at what it leaves, and go on; return whether it was killed before its end."""
     run = place / "run"
     killed = zygote.run("train", "run_dir=run", *whole.options, cwd=place, part="run/checkpoints", **kill)
-    if any((run / "checkpoints").glob("*/model.safetensors")):
+    if any((run / "checkpoints" / name).exists() for name in ("best", "last", ".best.old", ".last.old")):
         load_checkpoint(run, resolve_device("cpu"))  # readers need no repair
     again = zygote.run("train", "run_dir=run", *whole.options, cwd=place)
     assert again.status == 0, again.errors

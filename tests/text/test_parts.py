@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.text.parts import FAR, cut_near_middle, join_texts, split_line
+from nmt.text.parts import FAR, cut_near_middle, join_texts, sentences, split_line
 
 TEXT = st.text(alphabet="ab .,;!。、\u0301猫ä\u0e01", max_size=120)
 
@@ -82,3 +82,26 @@ def test_the_work_grows_with_the_length_of_a_line() -> None:
 )
 def test_texts_are_joined_as_their_script_is_written(texts: list[str], joined: str) -> None:
     assert join_texts(texts) == joined
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("He came. She went! Who? 3.5 km away", ["He came.", "She went!", "Who?", "3.5 km away"]),
+        ("Dr. Smith came. He saw Mrs. Jones.", ["Dr. Smith came.", "He saw Mrs. Jones."]),
+        ("猫在睡觉。狗在花园里玩！", ["猫在睡觉。", "狗在花园里玩！"]),
+        ('"Go." he said. «No?» Yes', ['"Go."', "he said.", "«No?»", "Yes"]),
+        ("बिल्ली सोती है। कुत्ता", ["बिल्ली सोती है।", "कुत्ता"]),
+        ("no end", ["no end"]),
+        ("", []),
+    ],
+)
+def test_sentences(line: str, expected: list[str]) -> None:
+    assert sentences(line) == expected
+
+
+def test_a_far_too_long_line_is_cut_into_its_sentences() -> None:
+    line = "He came and saw. " * 5
+    assert split_line(line, len, 40) == ["He came and saw."] * 5
+    assert split_line(line, len, 45) == [line]
+    assert split_line(line, len, 10) == ["He came", "and saw."] * 5
