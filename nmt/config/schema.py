@@ -277,6 +277,7 @@ class TrainConfig:
     seed: int = key(1, "seed of initialization, dropout and data order", at_least=0, at_most=LARGEST_SEED)
     resume: str = key("auto", "`auto`: go on from a checkpoint in `run_dir`; `never`: refuse a run_dir that holds one", choices=("auto", "never"))
     threads: int | None = key(None, "CPU threads of torch, per process (default: its own choice)", at_least=1)
+    deterministic: bool = key(False, "the same weights bit by bit at every run on one machine, on a GPU too; needs limits that do not follow the clock")
     bleu_tokenize: str | None = key(None, "sacrebleu tokenizer of every BLEU; `none` for tokenized text; null: sacrebleu's own for `data.target_language` (`zh`, `ja-mecab`, `ko-mecab`, `char` for th, lo, km and my, else `13a`), and `13a` with `tokenizer.kind=whitespace`, whose text is tokenized", choices=BLEU_TOKENIZERS)
     lowercase: bool = key(False, "ignore case in BLEU, chrF and TER")
     automatic: list[str] = key([], "keys that follow from the number of training pairs and the time unless they are given; null: all that can; `[]`: none, the defaults of this page hold", automatic=True)

@@ -5,6 +5,7 @@ checkpoint.
 """
 
 import contextlib
+import json
 import math
 import os
 import pickle
@@ -85,6 +86,7 @@ def fill(
     """Write the files of a checkpoint into a new folder, and flush them to disk."""
     temporary.mkdir(parents=True)
     save_model(model, str(temporary / WEIGHTS), metadata={name: str(value) for name, value in metadata.items()})
+    sort_metadata(temporary / WEIGHTS)
     save_config(config, temporary / CONFIG)
     # Safetensors lets the owner alone read what it writes; other files are as readable as the umask allows.
     (temporary / WEIGHTS).chmod((temporary / CONFIG).stat().st_mode)
@@ -95,6 +97,21 @@ def fill(
     for path in temporary.iterdir():
         flush(path)
     flush(temporary)
+
+
+def sort_metadata(path: Path) -> None:
+    """Sort the metadata in a file of weights, so that the same weights are the same file: safetensors writes any order.
+
+    Its header is JSON behind its length (8 bytes, the lowest first).
+    """
+    with path.open("r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        assert len(text) <= size
+        file.seek(8)
+        file.write(text.ljust(size))
 
 
 def replace_folder(new: Path, folder: Path) -> None:

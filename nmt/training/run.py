@@ -22,6 +22,7 @@ from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import summarize
 from nmt.training.advice import advise
 from nmt.training.console import Phase, unreported
+from nmt.training.determinism import be_deterministic
 from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, process_group, seed_rank
 from nmt.training.lock import locked
 from nmt.training.objective import Loss, token_loss
@@ -75,6 +76,8 @@ def start(config: TrainConfig, reporter: Reporter | NullReporter, processes: Pro
     device = processes.on_all_ranks(processes.device)(config.trainer.device)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
+    if config.deterministic:
+        processes.on_all_ranks(be_deterministic)(config)
     torch.manual_seed(config.seed)
     origin = last or processes.on_rank_zero(initial_checkpoint)(config)
     prepared = prepare_on_all_ranks(config, origin, processes)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from nmt.config.file import load_config
 from nmt.config.schema import AttentionConfig, ModelConfig, TrainConfig
@@ -279,3 +280,33 @@ def test_a_missing_gpu_is_explained():
     assert resolve_device("auto") == torch.device("cpu")
     with pytest.raises(UserError, match="torch sees no CUDA GPU here; use cpu or auto"):
         resolve_device("cuda")
+
+
+def test_the_same_model_is_the_same_file(parts, tmp_path: Path):
+    """Its digest tells whether two runs ended alike; safetensors writes several metadata in any order."""
+    model, config, tokenizers = parts
+    for name in "abcdefgh":
+        save_checkpoint(tmp_path / name, model, config, tokenizers, step=3, longest=17)
+    assert len({(tmp_path / name / "model.safetensors").read_bytes() for name in "abcdefgh"}) == 1
+    found = load_checkpoint(tmp_path / "a")
+    assert (found.step, found.longest) == (3, 17)
+
+
+def test_weights_saved_without_their_lengths_are_cut_at_the_configured_one(parts, tmp_path: Path):
+    model, config, tokenizers = parts
+    save_checkpoint(tmp_path / "best", model, config, tokenizers, step=3)
+    assert load_checkpoint(tmp_path / "best").longest == config.batch.max_length
+    path = tmp_path / "best" / "model.safetensors"
+    save_file(load_file(path), path, {"step": "5"})  # as before there was a manifest
+    (tmp_path / "best" / "manifest.json").unlink()
+    assert load_checkpoint(tmp_path / "best").step == 5
+
+
+@pytest.mark.parametrize("name", ["step", "longest"])
+def test_metadata_that_are_no_numbers_are_refused(parts, tmp_path: Path, name: str):
+    save(parts, tmp_path / "best")
+    path = tmp_path / "best" / "model.safetensors"
+    save_file(load_file(path), path, {name: "many"})
+    (tmp_path / "best" / "manifest.json").unlink()
+    with pytest.raises(UserError, match="cannot load"):
+        load_checkpoint(tmp_path / "best")

@@ -1,0 +1,32 @@
+"""Runs that are the same bit by bit every time, on one machine with the same threads, processes and libraries."""
+
+import os
+
+import torch
+import torch.utils.deterministic
+
+from nmt.config.schema import TrainConfig
+from nmt.errors import UserError
+
+BY_THE_CLOCK = ("max_minutes", "validate_every_minutes")
+
+
+def be_deterministic(config: TrainConfig) -> None:
+    """Use PyTorch's deterministic kernels only, for the rest of the process.
+
+    On a CPU they are the usual ones, which add in a fixed order for a given number of threads.
+
+    Raises:
+        UserError: how the run goes depends on the clock.
+    """
+    for name in BY_THE_CLOCK:
+        value = getattr(config.trainer, name)
+        if value is not None:
+            raise UserError(
+                f"deterministic=true cannot be with trainer.{name}={value:g}, which follows the clock: set "
+                f"trainer.{name}=null, and trainer.max_steps or trainer.max_epochs"
+            )
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # the fast path writes all that it reads
+    torch.backends.cudnn.benchmark = False
