@@ -119,8 +119,8 @@ def build_trainer(
 
     def save(name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:
         folder = Path(config.run_dir) / "checkpoints" / name
-        of_training = {"longest": longest, "training_state": training_state}
-        save_checkpoint(folder, model, config, prepared.tokenizers, step=step, **of_training)
+        made_of = (folder, model, config, prepared.tokenizers)
+        save_checkpoint(*made_of, step=step, longest=longest, training_state=training_state)
 
     lengths = prepared.train.source.lengths
     longest = int(np.quantile(lengths[lengths <= config.batch.max_length], COMMON, method="higher"))
