@@ -29,12 +29,17 @@ class Finding(NamedTuple):
     found: str
 
 
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    found = argparse.ArgumentParser(prog="python -m nmt.doctor", description=__doc__.split("\n\n")[0])
+    found.add_argument("folder", nargs="*", type=Path, metavar="FOLDER", help="run, checkpoint or cache")
+    found.add_argument("--json", action="store_true", help="one JSON object a finding")
+    return found
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m nmt.doctor", description=__doc__.split("\n\n")[0])
-    parser.add_argument("folder", nargs="*", type=Path, metavar="FOLDER", help="run, checkpoint or cache")
-    parser.add_argument("--json", action="store_true", help="one JSON object a finding")
-    options = parser.parse_args(arguments)
+    options = parser().parse_args(arguments)
     with user_errors():
         found = [finding for folder in options.folder for finding in examine(folder)] or list(installation())
         for each in found:

@@ -69,6 +69,7 @@ class Zygote:
         kill_after: float = 0.0,
         largest_file: int = -1,
         memory: int = -1,
+        environment: dict[str, str] | None = None,
     ) -> Started:
         """Start `python -m nmt.<module>`; for the others see `zygote.in_child`."""
         self.number += 1
@@ -84,6 +85,7 @@ class Zygote:
             kill_after=kill_after,
             largest_file=largest_file,
             memory=memory,
+            environment=environment or {},
         )
         return Started(child, places)
 

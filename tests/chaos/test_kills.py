@@ -4,9 +4,11 @@ The long form, 200 kills: `python -m pytest -m chaos tests/chaos`.
 """
 
 import json
+import os
 import random
 import shutil
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import pytest
 
 from nmt.models.checkpoint import load_checkpoint, resolve_device
 from tests.chaos.conftest import Whole, weights
-from tests.chaos.processes import Zygote
+from tests.chaos.processes import Started, Zygote
 
 
 def check_kill(zygote: Zygote, whole: Whole, place: Path, **kill: float) -> bool:
@@ -68,3 +70,37 @@ def test_killed_at_a_random_moment(zygote: Zygote, whole: Whole, tmp_path: Path)
     killed = sum(check_kill(zygote, whole, tmp_path, kill_after=moment) for moment in moments)
     assert killed >= 100
     print(f"{killed} kills at random moments of {duration:.1f} s")
+
+
+def start_two(zygote: Zygote, whole: Whole, place: Path) -> list[Started]:
+    """Start a training of two processes."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    ranks = [{**common, "RANK": rank, "LOCAL_RANK": rank} for rank in ("0", "1")]
+    options = ["run_dir=run", *whole.options]
+    return [zygote.start("train", *options, cwd=place, environment=rank) for rank in ranks]
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("victim", [0, 1])
+def test_two_processes_killed_at_a_random_moment(zygote: Zygote, whole: Whole, tmp_path: Path, victim: int) -> None:
+    """About two minutes. torchrun ends the process that is left; here it is killed, too."""
+    started = time.monotonic()
+    assert [zygote.wait(each).status for each in start_two(zygote, whole, tmp_path)] == [0, 0]
+    duration = time.monotonic() - started
+    expected = weights(tmp_path / "run")
+    generator = random.Random(victim)
+    for _ in range(10):
+        shutil.rmtree(tmp_path / "run")
+        both = start_two(zygote, whole, tmp_path)
+        time.sleep(generator.uniform(0.1, duration))
+        for each in (both[victim], both[1 - victim]):
+            os.kill(each.child, signal.SIGKILL)
+            time.sleep(generator.uniform(0, 0.3))
+        for each in both:
+            zygote.wait(each)
+        again = [zygote.wait(each) for each in start_two(zygote, whole, tmp_path)]
+        assert [each.status for each in again] == [0, 0], again
+        assert weights(tmp_path / "run") == expected

@@ -69,6 +69,7 @@ def in_child(
     kill_after: float,
     largest_file: int,
     memory: int,
+    environment: dict[str, str],
 ) -> int:
     """Run a command; return its exit status.
 
@@ -82,7 +83,9 @@ def in_child(
         kill_after: seconds after which it is killed; 0: none.
         largest_file: most bytes of a file; -1: any.
         memory: most bytes of its addresses; -1: any.
+        environment: further variables.
     """
+    os.environ |= environment
     for number, place in enumerate(places):
         os.dup2(os.open(place, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding="ascii")
