@@ -122,8 +122,6 @@ def build_trainer(
         made_of = (folder, model, config, prepared.tokenizers)
         save_checkpoint(*made_of, step=step, longest=longest, training_state=training_state)
 
-    lengths = prepared.train.source.lengths
-    longest = int(np.quantile(lengths[lengths <= config.batch.max_length], COMMON, method="higher"))
     loader = TrainLoader(
         prepared.train,
         prepared.tokenizers,
@@ -135,6 +133,8 @@ def build_trainer(
         world_size=processes.world_size,
         pin_memory=device.type == "cuda",
     )
+    lengths = prepared.train.source.lengths
+    longest = int(np.quantile(lengths[lengths <= config.batch.max_length], COMMON, method="higher"))
     validator = Validator(prepared.validation, prepared.tokenizers, config, device, reporter.phase)
     optimizer = build_optimizer(model, config.optimizer)
     return Trainer(

@@ -21,5 +21,5 @@ def test_twenty_double_starts(zygote: Zygote, whole: Whole, tmp_path: Path) -> N
         assert "process" in ended[1].errors
         assert weights(tmp_path / "run") == whole.weights
         records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-        assert [each["step"] for each in records if each["event"] == "validation"] == [4, 8, 12]
+        assert [each["step"] for each in records if each["event"] == "validation"] == [2, 4, 6, 8, 10, 12]
         shutil.rmtree(tmp_path / "run")
