@@ -157,20 +157,31 @@ def asks_for_sweep(argument: str) -> bool:
 def compose_and_run(
     config_name: str, schema: type[Config], function: Callable[[Config], None], *, show_errors: bool
 ) -> None:
-    """Compose the configuration from `sys.argv` and call `function` once, or once per job of a sweep."""
+    """Compose the configuration from `sys.argv` and call `function` once, or once per job of a sweep.
+
+    Raises:
+        UserError: jobs of a sweep, whose errors have been told, have failed; the others are done.
+    """
     import hydra
     import yaml
+    from hydra.core.hydra_config import HydraConfig
     from hydra.errors import HydraException
+    from hydra.types import RunMode
     from omegaconf.errors import OmegaConfBaseException
 
-    started = False
+    started, failed = 0, 0
 
     def job(composed: Any) -> None:
-        nonlocal started
-        started = True
-        # Errors exit here: Hydra would print lines of its own first.
-        with user_errors(show=show_errors), no_empty_folder():
-            function(resolve(composed, schema))
+        nonlocal started, failed
+        started += 1
+        try:
+            # Errors exit here: Hydra would print lines of its own first.
+            with user_errors(show=show_errors), no_empty_folder():
+                function(resolve(composed, schema))
+        except SystemExit as exit:
+            if exit.code != 2 or HydraConfig.get().mode != RunMode.MULTIRUN:
+                raise
+            failed += 1
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise errors instead of printing them
     register_schemas()
@@ -180,6 +191,8 @@ def compose_and_run(
         if started or isinstance(error, BrokenPipeError) or full(error):
             raise
         raise composition_error(error, schema()) from error
+    if failed:
+        raise UserError(f"{failed} of the {started} jobs of this sweep have failed, as told above")
 
 
 @contextlib.contextmanager

@@ -134,6 +134,15 @@ def test_a_sweep_has_a_folder_for_each_job(script: Path, tmp_path: Path) -> None
     assert result.stderr == ""
 
 
+def test_a_sweep_goes_on_after_a_job_that_fails(script: Path, tmp_path: Path) -> None:
+    result = run(script, tmp_path, "-m", "run_dir=sweep", "model.dropout=2,0.1")
+    assert result.returncode == 2
+    assert result.stdout.splitlines() == ["sweep/1 bahdanau None"]
+    first, second = result.stderr.splitlines()
+    assert first.startswith("error: model.dropout=2.0 is out of range")
+    assert second == "error: 1 of the 2 jobs of this sweep have failed, as told above"
+
+
 def test_help_and_cfg_run_nothing(script: Path, tmp_path: Path) -> None:
     help_text = run(script, tmp_path, "--help")
     assert help_text.returncode == 0

@@ -37,8 +37,5 @@ def test_what_a_killed_process_left_goes_with_the_next(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == set(others)
 
 
-@pytest.mark.parametrize(
-    ("process", "alive"), [(str(os.getpid()), True), ("1", True), ("x", True), ("99999999", False)]
-)
-def test_processes(process: str, alive: bool) -> None:
-    assert is_alive(process) == alive
+def test_processes() -> None:
+    assert [is_alive(each) for each in (str(os.getpid()), "1", "x", "99999999")] == [True, True, True, False]

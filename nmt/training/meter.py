@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Iterator
-from typing import final
+from typing import Any, final
 
 import torch
 from jaxtyping import Float
@@ -29,6 +29,18 @@ class Meter:
         self.tokens = 0
         self.learning_rate = 0.0
         self.started = time.monotonic()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the window so far, over all ranks, so that a resumed run reports what an undisturbed one does."""
+        sums = dict(zip(self.sums, self.processes.all_reduce_(torch.stack(list(self.sums.values()))), strict=True))
+        return {"sums": sums, "counted_tokens": self.counted_tokens, "skipped": self.skipped}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with a window: the first of several ranks has the sums of all. Speed is that since now."""
+        share = 1.0 if self.processes.rank == 0 else 0.0
+        self.sums = {name: value.to(self.zero.device) * share for name, value in state["sums"].items()}
+        self.counted_tokens = torch.as_tensor(state["counted_tokens"], device=self.zero.device)
+        self.skipped = torch.as_tensor(state["skipped"], device=self.zero.device)
 
     def begin_update(self) -> None:
         """Forget what was added since the last `end_update`."""

@@ -239,6 +239,7 @@ class Trainer:
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
             "reinforce": self.reinforce.state_dict(),
+            "meter": self.meter.state_dict(),
             "average": None if self.average is None else self.average.state_dict(),
             **random_state(self.device, self.processes),
         }
@@ -250,6 +251,8 @@ class Trainer:
         restore(self.optimizer, state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
         self.reinforce.load_state_dict(state["reinforce"])
+        if "meter" in state:  # runs of before have none
+            self.meter.load_state_dict(state["meter"])
         if self.average is not None and state["average"] is not None:
             self.average.load_state_dict(state["average"])
         restore_random_state(state, self.device, self.processes)

@@ -10,6 +10,8 @@ from rich.cells import cell_len, set_cell_size
 
 from nmt.alignment.pharaoh import Links
 
+# Embeddings, overrides and isolates of directions.
+TURNS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\N{REPLACEMENT CHARACTER}")
 MAX_LABEL = 24  # characters of a word that are shown
 MAX_HEADER = 12  # the same for a word written downwards
 SHADES = ((0.75, "█"), (0.5, "▓"), (0.25, "▒"), (0.05, "░"))
@@ -25,6 +27,8 @@ def render_text(
     0.05 and darkens at 0.25, 0.5 and 0.75.
     """
     assert weights.shape == (len(target_words), len(source_words)), "a row a target word, a column a source word"
+    # What turns the direction of letters would go on beyond its word: a terminal knows no boundaries.
+    source_words, target_words = ([word.translate(TURNS) for word in words] for words in (source_words, target_words))
     labels = [shorten(word) for word in target_words]
     margin = max(map(cell_len, labels), default=0) + 1
     columns = [characters(shorten(word, MAX_HEADER)) for word in source_words]

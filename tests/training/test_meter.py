@@ -54,3 +54,20 @@ def test_the_time_of_a_pause_does_not_count(monkeypatch: pytest.MonkeyPatch) -> 
     now = 151.0
     noted(meter, 6, 1.0, loss=8.0)
     assert meter.read()["tokens_per_second"] == 12 / 3
+
+
+def test_a_window_goes_on_where_it_was_saved() -> None:
+    """Two updates, or one and after a resume another: the same report, but for the speed."""
+    whole, first, second = (Meter(torch.device("cpu")) for _ in range(3))
+    for meter, losses in ((whole, [3.0, 5.0]), (first, [3.0])):
+        for loss in losses:
+            meter.add(loss=torch.tensor(loss), alignment_loss=torch.tensor(loss / 2))
+            meter.end_update(2, 0.1, torch.tensor(1.0))
+    second.load_state_dict(first.state_dict())
+    second.add(loss=torch.tensor(5.0), alignment_loss=torch.tensor(2.5))
+    second.end_update(2, 0.1, torch.tensor(1.0))
+    expected, found = whole.read(), second.read()
+    del expected["tokens_per_second"], found["tokens_per_second"]
+    assert found == expected
+    assert found["loss"] == 2.0
+    assert found["alignment_loss"] == 1.0
