@@ -127,8 +127,7 @@ def examine_checkpoint(folder: Path) -> Iterator[Finding]:
 
 def examine_cache(folder: Path) -> Iterator[Finding]:
     """Yield whether the tables of a cache are as they were written, and what killed processes have left."""
-    from nmt.data.tables import digest_file, digest_of
-    from nmt.temporary import leftovers
+    from nmt.data.tables import digest_file, digest_of, leftovers
 
     for path in sorted(folder.glob("*.arrow")):
         if not digest_file(path).is_file():

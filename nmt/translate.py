@@ -64,7 +64,9 @@ def parser() -> argparse.ArgumentParser:
     add("--precision", default="fp32", choices=PRECISIONS, help="of the products; int8 is for a CPU (%(default)s)")
     formats = [name for name in FORMATS if name]
     add("--alignments", choices=formats, help="add ` ||| ` and: links; all weights; words and links")
-    counted = "words of alignments: punctuation apart and scripts without spaces in pieces, or the parts between spaces"
+    counted = (
+        "words of alignments: punctuation and characters (or pieces) without spaces apart, or what is between spaces"
+    )
     add("--words", default="split", choices=WORDS, help=f"{counted} (%(default)s)")
     add("--show-alignment", action="store_true", help="draw the attention of each sentence on standard error")
     add("--heatmap", metavar="DIR", help="write the attention of each sentence as DIR/LINE.png")

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nmt.alignment.weights import Alignment, merge_words
+from nmt.alignment.weights import Alignment, in_characters, merge_words
 from nmt.config.check import check
 from nmt.config.schema import PRECISIONS, WORDS, SamplingConfig, SearchConfig
 from nmt.data.batch import Batch, Int64Array, collate, cut_batches, pad, within_memory
@@ -103,8 +103,8 @@ class Translator:
             device: `auto`, `cpu` or `cuda`.
             precision: arithmetic of the products: `fp32`, `bf16`, or on a CPU `int8`.
             ensemble: further runs or checkpoints, to translate together (`nmt.models.ensemble`).
-            words: the words of translations. `split`: punctuation is a word, and so is each piece in scripts without
-                spaces; `spaces`: the parts between spaces, which gold links count.
+            words: the words of translations. `split`: punctuation is a word, and in scripts without spaces so is each
+                character (Chinese, Japanese) or piece; `spaces`: the parts between spaces, which gold links count.
             **search: keys of `SearchConfig` that replace those the model was trained with; None keeps them.
 
         Raises:
@@ -243,6 +243,7 @@ class Translator:
                 pair = lines[0][row], lines[1][row]
                 read = [side.parts if words == "spaces" else side.view_words for side in sides]
                 aligned = alignment(read[0](source_ids[row], pair[0]), read[1](target_ids[row], pair[1]), weights)
+                aligned = in_characters(aligned) if words == "split" else aligned
                 results[row] = SentencePair(**vars(aligned), source=pair[0], text=pair[1])
         return results[0] if isinstance(sources, str) else results
 
@@ -340,6 +341,8 @@ class Translator:
         if self.copies:
             found = with_copies(found, [target[1][n] for n, token in enumerate(hypothesis.tokens) if token == UNK])
             text = text_of(found.target_words)
+        if self.words == "split":
+            found = in_characters(found)
         return Translation(
             **vars(found),
             source=sentence,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 SOURCES = ["He sleeps.", "She helps her brother."]
 TARGETS = ["Il dort.", "Elle aide son frère."]
@@ -227,7 +228,7 @@ def test_the_perplexity_is_that_of_the_validation(run: Path, evaluate: Callable[
 def test_translations_that_were_cut_are_counted(evaluate: Callable[..., dict[str, Any]], run: Path) -> None:
     short = evaluate("search.max_length_ratio=0.01", "search.max_length_offset=1", "num_heatmaps=0")
     assert (short["cut_translations"], short["translated_in_parts"]) == (12, 0)
-    config = run / "checkpoints/best/config.yaml"
-    config.write_text(config.read_text().replace("max_length: 250", "max_length: 2"), encoding="utf-8")
-    (config.parent / "manifest.json").unlink()
+    weights = run / "checkpoints/best/model.safetensors"
+    save_file(load_file(weights), weights, {"step": "100", "longest": "2"})
+    (weights.parent / "manifest.json").unlink()
     assert evaluate("num_heatmaps=0")["translated_in_parts"] == 12

@@ -1,10 +1,13 @@
 """Attention weights between words: merged from those between pieces; their entropy and coverage."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 from jaxtyping import Float
+
+from nmt.text.words import characters_of
 
 Array = np.ndarray
 
@@ -42,6 +45,21 @@ def concatenate(alignments: Sequence[Alignment]) -> Alignment:
     source_words = [word for each in alignments for word in each.source_words]
     target_words = [word for each in alignments for word in each.target_words]
     return Alignment(source_words, target_words, weights)
+
+
+def in_characters(found: Alignment) -> Alignment:
+    """Cut words of East Asian characters, which are pieces of a model, into these.
+
+    A piece may hold several words there. Each target character has the attention of its piece, each source character
+    an equal share of what its piece gets.
+    """
+    sources, targets = ([characters_of(word) for word in words] for words in (found.source_words, found.target_words))
+    numbers = [np.array([len(each) for each in side], dtype=np.int64) for side in (sources, targets)]
+    if all((each == 1).all() for each in numbers):
+        return found
+    weights = np.repeat(np.repeat(found.weights / numbers[0], numbers[0], axis=1), numbers[1], axis=0)
+    source_characters, target_characters = (list(itertools.chain.from_iterable(side)) for side in (sources, targets))
+    return Alignment(source_characters, target_characters, weights)
 
 
 def merge_words(

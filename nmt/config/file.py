@@ -39,6 +39,9 @@ def load_config(path: Path) -> TrainConfig:
         config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(TrainConfig), values))
         assert isinstance(config, TrainConfig)
         check(config)
+        sections = [each.name for each in dataclasses.fields(TrainConfig) if dataclasses.is_dataclass(each.type)]
+        if missing := [name for name in sections if name not in values]:  # single keys may be younger than the file
+            raise UserError(f"it has no {missing[-1]}: has it been cut?")
     except UserError as error:
         raise UserError(f"{path} is not a configuration of nmt: {error}") from error
     except OmegaConfBaseException as error:

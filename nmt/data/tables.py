@@ -3,7 +3,11 @@
 import contextlib
 import hashlib
 import logging
+import os
+import shutil
+import socket
 import sys
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +21,6 @@ import pyarrow as pa
 
 from nmt.config.schema import DataConfig, SplitConfig
 from nmt.errors import UserError
-from nmt.temporary import temporary_folder
 from nmt.text.tokenizer import Tokenizers
 
 logger = logging.getLogger(__name__)
@@ -106,6 +109,39 @@ def stored_table(path: Path, build: Callable[[Path], pa.Table]) -> Path:
             f"cannot write {path}: {error.strerror or error}; choose another folder with data.cache_dir"
         ) from None
     return path
+
+
+@contextlib.contextmanager
+def temporary_folder(place: Path) -> Iterator[Path]:
+    """Yield a new folder beside `place`, named .NAME.HOST.PROCESS-..., and delete it afterwards.
+
+    Those that killed processes of this machine have left for the same place are deleted first.
+    """
+    for left in leftovers(place):
+        shutil.rmtree(left, ignore_errors=True)
+    prefix = f".{place.name}.{socket.gethostname()}.{os.getpid()}-"
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=place.parent) as folder:
+        yield Path(folder)
+
+
+def leftovers(place: Path) -> list[Path]:
+    """Return the temporary folders for a place whose process on this machine has ended."""
+    start = f".{place.name}.{socket.gethostname()}."
+    found = [each for each in place.parent.glob(".*") if each.name.startswith(start)]
+    return [each for each in found if not is_alive(each.name.removeprefix(start).split("-")[0])]
+
+
+def is_alive(process: str) -> bool:
+    """Tell whether a process of this machine is running; also of what is no number."""
+    if not process.isdecimal():
+        return True
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it belongs to somebody else
+        return True
+    return True
 
 
 def digest_of(path: Path) -> str:

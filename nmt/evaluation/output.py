@@ -11,10 +11,10 @@ import numpy as np
 from nmt.alignment.pharaoh import Link, Links, format_pharaoh, format_words
 from nmt.alignment.recut import split_links
 from nmt.alignment.weights import Alignment
+from nmt.data.tables import temporary_folder
 from nmt.errors import UserError, writing
 from nmt.evaluation.registry import Values
 from nmt.evaluation.report import Drawing, Sentence, hundredths, render_report
-from nmt.temporary import temporary_folder
 from nmt.translator import Translation
 from nmt.view.heatmap import draw_heatmap, save_png
 from nmt.view.text_heatmap import render_svg

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.alignment.weights import Alignment
+from nmt.alignment.weights import Alignment, in_characters
 from nmt.data.batch import Batch, collate, cut_batches, sort_by_length
 from nmt.fast.accelerate import restored
 from nmt.models.seq2seq import Seq2Seq
@@ -95,6 +95,7 @@ class Explainer:
         assert isinstance(translator.model, Seq2Seq), "an ensemble has no single gradient"
         self.model = translator.model
         self.words_of = translator.words_of
+        self.is_split = translator.words == "split"
         self.tokenizers = translator.tokenizers
         self.device = translator.device
 
@@ -113,7 +114,8 @@ class Explainer:
         sources = source.encode(lines)
         targets = [[id_of[piece] for piece in each.pieces] for each in translations]
         source_words = [self.words_of(source, *each) for each in zip(sources, lines, strict=True)]
-        return self._explain(sources, targets, source_words, [self.words_of(target, ids) for ids in targets])
+        found = self._explain(sources, targets, source_words, [self.words_of(target, ids) for ids in targets])
+        return list(map(in_characters, found)) if self.is_split else found
 
     def _explain(
         self,

@@ -9,15 +9,19 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 
 # Scripts that are written without spaces between words, and the punctuation marks of East Asia.
+EAST_ASIAN_SCRIPTS = (
+    "\u2e80-\u2fdf\u3001-\u312f\u31a0-\u9fff\uf900-\ufaff\ufe30-\ufe4f\U00020000-\U0003ffff"  # Chinese, Japanese
+    "\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff9f"  # wide punctuation, narrow katakana
+)
 SPACELESS_SCRIPTS = (
     "\u0e00-\u0eff"  # Thai, Lao
     "\u0f00-\u0fff"  # Tibetan
     "\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f"  # Myanmar
     "\u1780-\u17ff\u19e0-\u19ff"  # Khmer
-    "\u2e80-\u2fdf\u3001-\u312f\u31a0-\u9fff\uf900-\ufaff\ufe30-\ufe4f\U00020000-\U0003ffff"  # Chinese, Japanese
-    "\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff9f"  # wide punctuation, narrow katakana
+    f"{EAST_ASIAN_SCRIPTS}"
 )
 SPACELESS = re.compile(f"[{SPACELESS_SCRIPTS}]")
+EAST_ASIAN = re.compile(f"[{EAST_ASIAN_SCRIPTS}]")
 JOINS_NEXT = frozenset("เแโใไເແໂໃໄ\u17d2\u1039")  # vowels written before their consonant, signs that stack the next one
 JOINS_LAST = frozenset("\u0e33\u0eb3")  # vowels that are letters in Unicode, but marks to the eye
 
@@ -77,6 +81,12 @@ def character_cuts(text: str) -> Iterator[int]:
         is_mark = unicodedata.category(right)[0] == "M" or unicodedata.category(right) == "Cf" or right in JOINS_LAST
         if not is_mark and left not in JOINS_NEXT and (SPACELESS.match(left) or SPACELESS.match(right)):
             yield position
+
+
+def characters_of(word: str) -> list[str]:
+    """Cut a word at each character of East Asia, where a character is a word or a part of one that means something."""
+    cuts = [each for each in character_cuts(word) if EAST_ASIAN.search(word[each - 1 : each + 1])]
+    return [word[start:end] for start, end in itertools.pairwise([0, *cuts, len(word)])]
 
 
 def punctuation_cuts(text: str, follower: str) -> Iterator[int]:

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.alignment.weights import Alignment, attention_entropy, concatenate, coverage_deficit, merge_words
+from nmt.alignment.weights import (
+    Alignment,
+    attention_entropy,
+    concatenate,
+    coverage_deficit,
+    in_characters,
+    merge_words,
+)
 
 
 def test_merged_words_against_a_worked_example() -> None:
@@ -109,3 +116,35 @@ def test_parts_of_a_sentence_attend_to_themselves_alone() -> None:
     found = concatenate(parts)
     assert (found.source_words, found.target_words) == (["a", "b", "c"], ["x", "y", "z"])
     np.testing.assert_array_equal(found.weights, [[0.25, 0.75, 0], [0, 0, 1], [0, 0, 1]])
+
+
+def test_pieces_of_east_asia_are_cut_into_characters() -> None:
+    found = in_characters(
+        Alignment(
+            ["学生在河边", "。", "the", "แมว"],
+            ["The", "買う"],
+            np.array([[0.5, 0.25, 0.25, 0.0], [0.0, 1.0, 0.0, 0.0]]),
+        )
+    )
+    assert found.source_words == ["学", "生", "在", "河", "边", "。", "the", "แมว"]
+    assert found.target_words == ["The", "買", "う"]
+    expected = [[0.1] * 5 + [0.25, 0.25, 0.0], [0.0] * 5 + [1.0, 0.0, 0.0], [0.0] * 5 + [1.0, 0.0, 0.0]]
+    np.testing.assert_allclose(found.weights, expected)
+
+
+@given(
+    st.lists(st.text("ab猫犬か。\u3099é", min_size=1), max_size=5),
+    st.lists(st.text("ab猫犬か。", min_size=1), max_size=5),
+)
+def test_cut_words_say_the_same_and_rows_keep_their_sum(sources: list[str], targets: list[str]) -> None:
+    weights = np.random.default_rng(1).dirichlet(np.ones(max(1, len(sources))), len(targets))[:, : len(sources)]
+    found = in_characters(Alignment(sources, targets, weights))
+    assert "".join(found.source_words) == "".join(sources)
+    assert "".join(found.target_words) == "".join(targets)
+    assert found.weights.shape == (len(found.target_words), len(found.source_words))
+    np.testing.assert_allclose(found.weights.sum(axis=1), 1.0 if sources else 0.0)
+
+
+def test_other_words_are_left_as_they_are() -> None:
+    alignment = Alignment(["a", "b."], ["ä"], np.ones((1, 2)) / 2)
+    assert in_characters(alignment) is alignment

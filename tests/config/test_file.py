@@ -69,5 +69,18 @@ def test_a_missing_file_and_one_that_is_not_text(tmp_path: Path) -> None:
 
 
 def test_a_missing_key_gets_its_default(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text("seed: 7\n")
-    assert load_config(tmp_path / "config.yaml") == TrainConfig(seed=7)
+    """It may be younger than the file; sections are not."""
+    path = tmp_path / "config.yaml"
+    save_config(TrainConfig(seed=7), path)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if not line.startswith(("threads:", "  patience:"))))
+    assert load_config(path) == TrainConfig(seed=7)
+
+
+@pytest.mark.parametrize("section", ["search", "trainer"])
+def test_a_file_that_was_cut_is_refused(tmp_path: Path, section: str) -> None:
+    path = tmp_path / "config.yaml"
+    save_config(TrainConfig(), path)
+    path.write_text(path.read_text().split(f"{section}:\n")[0])
+    with pytest.raises(UserError, match="it has no trainer: has it been cut"):
+        load_config(path)
