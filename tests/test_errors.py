@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from nmt.config.file import save_config
+from nmt.config.schema import ModelConfig, TrainConfig
+
 TEXT = ("data=text", "run_dir=run", "trainer.max_steps=1")
 FILES = {
     "good.en": b"A cat sleeps.\nTwo dogs play.\nA man rides a horse.\n",
@@ -139,7 +142,7 @@ def test_a_hub_out_of_reach(command: Callable[..., Any], folder: Path) -> None:
 
 
 def test_a_damaged_checkpoint(call: Callable[..., Any], folder: Path) -> None:
-    (folder / "folder" / "config.yaml").write_text("model: {hidden_size: 8}\n")
+    save_config(TrainConfig(model=ModelConfig(hidden_size=8)), folder / "folder" / "config.yaml")
     (folder / "folder" / "model.safetensors").write_bytes(b"not weights")
     before = written(folder)
     done = call("translate", "--checkpoint", "folder", "a")
