@@ -22,7 +22,7 @@ GIGABYTE = 2**30
 
 
 class Finding(NamedTuple):
-    """What was found: `state` is `ok`, `note` or `damaged`."""
+    """A thing that was looked at: its `state` is `ok`, `note` or `damaged`."""
 
     state: str
     what: str
