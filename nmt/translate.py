@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Translated together: enough to batch sentences of similar length. Of long lines fewer, so that the first output comes
 # soon and memory is bounded; the first chunks are smaller.
 CHUNK = 1_024  # lines
-FIRST_CHARACTERS, CHARACTERS = 32_000, 128_000
+FIRST_CHARACTERS, CHARACTERS = 16_000, 128_000
 NUMBERS_SHOWN = 10  # of lines, in a notice
 
 
@@ -157,6 +157,7 @@ def run(options: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         lines = iter(options.text or read_lines(*open_input(options.input, stack)))
         translator = load(options)
+        translator.aligned = bool(options.alignments or options.json or options.show_alignment or options.heatmap)
         translate: Callable[[list[str], int], list[list[Translation]]] = translator.translate_n_best
         if sampling is not None:
             translate = functools.partial(translator.sample, **sampling)
@@ -165,7 +166,7 @@ def run(options: argparse.Namespace) -> None:
         numbers = itertools.count(1)
         size = CHUNK if options.text or options.input or not sys.stdin.isatty() else 1
         for chunk in chunks(lines, size):
-            notable = Notable()
+            notable = Notable(translator.aligned)
             for found in translate(chunk, options.n_best):
                 print(render(found, options), file=output)
                 number = next(numbers)
@@ -196,7 +197,8 @@ def chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
 class Notable:
     """The lines of input whose translation is not what one may take it for."""
 
-    def __init__(self) -> None:
+    def __init__(self, aligned: bool) -> None:
+        self.aligned = aligned
         self.cut: list[int] = []
         self.in_parts: list[int] = []
         self.unaligned: list[int] = []
@@ -207,7 +209,7 @@ class Notable:
             self.cut.append(number)
         if translation.parts > 1:
             self.in_parts.append(number)
-        if translation.is_unaligned:
+        if self.aligned and translation.is_unaligned:
             self.unaligned.append(number)
 
     def tell(self) -> None:

@@ -83,6 +83,7 @@ class Translator:
         self.ensemble: list[Path] = []
         self.step: int | None = None
         self.progress: Callable[[int], None] = lambda count: None  # told how many sentences more have been read
+        self.aligned = True  # False: text only, without words and weights, which is quicker
         self.longest: int | None = None  # subwords of the longest training sources; far longer lines are cut into parts
 
     @classmethod
@@ -334,14 +335,16 @@ class Translator:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
 
     def _translation(self, sentence: str, ids: list[int], hypothesis: Hypothesis) -> Translation:
-        source = self.words_of(self.tokenizers.source, ids, sentence)
-        target = self.words_of(self.tokenizers.target, hypothesis.tokens)
-        found = alignment(source, target, hypothesis.weights)
+        found = Alignment([], [], np.zeros((0, 0)))
+        if self.aligned or self.copies:
+            source = self.words_of(self.tokenizers.source, ids, sentence)
+            target = self.words_of(self.tokenizers.target, hypothesis.tokens)
+            found = alignment(source, target, hypothesis.weights)
         text = self.tokenizers.target.decode([hypothesis.tokens])[0]
         if self.copies:
             found = with_copies(found, [target[1][n] for n, token in enumerate(hypothesis.tokens) if token == UNK])
             text = text_of(found.target_words)
-        if self.words == "split":
+        if self.aligned and self.words == "split":
             found = in_characters(found)
         return Translation(
             **vars(found),
