@@ -63,6 +63,8 @@ def parser() -> argparse.ArgumentParser:
     add("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where to translate (%(default)s)")
     add("--precision", default="fp32", choices=PRECISIONS, help="of the products; int8 is for a CPU (%(default)s)")
     formats = [name for name in FORMATS if name]
+    checking = "compare the checkpoint with its digests, a second a gigabyte"
+    add("--verify", action=argparse.BooleanOptionalAction, default=True, help=checking)
     add("--alignments", choices=formats, help="add ` ||| ` and: links; all weights; words and links")
     counted = (
         "words of alignments: punctuation and characters (or pieces) without spaces apart, or what is between spaces"
@@ -235,7 +237,7 @@ def load(options: argparse.Namespace) -> "Translator":
 
     search = {field.name: getattr(options, field.name) for field in dataclasses.fields(SearchConfig)}
     runs = options.checkpoint, options.device, options.precision
-    return Translator.load(*runs, ensemble=options.ensemble, words=options.words, **search)
+    return Translator.load(*runs, ensemble=options.ensemble, words=options.words, verify=options.verify, **search)
 
 
 def open_input(path: str | None, stack: contextlib.ExitStack) -> tuple[BinaryIO, str]:

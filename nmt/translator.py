@@ -95,6 +95,7 @@ class Translator:
         *,
         ensemble: Sequence[str | Path] = (),
         words: str = "split",
+        verify: bool = True,
         **search: Any,
     ) -> "Translator":
         """Load a run or a checkpoint folder.
@@ -106,27 +107,30 @@ class Translator:
             ensemble: further runs or checkpoints, to translate together (`nmt.models.ensemble`).
             words: the words of translations. `split`: punctuation is a word, and in scripts without spaces so is each
                 character (Chinese, Japanese) or piece; `spaces`: the parts between spaces, which gold links count.
+            verify: compare the files with the digests in the checkpoint's manifest: about a second a gigabyte.
             **search: keys of `SearchConfig` that replace those the model was trained with; None keeps them.
 
         Raises:
             UserError: there is no checkpoint, a search setting is unknown or out of range, the device has no such
                 precision, or an ensemble's members have other subwords.
         """
-        check_names("setting of Translator.load", search, SearchConfig, "device", "precision", "ensemble", "words")
+        check_names(
+            "setting of Translator.load", search, SearchConfig, "device", "precision", "ensemble", "words", "verify"
+        )
         where = resolve_device(device)
-        checkpoint = load_checkpoint(run, where)
-        others = [load_checkpoint(each, where) for each in ensemble]
-        for other in others:
+        checkpoint = load_checkpoint(run, where, verified=verify)
+        further = [load_checkpoint(each, where, verified=verify) for each in ensemble]
+        for other in further:
             check_together(checkpoint, other)
         given = {name: value for name, value in search.items() if value is not None}
         settings = dataclasses.replace(checkpoint.config.search, **given)
         check(settings)
-        model = Ensemble([each.model for each in (checkpoint, *others)]) if others else checkpoint.model
+        model = Ensemble([each.model for each in (checkpoint, *further)]) if further else checkpoint.model
         translator = cls(model, checkpoint.tokenizers, settings, where, precision, words)
         translator.checkpoint, translator.step = checkpoint.folder, checkpoint.step
-        translator.ensemble = [other.folder for other in others]
-        translator.longest = min(each.longest for each in (checkpoint, *others))
-        for each in (checkpoint, *others):
+        translator.ensemble = [other.folder for other in further]
+        translator.longest = min(each.longest for each in (checkpoint, *further))
+        for each in (checkpoint, *further):
             if each.config.model.fast == "auto":
                 accelerate(each.model)
                 if precision == "fp32":

@@ -236,13 +236,18 @@ def encode(
     Files are named by a digest of the text and the models. `num_workers` processes encode; a small corpus, this one.
 
     Raises:
-        UserError: when `cache_dir` cannot be written.
+        UserError: when `cache_dir` cannot be written, or the file there has ids that the models do not have.
     """
     text = corpus.select_columns(list(SIDES)).with_format("arrow")
     path = Path(cache_dir) / f"encoded-{_digest(text, tokenizers)[:24]}.arrow"
     table = mapped_table(stored_table(path, lambda folder: _encoded(text, tokenizers, num_workers, folder)))
-    sides = [lists for column in table.columns for lists in column.chunks]  # each column is a single chunk
-    return EncodedCorpus(corpus, *(Ragged(side.values.to_numpy(), side.offsets.to_numpy()) for side in sides))
+    lists = [part for column in table.columns for part in column.chunks]  # each column is a single chunk
+    sides = [Ragged(side.values.to_numpy(), side.offsets.to_numpy()) for side in lists]
+    for name, side in zip(SIDES, sides, strict=True):
+        size = len(getattr(tokenizers, name))
+        if side.ids.size and not (side.ids.min() >= 0 and side.ids.max() < size):
+            raise UserError(f"{path} has ids of no {name} subword (there are {size}): delete it, and it is made anew")
+    return EncodedCorpus(corpus, *sides)
 
 
 def _digest(text: datasets.Dataset, tokenizers: Tokenizers) -> str:
