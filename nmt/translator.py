@@ -119,18 +119,18 @@ class Translator:
         )
         where = resolve_device(device)
         checkpoint = load_checkpoint(run, where, verified=verify)
-        further = [load_checkpoint(each, where, verified=verify) for each in ensemble]
-        for other in further:
+        others = [load_checkpoint(each, where, verified=verify) for each in ensemble]
+        for other in others:
             check_together(checkpoint, other)
         given = {name: value for name, value in search.items() if value is not None}
         settings = dataclasses.replace(checkpoint.config.search, **given)
         check(settings)
-        model = Ensemble([each.model for each in (checkpoint, *further)]) if further else checkpoint.model
+        model = Ensemble([each.model for each in (checkpoint, *others)]) if others else checkpoint.model
         translator = cls(model, checkpoint.tokenizers, settings, where, precision, words)
         translator.checkpoint, translator.step = checkpoint.folder, checkpoint.step
-        translator.ensemble = [other.folder for other in further]
-        translator.longest = min(each.longest for each in (checkpoint, *further))
-        for each in (checkpoint, *further):
+        translator.ensemble = [other.folder for other in others]
+        translator.longest = min(each.longest for each in (checkpoint, *others))
+        for each in (checkpoint, *others):
             if each.config.model.fast == "auto":
                 accelerate(each.model)
                 if precision == "fp32":
