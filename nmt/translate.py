@@ -5,6 +5,7 @@ One output line for every input line, in order; only translations on standard ou
 
 import argparse
 import contextlib
+import ctypes
 import dataclasses
 import functools
 import io
@@ -176,6 +177,7 @@ def run(options: argparse.Namespace) -> None:
                 notable.add(found[0], number)
             output.flush()
             notable.tell()
+            free_memory()
 
 
 def chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
@@ -194,6 +196,12 @@ def chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
             chunk, room = [], most
     if chunk:
         yield chunk
+
+
+def free_memory() -> None:
+    """Give memory that is not used back to the system, where the C library (glibc) can: it would keep ever more."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class Notable:
