@@ -200,7 +200,7 @@ def chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
 
 def free_memory() -> None:
     """Give memory that is not used back to the system, where the C library (glibc) can: it would keep ever more."""
-    with contextlib.suppress(AttributeError, OSError):
+    with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 

@@ -97,7 +97,7 @@ def test_no_progress_bar_in_files(tmp_path: Path, capfd: pytest.CaptureFixture[s
 def test_ids_that_no_subword_has_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, id: int) -> None:
     columns = [pa.array([ids], type=pa.large_list(pa.int32())) for ids in ([4], [5, id])]
     table = pa.table(columns, names=["source", "target"])
-    monkeypatch.setattr(encoded, "_encoded", lambda *given: table)
+    monkeypatch.setattr(encoded, "_encoded", lambda *given: iter([table]))
     with pytest.raises(
         UserError, match=rf"has ids of no target subword \(there are {len(TOKENIZERS.target)}\): delete it"
     ):
