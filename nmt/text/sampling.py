@@ -19,7 +19,7 @@ from nmt.text.vocabulary import WORD_MARK
 
 # One mark or several, and the characters up to the next.
 WORD = re.compile(f"{WORD_MARK}*[^{WORD_MARK}]+|{WORD_MARK}+")
-CACHED_WORDS = 200_000
+CACHED_WORDS = 50_000  # about 5 KB each
 Agenda = list[tuple[float, int, int, str]]  # of merges: minus the score, the positions of the two symbols, the pair
 UNKNOWN_PENALTY = 10.0  # nats below the least likely piece, as in sentencepiece
 
@@ -37,6 +37,7 @@ class Sampler(ABC):
         ids = range(processor.get_piece_size())
         special = (processor.is_control, processor.is_unknown, processor.is_unused, processor.is_byte)
         self.ids = {processor.id_to_piece(i): i for i in ids if not any(kind(i) for kind in special)}
+        self._spellings = {piece: [i] for piece, i in self.ids.items()}  # one list for all words that have the piece
         self.scores = {piece: float(processor.get_score(i)) for piece, i in self.ids.items()}
         self._normalize = processor.normalize
         self._bytes = [processor.piece_to_id(f"<0x{byte:02X}>") for byte in range(256)]
@@ -53,8 +54,8 @@ class Sampler(ABC):
 
     def _spell(self, piece: str) -> list[int]:
         """Return the id of a piece, or those of its bytes."""
-        found = self.ids.get(piece)
-        return [self._bytes[byte] for byte in piece.encode()] if found is None else [found]
+        found = self._spellings.get(piece)
+        return [self._bytes[byte] for byte in piece.encode()] if found is None else found
 
     @abstractmethod
     def _draw(self, word: str, generator: random.Random) -> list[int]: ...
