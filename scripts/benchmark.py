@@ -3,6 +3,8 @@
     python scripts/benchmark.py train [key=value ...]          updates of a training run
     python scripts/benchmark.py translate [key=value ...]      translation of the test split
     python scripts/benchmark.py scaling [key=value ...]        training speed by sentence length and batch size
+    python scripts/benchmark.py data [key=value ...]           from text to batches, step by step, and its memory
+    python scripts/benchmark.py startup [--checkpoint RUN]     help, imports, and the first translation
 
 Overrides are those of `python -m nmt.train`. On parallel text that is segmented already, with the model and batches
 that other toolkits were measured with: experiment=benchmark data.train.source=F data.train.target=F.
@@ -27,14 +29,15 @@ def main() -> None:
     options = build_parser().parse_intermixed_args()
     with user_errors():
         overrides = [*options.overrides, *implied(options)]
-        if options.checkpoint is not None and options.mode != "translate":
-            raise UserError("--checkpoint belongs to translate: train and scaling start from random weights")
+        if options.checkpoint is not None and options.mode not in ("translate", "startup"):
+            raise UserError("--checkpoint belongs to translate and startup: the others start from random weights")
         config = configured(overrides, options.checkpoint)
         if config.threads is not None:
             import torch
 
             torch.set_num_threads(config.threads)
-        figures = {"train": train, "translate": translate, "scaling": scaling}[options.mode](config, options)
+        modes = {"train": train, "translate": translate, "scaling": scaling, "data": data, "startup": startup}
+        figures = modes[options.mode](config, options)
         if options.json is not None:
             command = shlex.join(["python", *sys.argv])
             figures = {"command": command, "mode": options.mode, "model": asdict(config.model), **figures}
@@ -44,7 +47,7 @@ def main() -> None:
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", choices=("train", "translate", "scaling"))
+    parser.add_argument("mode", choices=("train", "translate", "scaling", "data", "startup"))
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="of the training configuration")
     parser.add_argument("--repeats", type=positive, default=5, help="measurements, after one to warm up")
     parser.add_argument("--updates", type=positive, help="updates in a repeat (default: train 20, scaling 1)")
@@ -129,6 +132,31 @@ def scaling(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any]:
     draw(rows, options.output / "scaling.png")
     print(f"table: {options.output / 'scaling.csv'}   plot: {options.output / 'scaling.png'}")
     return {"rows": rows, **describe(resolve_device(config.trainer.device))}
+
+
+def data(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure each step from text to batches."""
+    from benchmarking.data import measure_data
+
+    print(f"{'step':<20}{'pairs':>12}{'seconds':>10}{'CPU s':>10}{'pairs/s':>12}{'MiB':>8}", flush=True)
+    rows = []
+    for row in measure_data(config):
+        memory = "" if row["peak_mib"] is None else f"{row['peak_mib']:.0f}"
+        figures = "{pairs:>12,}{seconds:>10.1f}{cpu_seconds:>10.1f}{pairs_per_second:>12,.0f}".format(**row)
+        print(f"{row['step']:<20}{figures}{memory:>8}", flush=True)
+        rows.append(row)
+    return {"rows": rows}
+
+
+def startup(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure what passes until a command does something."""
+    from benchmarking.startup import measure_startup
+
+    rows = []
+    for row in measure_startup(options.checkpoint, options.repeats):
+        print("{command:<24}{seconds:>8.2f} s  ({least:.2f} to {most:.2f})".format(**row), flush=True)
+        rows.append(row)
+    return {"rows": rows}
 
 
 def show(figures: dict[str, Any]) -> None:

@@ -132,6 +132,24 @@ def test_scaling(benchmark: Callable[..., Any], tmp_path: Path) -> None:
     assert (len(figures["rows"]), figures["model"]["fast"]) == (4, "off")
 
 
+def test_data(benchmark: Callable[..., Any], segmented: list[str], tmp_path: Path) -> None:
+    done = benchmark("data", *segmented, "--json", "figures.json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "figures.json").read_text())["rows"]
+    assert [row["step"] for row in rows] == [line.split("  ")[0] for line in done.stdout.splitlines()[1:]]
+    assert [row["pairs"] for row in rows] == [16] * 6
+    assert all(row["seconds"] > 0 and row["pairs_per_second"] > 0 for row in rows)
+    assert written(tmp_path) == {"figures.json", "train.en", "train.fr", "test.en", "test.fr"}
+
+
+def test_startup(benchmark: Callable[..., Any], tiny_run: Path, tmp_path: Path) -> None:
+    done = benchmark("startup", "--checkpoint", str(tiny_run), "--repeats", "1", "--json", "figures.json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "figures.json").read_text())["rows"]
+    assert rows[-1]["command"] == "first translation"
+    assert all(row["least"] == row["seconds"] == row["most"] > 0 for row in rows)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
