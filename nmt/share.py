@@ -5,7 +5,6 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import nmt
 from nmt.cli import Parser, user_errors
 from nmt.errors import UserError, writing
 
@@ -20,8 +19,8 @@ def parser() -> Parser:
     add("name", metavar="USER/NAME", help="name of the model on the hub; it is made if there is none")
     add("--private", action="store_true", help="make a model that only its owner can read")
     add("--revision", metavar="BRANCH", help="branch to write to, made if there is none (default: the main one)")
-    message = f"Upload by nmt {nmt.__version__}"
-    add("--message", default=message, metavar="TEXT", help="message of the commit (%(default)s)")
+    message = "message of the commit (%(default)s)"
+    add("--message", default="Upload a translator of nmt", metavar="TEXT", help=message)
     add("--dry-run", action="store_true", help="list what would be uploaded")
     return found
 

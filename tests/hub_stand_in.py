@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,6 +19,7 @@ LARGE = 10_000  # bytes, from which a file is uploaded as the hub's large files 
 @dataclass
 class Repository:
     private: bool = False
+    gated: bool = False
     branches: dict[str, str] = field(default_factory=dict)  # name to commit
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)  # commit to files
 
@@ -34,6 +35,8 @@ class Hub:
     """The state of the stand-in; tests look into it and change it."""
 
     endpoint: str
+    stop: Callable[[], None]
+    is_broken: bool = False
     models: dict[str, Repository] = field(default_factory=dict)
     large: dict[str, bytes] = field(default_factory=dict)  # by SHA-256
     requests: list[tuple[str, str]] = field(default_factory=list)
@@ -48,15 +51,19 @@ class Hub:
 @contextmanager
 def running_hub() -> Iterator[Hub]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.hub = Hub(f"http://127.0.0.1:{server.server_address[1]}")  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+
+    def stop() -> None:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+    server.hub = Hub(f"http://127.0.0.1:{server.server_address[1]}", stop)  # type: ignore[attr-defined]
     thread.start()
     try:
         yield server.hub  # type: ignore[attr-defined]
     finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+        stop()
 
 
 class RefusedError(Exception):
@@ -78,6 +85,8 @@ class Handler(BaseHTTPRequestHandler):
         path = urlsplit(self.path).path
         self.hub.requests.append((self.command, path))
         try:
+            if self.hub.is_broken:
+                raise RefusedError(500)
             for method, pattern, answer in ROUTES:
                 found = re.fullmatch(pattern, path)
                 if found and self.command in method.split("|"):
@@ -115,6 +124,8 @@ class Handler(BaseHTTPRequestHandler):
         found = self.hub.models.get(name)
         if found is None or (found.private and not self.is_owner):
             raise RefusedError(404 if self.is_owner else 401, "RepoNotFound")
+        if found.gated:
+            raise RefusedError(403, "GatedRepo")
         return found
 
     def owned(self, name: str) -> Repository:

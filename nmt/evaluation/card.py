@@ -1,6 +1,7 @@
 """The model card of a run: README.md beside its best checkpoint, beginning with what the Hugging Face hub reads."""
 
 import hashlib
+import importlib
 import json
 import re
 import shutil
@@ -10,7 +11,6 @@ from typing import Any
 
 import jinja2
 
-import nmt
 from nmt.config.schema import DataConfig, TrainConfig, changes
 from nmt.data.corpus import CleaningReport
 from nmt.data.tables import SIDES, temporary_folder
@@ -101,7 +101,7 @@ def render_card(
     )
     return environment.get_template("card.md.j2").render(
         front=yaml.safe_dump(front_matter(config, evaluations), sort_keys=False, allow_unicode=True),
-        version=nmt.__version__,
+        version=importlib.import_module("nmt").__version__,  # the root is above all layers
         data=config.data,
         step=checkpoint.step,
         summary=summarize(checkpoint.model),

@@ -124,10 +124,10 @@ def upload(files: Sequence[Path], address: Address, known: Iterable[str], *, pri
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, get_token
 
-    if get_token() is None:
-        raise UserError(f"cannot write {address} without a token: {LOGIN} to one that may write")
     api = HfApi()
     with hub_errors(address), progress_on_terminals_only():
+        if get_token() is None:
+            raise UserError(f"cannot write {address} without a token: {LOGIN} to one that may write")
         make(api, address, private=private)
         there = set(api.list_repo_files(address.name, revision=address.revision))
         stale = (set(known) & there) - {each.name for each in files}
@@ -172,11 +172,11 @@ def explain(error: Exception, address: Address) -> str:
     """Return what is wrong and what to do."""
     from huggingface_hub import constants, errors, get_token
 
-    where, has_token = constants.ENDPOINT, get_token() is not None
+    where = constants.ENDPOINT
     if isinstance(error, errors.GatedRepoError):
         return f"{address} asks for an agreement: give it at {where}/{address.name}, then {LOGIN}"
     if isinstance(error, errors.RepositoryNotFoundError):
-        reason = "your token may not read it" if has_token else f"it is private ({LOGIN})"
+        reason = "your token may not read it" if get_token() else f"it is private ({LOGIN})"
         return f"{where} has no model {address.name}, or {reason}: check the name"
     if isinstance(error, errors.RevisionNotFoundError):
         return f"{address.name} has no revision {address.revision!r}: give a branch, a tag or a commit, or leave it out"
