@@ -8,7 +8,7 @@ from pathlib import Path
 from nmt.cli import Parser, user_errors
 from nmt.errors import UserError, writing
 
-PLACEHOLDER = "hub:USER/NAME"  # in a card, before its model has a name
+PLACEHOLDER = b"hub:USER/NAME"  # in a card, before its model has a name
 
 
 def parser() -> Parser:
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
         for file in files:
             print(f"{file.stat().st_size:>15,}  {file.name}")
         print(f"{sum(file.stat().st_size for file in files):>15,}  bytes of {len(files)} files for {address}")
-        if "license: unknown" in (Path(folder) / CARD).read_text(encoding="utf-8"):
+        if b"license: unknown" in (Path(folder) / CARD).read_bytes():
             print(f"note: {CARD} names no license: fill it in beside the checkpoint, and share it again")
         if options.dry_run:
             return
@@ -80,8 +80,8 @@ def stage(run: Path, folder: Path, address: str) -> list[Path]:
                 shutil.copyfile(best / name, folder / name)
     if not (folder / CARD).is_file():
         write_card(folder, best.parents[1] if best.parent.name == "checkpoints" else best, {})
-    card = (folder / CARD).read_text(encoding="utf-8")
-    (folder / CARD).write_text(card.replace(PLACEHOLDER, address), encoding="utf-8")
+    card = (folder / CARD).read_bytes()
+    (folder / CARD).write_bytes(card.replace(PLACEHOLDER, address.encode()))
     return [folder / name for name in SHARED if (folder / name).is_file()]
 
 

@@ -76,6 +76,8 @@ def test_up_and_down_again(hub: Hub, run: Path, best: Path, call: Call, command:
     assert {path.name: path.read_bytes() for path in best.iterdir()} == before
     assert there == before | {"README.md": before["README.md"].replace(b"hub:USER/NAME", ADDRESS.encode())}
     assert there["README.md"] != before["README.md"]
+    strange = {"training_state.pt": b"a pickle", "model.py": b"import os", "checkpoints/best/config.yaml": b"a: 1"}
+    hub.models[NAME].commit("main", hub.files(NAME) | strange)
     done = command("translate", "--checkpoint", ADDRESS, *SENTENCES, cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (0, 1)
     assert done.stderr.startswith("fetching 0.8 MB of hub:me/en-fr")

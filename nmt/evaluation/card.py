@@ -1,5 +1,6 @@
 """The model card of a run: README.md beside its best checkpoint, beginning with what the Hugging Face hub reads."""
 
+import contextlib
 import hashlib
 import importlib
 import json
@@ -69,9 +70,10 @@ def is_edited(card: Path) -> bool:
 def evaluations_of(run: Path, step: int) -> Iterator[tuple[str, Values]]:
     """Yield the test splits and scores that a run holds of its checkpoint of an update."""
     for split in SPLITS:
-        path = run / "evaluation" / split / "metrics.json"
-        metrics = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        if metrics.get("step") == step:
+        metrics: Any = None
+        with contextlib.suppress(OSError, ValueError):  # there is none, or it is damaged
+            metrics = json.loads((run / "evaluation" / split / "metrics.json").read_text(encoding="utf-8"))
+        if isinstance(metrics, dict) and metrics.get("step") == step:
             yield split, metrics
 
 

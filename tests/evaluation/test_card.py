@@ -113,6 +113,13 @@ def test_scores_of_another_update_are_left_out(best: Path, run: Path) -> None:
     assert ("`test`" in text, "`test_long`" in text) == (False, True)
 
 
+def test_a_damaged_evaluation_is_left_out(best: Path, run: Path) -> None:
+    (run / "evaluation" / "test" / "metrics.json").write_bytes(b'{"step": 100, \xff')
+    write_card(best, run, {})
+    text = (best / CARD).read_text(encoding="utf-8")
+    assert ("`test`" in text, "`test_long`" in text) == (False, True)
+
+
 def test_there_is_no_card_without_a_checkpoint(tmp_path: Path) -> None:
     write_card(tmp_path / "best", tmp_path, {})
     assert list(tmp_path.iterdir()) == []
