@@ -50,6 +50,7 @@ def write_card(best: Path, run: Path, cleaning: Mapping[str, CleaningReport]) ->
     text = render_card(checkpoint, evaluations, cleaning, has_picture=picture is not None)
     with writing(best / CARD), temporary_folder(best / CARD) as folder:
         (folder / CARD).write_text(text + seal(text), encoding="utf-8")
+        (best / PICTURE).unlink(missing_ok=True)  # of the card before
         if picture is not None:
             shutil.copyfile(picture, folder / PICTURE)
             (folder / PICTURE).replace(best / PICTURE)
@@ -174,7 +175,7 @@ def origin(data: DataConfig) -> str:
         for split in ("train", "validation", "test")
         if (paths := [path for side in SIDES for path in listed(getattr(getattr(data, split), side))])
     ]
-    return f"Files of text; {'; '.join(names)}."
+    return f"Files of text; {'; '.join(names)}." if names else f"A corpus of the kind `{data.kind}`."
 
 
 def hub_data_set(data: DataConfig) -> str | None:

@@ -77,9 +77,9 @@ def fetch(address: Address, names: Sequence[str]) -> Path:
         except LocalEntryNotFoundError:
             if failure is None:
                 raise
+            advice = "unset it" if constants.HF_HUB_OFFLINE else "check the network, the proxy and HF_ENDPOINT"
             raise UserError(
-                f"{failure}, and the cache {constants.HF_HUB_CACHE} does not hold {address}: check the network, the "
-                "proxy and HF_ENDPOINT"
+                f"{failure}, and the cache {constants.HF_HUB_CACHE} does not hold {address}: {advice}"
             ) from None
         if failure is not None and not constants.HF_HUB_OFFLINE:
             print(f"notice: {failure}; {address} is what was downloaded last", file=sys.stderr)
@@ -203,7 +203,7 @@ def one_line(error: Exception) -> str:
 
 @contextlib.contextmanager
 def progress_on_terminals_only() -> Iterator[None]:
-    """Disable the client's progress bars where standard error is a file or a pipe, and its messages anywhere."""
+    """Disable the client's progress bars where standard error is a file or a pipe, and its warnings anywhere."""
     from huggingface_hub.utils.logging import get_verbosity, set_verbosity
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 

@@ -188,7 +188,9 @@ def test_without_network(
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert fetch(TOY, KNOWN) == folder
     assert capfd.readouterr().err == ""
-    assert complaint(fetch, Address("me/other"), KNOWN).startswith("HF_HUB_OFFLINE keeps from asking the hub, and the")
+    message = complaint(fetch, Address("me/other"), KNOWN)
+    assert message.startswith("HF_HUB_OFFLINE keeps from asking the hub, and the cache ")
+    assert message.endswith(" does not hold hub:me/other: unset it")
 
 
 def test_a_download_that_was_cut(hub: Hub, files: list[Path]) -> None:
