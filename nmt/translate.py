@@ -5,6 +5,7 @@ One output line for every input line, in order; only translations on standard ou
 
 import argparse
 import contextlib
+import ctypes
 import dataclasses
 import functools
 import io
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 # Translated together: enough to batch sentences of similar length. Of long lines fewer, so that the first output comes
 # soon and memory is bounded; the first chunks are smaller.
 CHUNK = 1_024  # lines
-FIRST_CHARACTERS, CHARACTERS = 32_000, 128_000
+FIRST_CHARACTERS, CHARACTERS = 16_000, 128_000
 NUMBERS_SHOWN = 10  # of lines, in a notice
 
 
@@ -57,6 +58,8 @@ def parser() -> argparse.ArgumentParser:
     add("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where to translate (%(default)s)")
     add("--precision", default="fp32", choices=PRECISIONS, help="of the products; int8 is for a CPU (%(default)s)")
     formats = [name for name in FORMATS if name]
+    checking = "compare the checkpoint with its digests, a second a gigabyte"
+    add("--verify", action=argparse.BooleanOptionalAction, default=True, help=checking)
     add("--alignments", choices=formats, help="add ` ||| ` and: links; all weights; words and links")
     counted = (
         "words of alignments: punctuation and characters (or pieces) without spaces apart, or what is between spaces"
@@ -151,6 +154,7 @@ def run(options: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         lines = iter(options.text or read_lines(*open_input(options.input, stack)))
         translator = load(options)
+        translator.aligned = bool(options.alignments or options.json or options.show_alignment or options.heatmap)
         translate: Callable[[list[str], int], list[list[Translation]]] = translator.translate_n_best
         if sampling is not None:
             translate = functools.partial(translator.sample, **sampling)
@@ -159,7 +163,7 @@ def run(options: argparse.Namespace) -> None:
         numbers = itertools.count(1)
         size = CHUNK if options.text or options.input or not sys.stdin.isatty() else 1
         for chunk in chunks(lines, size):
-            notable = Notable()
+            notable = Notable(translator.aligned)
             for found in translate(chunk, options.n_best):
                 print(render(found, options), file=output)
                 number = next(numbers)
@@ -167,6 +171,7 @@ def run(options: argparse.Namespace) -> None:
                 notable.add(found[0], number)
             output.flush()
             notable.tell()
+            free_memory()
 
 
 def chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
@@ -187,10 +192,17 @@ def chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
         yield chunk
 
 
+def free_memory() -> None:
+    """Give memory that is not used back to the system, where the C library (glibc) can: it would keep ever more."""
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 class Notable:
     """The lines of input whose translation is not what one may take it for."""
 
-    def __init__(self) -> None:
+    def __init__(self, aligned: bool) -> None:
+        self.aligned = aligned
         self.cut: list[int] = []
         self.in_parts: list[int] = []
         self.unaligned: list[int] = []
@@ -201,7 +213,7 @@ class Notable:
             self.cut.append(number)
         if translation.parts > 1:
             self.in_parts.append(number)
-        if translation.is_unaligned:
+        if self.aligned and translation.is_unaligned:
             self.unaligned.append(number)
 
     def tell(self) -> None:
@@ -227,7 +239,7 @@ def load(options: argparse.Namespace) -> "Translator":
 
     search = {field.name: getattr(options, field.name) for field in dataclasses.fields(SearchConfig)}
     runs = options.checkpoint, options.device, options.precision
-    return Translator.load(*runs, ensemble=options.ensemble, words=options.words, **search)
+    return Translator.load(*runs, ensemble=options.ensemble, words=options.words, verify=options.verify, **search)
 
 
 def open_input(path: str | None, stack: contextlib.ExitStack) -> tuple[BinaryIO, str]:

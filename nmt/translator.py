@@ -83,6 +83,7 @@ class Translator:
         self.ensemble: list[Path] = []
         self.step: int | None = None
         self.progress: Callable[[int], None] = lambda count: None  # told how many sentences more have been read
+        self.aligned = True  # False: text only, without words and weights, which is quicker
         self.longest: int | None = None  # subwords of the longest training sources; far longer lines are cut into parts
 
     @classmethod
@@ -94,6 +95,7 @@ class Translator:
         *,
         ensemble: Sequence[str | Path] = (),
         words: str = "split",
+        verify: bool = True,
         **search: Any,
     ) -> "Translator":
         """Load a run, a checkpoint folder, or a model of the Hugging Face hub.
@@ -105,16 +107,19 @@ class Translator:
             ensemble: further runs or checkpoints, to translate together (`nmt.models.ensemble`).
             words: the words of translations. `split`: punctuation is a word, and in scripts without spaces so is each
                 character (Chinese, Japanese) or piece; `spaces`: the parts between spaces, which gold links count.
+            verify: compare the files with the digests in the checkpoint's manifest: about a second a gigabyte.
             **search: keys of `SearchConfig` that replace those the model was trained with; None keeps them.
 
         Raises:
             UserError: there is no checkpoint, the hub does not give it, a search setting is unknown or out of range,
                 the device has no such precision, or an ensemble's members have other subwords.
         """
-        check_names("setting of Translator.load", search, SearchConfig, "device", "precision", "ensemble", "words")
+        check_names(
+            "setting of Translator.load", search, SearchConfig, "device", "precision", "ensemble", "words", "verify"
+        )
         where = resolve_device(device)
-        checkpoint = load_checkpoint(run, where)
-        others = [load_checkpoint(each, where) for each in ensemble]
+        checkpoint = load_checkpoint(run, where, verified=verify)
+        others = [load_checkpoint(each, where, verified=verify) for each in ensemble]
         for other in others:
             check_together(checkpoint, other)
         given = {name: value for name, value in search.items() if value is not None}
@@ -334,14 +339,16 @@ class Translator:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
 
     def _translation(self, sentence: str, ids: list[int], hypothesis: Hypothesis) -> Translation:
-        source = self.words_of(self.tokenizers.source, ids, sentence)
-        target = self.words_of(self.tokenizers.target, hypothesis.tokens)
-        found = alignment(source, target, hypothesis.weights)
+        found = Alignment([], [], np.zeros((0, 0)))
+        if self.aligned or self.copies:
+            source = self.words_of(self.tokenizers.source, ids, sentence)
+            target = self.words_of(self.tokenizers.target, hypothesis.tokens)
+            found = alignment(source, target, hypothesis.weights)
         text = self.tokenizers.target.decode([hypothesis.tokens])[0]
         if self.copies:
             found = with_copies(found, [target[1][n] for n, token in enumerate(hypothesis.tokens) if token == UNK])
             text = text_of(found.target_words)
-        if self.words == "split":
+        if self.aligned and self.words == "split":
             found = in_characters(found)
         return Translation(
             **vars(found),

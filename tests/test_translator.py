@@ -274,6 +274,15 @@ def test_unknown_words_are_those_attended_to(decoder: str) -> None:
     assert len(places) > 1 if decoder == "luong" else not places
 
 
+@pytest.mark.parametrize("copies", [False, True])
+def test_text_alone_is_the_same_text(tiny_run: Path, copies: bool) -> None:
+    whole, plain = (Translator.load(tiny_run, device="cpu", beam_size=2, replace_unknown=copies) for _ in range(2))
+    plain.aligned = False
+    for one, other in zip(whole.translate(SENTENCES), plain.translate(SENTENCES), strict=True):
+        assert (other.text, other.score, other.pieces, other.cut) == (one.text, one.score, one.pieces, one.cut)
+        assert copies or (other.source_words, other.target_words, other.weights.size) == ([], [], 0)
+
+
 @pytest.mark.parametrize(
     ("search", "message"),
     [

@@ -121,6 +121,7 @@ class TokenizerConfig:
     character_coverage: float = key(1.0, "share of characters that get a piece of their own; the rest become bytes", above=0, at_most=1)
     normalization: str = key("nmt_nfkc", "text normalization of sentencepiece", choices=("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"))
     sampling: float = key(0.0, "training-time subword regularization: BPE-dropout probability, or unigram smoothing alpha; 0 is off", at_least=0, at_most=1)
+    learning_pairs: int = key(200_000, "learn from so many pairs, of a larger text drawn at random; a unigram model takes 6 KiB a pair of 26 words", at_least=1)
     source_model: str | None = key(None, "a sentencepiece model (`whitespace`: a list of pieces, one a line) to use for the source instead of learning one")
     target_model: str | None = key(None, "a sentencepiece model (`whitespace`: a list of pieces, one a line) to use for the target instead of learning one")
 
@@ -132,6 +133,7 @@ class BatchConfig:
     unit: str = key("tokens", "what `size` counts: target tokens, including padding, or sentences", choices=UNITS)
     size: int = key(4_096, "size of a training batch; with several processes (`torchrun`), that of each", at_least=1, automatic=True)
     max_length: int = key(250, "leave out training pairs with a side of more subwords than this", at_least=1)
+    window: int = key(100_000, "pairs of a larger text whose subwords are sampled and whose batches are planned together; blocks of a hundredth of it are drawn at random", at_least=1)
 
 
 @dataclass(kw_only=True)

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from nmt.text.tokenizer import BOS, EOS, PAD, Tokenizers
 IntArray = npt.NDArray[np.integer]
 Int64Array = npt.NDArray[np.int64]
 Attention = Float32[np.ndarray, "_ _"]  # of one pair: target pieces by source pieces
+
+BLOCKS = 100  # in a window
 
 logger = logging.getLogger(__name__)
 
@@ -148,18 +151,19 @@ def plan_batches(
     size: int,
     seed: int,
     epoch: int,
+    window: int = 0,
     world_size: int = 1,
 ) -> list[IntArray]:
     """Group sentences of similar length on both sides; return the batches, as indices, in the order of an epoch.
 
-    A function of the lengths (without eos) and of (seed, epoch) alone. With the unit "tokens" a batch holds at most
-    `size` target positions, including eos and padding, and a longer sentence is a batch of its own; with "sentences" it
-    holds `size` sentences, except for one batch that may hold fewer.
+    A function of the lengths (without eos) and of (seed, epoch, window) alone. With the unit "tokens" a batch holds at
+    most `size` target positions, including eos and padding, and a longer sentence is a batch of its own; with
+    "sentences" it holds `size` sentences, except for one batch that may hold fewer.
 
     Batches `i * world_size` to `(i + 1) * world_size - 1`, which that many processes train on at a time, are neighbors
     in length. To fill the last such group, up to `world_size - 1` batches, chosen anew in each epoch, occur twice.
     """
-    generator = np.random.default_rng((seed, epoch))
+    generator = np.random.default_rng(entropy(seed, epoch, window))
     # The noise makes other batches in every epoch. It is on the source only: target padding costs more, as it goes
     # through the output layer.
     noisy = source_lengths + generator.uniform(-1.0, 1.0, len(source_lengths))
@@ -169,6 +173,11 @@ def plan_batches(
     starts = np.arange(num_groups) * world_size
     starts[generator.integers(1, max(2, num_groups)) :] -= num_groups * world_size - len(batches)
     return [batches[(start + rank) % len(batches)] for start in starts[order] for rank in range(world_size)]
+
+
+def entropy(seed: int, epoch: int, window: int) -> tuple[int, ...]:
+    """Return the seed of a window: of the first, and so of a small corpus, that of the epoch."""
+    return (seed, epoch, window) if window else (seed, epoch)
 
 
 def sort_by_length(source_lengths: npt.NDArray[np.number], target_lengths: IntArray) -> IntArray:
@@ -210,17 +219,95 @@ def within_memory(batches: Iterable[IntArray], costs: Int64Array, memory: int) -
         yield from (batch[start : start + size] for start in range(0, len(batch), size))
 
 
+@dataclass(frozen=True)
+class Window(Dataset[Batch]):
+    """The batches of a part of an epoch, by number: pairs as indices of `sides`, which `rows` finds in the corpus."""
+
+    place: tuple[int, int]  # epoch, number
+    sides: tuple[Ragged, Ragged]
+    batches: list[IntArray]
+    rows: IntArray | None = None  # None: indices are those of the corpus
+    guide: AlignmentTargets | None = None
+
+    def __getitem__(self, index: int) -> Batch:
+        numbers = self.batches[index]
+        sources, targets = ([side[number] for number in numbers.tolist()] for side in self.sides)
+        rows = numbers if self.rows is None else self.rows[numbers]
+        alignment = None if self.guide is None else self.guide(rows, sources, targets)
+        return collate(sources, targets, rows, alignment)
+
+
+@dataclass(frozen=True)
+class Windows(Dataset[Window]):
+    """The windows of all epochs, by (epoch, number): each a function of that and of the seed alone."""
+
+    encoded: EncodedCorpus
+    rows: IntArray  # those that are trained on
+    tokenizers: Tokenizers
+    config: BatchConfig
+    seed: int
+    sampling: float
+    world_size: int
+
+    @property
+    def count(self) -> int:
+        """Their number in an epoch."""
+        return -(-len(self.rows) // self.config.window)
+
+    def __getitem__(self, place: tuple[int, int]) -> Window:
+        rows = self._rows(*place)
+        sides, numbers = self._segmented(rows, entropy(self.seed, *place)) if self.sampling else (self._sides, rows)
+        plan = plan_batches(
+            *(side.offsets[numbers + 1] - side.offsets[numbers] for side in sides),
+            unit=self.config.unit,
+            size=self.config.size,
+            seed=self.seed,
+            epoch=place[0],
+            window=place[1],
+            world_size=self.world_size,
+        )
+        return Window(place, sides, [numbers[each] for each in plan], rows if self.sampling else None)
+
+    @property
+    def _sides(self) -> tuple[Ragged, Ragged]:
+        return self.encoded.source, self.encoded.target
+
+    def _segmented(self, rows: IntArray, entropy: tuple[int, ...]) -> tuple[tuple[Ragged, Ragged], IntArray]:
+        """Return some pairs as they are segmented in this epoch, and the numbers that they have now."""
+        # A seed for each side, so that a resumed stream draws the same.
+        seeds = np.random.SeedSequence(entropy).generate_state(2)
+        text = self.encoded.corpus.select(rows)
+        source, target = (
+            Ragged.of(getattr(self.tokenizers, side).sample(list(text[side]), self.sampling, int(seed)))
+            for side, seed in zip(SIDES, seeds, strict=True)
+        )
+        return (source, target), np.arange(len(rows))
+
+    def _rows(self, epoch: int, number: int) -> IntArray:
+        """Return the pairs of a window, in the order of the corpus: blocks of neighbors, drawn anew in each epoch."""
+        if self.count == 1:
+            return self.rows
+        size = len(self.rows)
+        blocks = np.array_split(self.rows, min(size, -(-size * BLOCKS // self.config.window)))
+        order = np.random.default_rng((self.seed, epoch, self.count)).permutation(len(blocks))
+        return np.concatenate([blocks[block] for block in np.sort(np.array_split(order, self.count)[number])])
+
+
 @dataclass(eq=False)
 class TrainLoader:
     """An endless stream of training batches whose order is a function of (seed, epoch) alone.
 
+    Sentences are segmented, and batches planned (`plan_batches`), in windows of about `config.window` pairs, made of
+    blocks of neighboring pairs that are drawn anew in each epoch. A small corpus is one window.
+
     `iter(loader)` yields the rest of the current epoch and then advances to the next; `position` counts the batches of
-    the epoch that were yielded. Rank r takes the batches r, r + `world_size`, ...: all ranks take equally many, and at
-    any time batches of similar length (`plan_batches`).
+    the window that were yielded. Rank r takes the batches r, r + `world_size`, ...: all ranks take equally many, and at
+    any time batches of similar length.
 
     Args:
         sampling: above 0, segment every sentence anew in each epoch (`Tokenizer.sample` with this alpha), before
-            the batches are planned: sorted by other lengths than their own, a third of them would be padding.
+            the batches are planned: sorted by other lengths than their own, a third of them would be padding. If there
+            are several windows, another process makes the next one ahead of time.
         guide: makes `Batch.alignment`, where attention is guided.
         num_workers: processes that make batches ahead of time; 0 makes them when asked.
 
@@ -240,6 +327,7 @@ class TrainLoader:
     pin_memory: bool = False
     num_workers: int = 0
     epoch: int = field(default=0, init=False)
+    window: int = field(default=0, init=False)
     position: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -253,32 +341,39 @@ class TrainLoader:
             )
         if len(self._rows) < len(longest):
             logger.info("left out %d training pairs longer than %d subwords", len(longest) - len(self._rows), limit)
-        self._planned: _Epoch | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget what is planned."""
+        which = (self.encoded, self._rows, self.tokenizers, self.config, self.seed, self.sampling, self.world_size)
+        self._windows = Windows(*which)
+        self._planned: Window | None = None
+        self._coming: Iterator[Window] = iter(())
 
     def __len__(self) -> int:
-        """Return the number of batches of this rank in the current epoch."""
+        """Return the number of batches of this rank in the current window."""
         return len(self._plan().batches) // self.world_size
 
+    @property
+    def epochs(self) -> float:
+        """How often the corpus was read: epochs, and the part of the current one, in which windows count alike."""
+        return self.epoch + (self.window + self.position / len(self)) / self._windows.count
+
     def __iter__(self) -> Iterator[Batch]:
-        mine = range(self.rank, len(self._plan().batches), self.world_size)
-        loader = DataLoader(
-            self._plan(),
-            sampler=mine[self.position :],
-            batch_size=None,
-            num_workers=self.num_workers,
-            pin_memory=self.pin_memory,
-            # By default it draws from torch's global generator, and dropout would differ after a resume.
-            generator=torch.Generator(),
-        )
-        for batch in loader:
-            self.position += 1
-            yield batch
-        self.epoch += 1
-        self.position = 0
+        while True:
+            mine = range(self.rank, len(self._plan().batches), self.world_size)[self.position :]
+            for batch in _loaded(self._plan(), mine, num_workers=self.num_workers, pin_memory=self.pin_memory):
+                self.position += 1
+                yield batch
+            self.window, self.position = self.window + 1, 0
+            if self.window == self._windows.count:
+                self.epoch, self.window = self.epoch + 1, 0
+                return
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the stream, and what the order of batches depends on."""
-        return {"epoch": self.epoch, "position": self.position, "seed": self.seed, "order": self._order()}
+        place = {"epoch": self.epoch, "window": self.window, "position": self.position}
+        return {**place, "seed": self.seed, "order": self._order()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue with the batch that would have come next; the seed becomes that of the state.
@@ -294,54 +389,39 @@ class TrainLoader:
                     f"{value}; restore it, or start in a new run_dir"
                 )
         self.epoch, self.position, self.seed = state["epoch"], state["position"], state["seed"]
-        self._planned = None
+        self.window = state.get("window", 0)  # runs of earlier versions have one
+        self._begin()
 
     def _order(self) -> dict[str, Any]:
         lengths = self.encoded.source.lengths + self.encoded.target.lengths
-        return {
+        order = {
             "the number of training pairs": len(self._rows),
             "the number of training tokens": int(lengths[self._rows].sum()),
             "batch.unit": self.config.unit,
             "batch.size": self.config.size,
             "the number of processes": self.world_size,
         }
+        return order if self._windows.count == 1 else order | {"batch.window": self.config.window}
 
-    def _plan(self) -> "_Epoch":
-        if self._planned is None or self._planned.epoch != self.epoch:
-            encoded = self._segmented()
-            lengths = (encoded.source.lengths[self._rows], encoded.target.lengths[self._rows])
-            unit, size, world_size = self.config.unit, self.config.size, self.world_size
-            plan = plan_batches(*lengths, unit=unit, size=size, seed=self.seed, epoch=self.epoch, world_size=world_size)
-            self._planned = _Epoch(encoded, [self._rows[indices] for indices in plan], self.guide, self.epoch)
+    def _plan(self) -> Window:
+        """Return the current window; where several are sampled, another process then begins the next."""
+        place = (self.epoch, self.window)
+        if self._planned is None or self._planned.place != place:
+            self._planned = next(self._coming, None)
+        if self._planned is None or self._planned.place != place:
+            places = ((epoch, window) for epoch in count(self.epoch) for window in range(self._windows.count))
+            ahead = {"num_workers": 1, "prefetch_factor": 1} if self.sampling and self._windows.count > 1 else {}
+            self._coming = iter(_loaded(self._windows, islice(places, self.window, None), **ahead))
+            self._planned = next(self._coming)
+        if self._planned.guide is not self.guide:
+            self._planned = replace(self._planned, guide=self.guide)
         return self._planned
 
-    def _segmented(self) -> EncodedCorpus:
-        """Return the corpus as it is segmented in this epoch."""
-        if self.sampling == 0:
-            return self.encoded
-        # A seed for each epoch and side, so that a resumed stream draws the same.
-        seeds = np.random.SeedSequence((self.seed, self.epoch)).generate_state(2)
-        sides = {}
-        for side, seed in zip(SIDES, seeds, strict=True):
-            tokenizer = getattr(self.tokenizers, side)
-            sides[side] = Ragged.of(tokenizer.sample(list(self.encoded.corpus[side]), self.sampling, int(seed)))
-        return replace(self.encoded, **sides)
 
-
-@dataclass(frozen=True)
-class _Epoch(Dataset[Batch]):
-    """The batches of one epoch by number."""
-
-    encoded: EncodedCorpus
-    batches: list[IntArray]
-    guide: AlignmentTargets | None
-    epoch: int
-
-    def __getitem__(self, index: int) -> Batch:
-        rows = self.batches[index]
-        sources, targets = self.encoded.pairs(rows)
-        alignment = None if self.guide is None else self.guide(rows, sources, targets)
-        return collate(sources, targets, rows, alignment)
+def _loaded(dataset: Dataset[Any], order: Iterable[Any], **options: Any) -> DataLoader[Any]:
+    """Return the items of a data set in an order."""
+    # By default it draws from torch's global generator, and dropout would differ after a resume.
+    return DataLoader(dataset, sampler=order, batch_size=None, generator=torch.Generator(), **options)
 
 
 def fixed_batches(encoded: EncodedCorpus, size: int) -> Iterator[Batch]:

@@ -11,12 +11,14 @@ import pyarrow.compute as pc
 from nmt.config.schema import CleaningConfig, DataConfig
 from nmt.data.grammar.corpus import GrammarCorpus
 from nmt.data.hub import HubCorpus
-from nmt.data.tables import SIDES, SPLITS, Corpus
+from nmt.data.tables import SIDES, SPLITS, Corpus, Progress
 from nmt.data.text import TextCorpus
 from nmt.errors import UserError, unknown
 from nmt.text.words import SPACELESS
 
 CORPORA: dict[str, type[Corpus]] = {"grammar": GrammarCorpus, "text": TextCorpus, "hub": HubCorpus}
+RULES = ("empty", "too_long", "uneven")  # the fields of `CleaningReport`
+CLEANED_AT_ONCE = 20_000  # pairs
 RATIO_GRACE = 5  # words by which the sides may always differ
 
 
@@ -90,22 +92,30 @@ def clean(corpus: datasets.Dataset, config: CleaningConfig) -> tuple[datasets.Da
     Raises:
         UserError: when nothing is left.
     """
-    table = corpus.with_format("arrow")[:]
-    counts = [_word_counts(table.column(side)) for side in SIDES]
-    shorter, longer = np.minimum(*counts), np.maximum(*counts)
-    finer = [count + _spaceless_counts(table.column(side)) for count, side in zip(counts, SIDES, strict=True)]
-    empty = shorter == 0
-    too_long = (longer > config.max_length) & ~empty
-    uneven = ~empty & ~too_long
-    for one, other in (counts, finer):
-        uneven &= np.maximum(one, other) > config.max_ratio * np.minimum(one, other) + RATIO_GRACE
-    dropped = {"empty": int(empty.sum()), "too_long": int(too_long.sum()), "uneven": int(uneven.sum())}
+    text, progress = corpus.select_columns(list(SIDES)).with_format("arrow"), Progress("cleaning", len(corpus))
+    broken = []
+    for table in text.iter(CLEANED_AT_ONCE):
+        broken.append(_broken_rules(table, config))
+        progress.add(len(table))
+    rules = np.concatenate(broken) if broken else np.zeros(0, np.int8)
+    dropped = {name: int((rules == number).sum()) for number, name in enumerate(RULES, start=1)}
     report = CleaningReport(total=len(corpus), **dropped, config=config)
     if report.kept == 0:
         raise UserError(f"cleaning leaves nothing of the corpus: {report}; look at the files, or relax data.cleaning")
     if report.kept == report.total:
         return corpus, report
-    return corpus.select(np.flatnonzero(~(empty | too_long | uneven))), report
+    return corpus.select(np.flatnonzero(rules == 0)), report
+
+
+def _broken_rules(table: pa.Table, config: CleaningConfig) -> npt.NDArray[np.int8]:
+    """Return for each pair 0, or the number of the first of `RULES` that it breaks, counted from 1."""
+    counts = [_word_counts(table.column(side)) for side in SIDES]
+    shorter, longer = np.minimum(*counts), np.maximum(*counts)
+    finer = [count + _spaceless_counts(table.column(side)) for count, side in zip(counts, SIDES, strict=True)]
+    uneven = np.ones(len(table), bool)
+    for one, other in (counts, finer):
+        uneven &= np.maximum(one, other) > config.max_ratio * np.minimum(one, other) + RATIO_GRACE
+    return np.select([shorter == 0, longer > config.max_length, uneven], [1, 2, 3]).astype(np.int8)
 
 
 def _word_counts(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:

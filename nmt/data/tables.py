@@ -2,14 +2,21 @@
 
 import contextlib
 import hashlib
+import itertools
 import logging
+import multiprocessing
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
+import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -27,7 +34,9 @@ logger = logging.getLogger(__name__)
 
 SPLITS = ("train", "validation", "test", "test_long")
 SIDES = ("source", "target")
-BATCH_SIZE = 1_000
+BATCH_SIZE = 1_000  # pairs that are encoded at once
+QUEUED = 4  # batches for each process that encodes
+SECONDS = 5.0  # between two messages
 HASHED_AT_ONCE = 100_000
 PARALLEL_FROM = 20_000  # pairs; for fewer, starting processes takes longer than encoding
 
@@ -71,14 +80,40 @@ class Corpus(ABC):
         config: SplitConfig = getattr(self.config, split, SplitConfig())
         return config
 
-    def stored(self, digest: str, build: Callable[[], pa.Table]) -> datasets.Dataset:
-        """Return the table that `build` makes, stored in `data.cache_dir` under a digest of its content."""
+    def stored(self, digest: str, build: Callable[[], Iterable[pa.Table]]) -> datasets.Dataset:
+        """Return the table whose parts `build` makes, stored in `data.cache_dir` under a digest of its content."""
         path = Path(self.config.cache_dir) / f"corpus-{digest[:24]}.arrow"
         return datasets.Dataset.from_file(str(stored_table(path, lambda _: build())))
 
 
-def stored_table(path: Path, build: Callable[[Path], pa.Table]) -> Path:
-    """Return `path`, after writing the table that `build` returns there unless the file exists already, undamaged.
+class Progress:
+    """Messages on how far a work is, at least `SECONDS` apart: pairs done, of how many, a second, and time left."""
+
+    def __init__(self, work: str, total: int | None = None) -> None:
+        self.work = work
+        self.total = total
+        self.done = 0
+        self.started = self.told = time.monotonic()
+
+    def add(self, count: int) -> None:
+        """Count pairs that are done."""
+        self.done += count
+        now = time.monotonic()
+        if now - self.told < SECONDS:
+            return
+        self.told = now
+        rate = self.done / (now - self.started)
+        of, left = "", ""
+        if self.total is not None:
+            seconds = round((self.total - self.done) / rate)
+            of, left = f" of {self.total:,}", f", {seconds // 60}:{seconds % 60:02d} left"
+        logger.info("%s: %s%s pairs, %s a second%s", self.work, f"{self.done:,}", of, f"{rate:,.0f}", left)
+
+
+def stored_table(path: Path, build: Callable[[Path], Iterable[pa.Table]]) -> Path:
+    """Return `path`, after writing the tables that `build` returns there unless the file exists already, undamaged.
+
+    They are one table in parts, at least one, of which only one at a time need be in memory.
 
     A table is accepted if its digest is that in the file beside it, PATH.sha256; reading it takes about a second a
     gigabyte.
@@ -95,10 +130,8 @@ def stored_table(path: Path, build: Callable[[Path], pa.Table]) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary_folder(path) as folder:
-            table = build(folder)
             complete = folder / path.name
-            with pa.OSFile(str(complete), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
-                writer.write_table(table)
+            write_tables(complete, iter(build(folder)))
             digest = folder / "digest"
             digest.write_text(digest_of(complete), encoding="ascii")
             # In this order: a table without its digest would be made anew.
@@ -109,6 +142,14 @@ def stored_table(path: Path, build: Callable[[Path], pa.Table]) -> Path:
             f"cannot write {path}: {error.strerror or error}; choose another folder with data.cache_dir"
         ) from None
     return path
+
+
+def write_tables(path: Path, tables: Iterator[pa.Table]) -> None:
+    """Write the parts of a table to a file, one after the other."""
+    first = next(tables)
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, first.schema) as writer:
+        for table in itertools.chain((first,), tables):
+            writer.write_table(table)
 
 
 @contextlib.contextmanager
@@ -236,13 +277,18 @@ def encode(
     Files are named by a digest of the text and the models. `num_workers` processes encode; a small corpus, this one.
 
     Raises:
-        UserError: when `cache_dir` cannot be written.
+        UserError: when `cache_dir` cannot be written, or the file there has ids that the models do not have.
     """
     text = corpus.select_columns(list(SIDES)).with_format("arrow")
     path = Path(cache_dir) / f"encoded-{_digest(text, tokenizers)[:24]}.arrow"
     table = mapped_table(stored_table(path, lambda folder: _encoded(text, tokenizers, num_workers, folder)))
-    sides = [lists for column in table.columns for lists in column.chunks]  # each column is a single chunk
-    return EncodedCorpus(corpus, *(Ragged(side.values.to_numpy(), side.offsets.to_numpy()) for side in sides))
+    lists = [part for column in table.columns for part in column.chunks]  # each column is a single chunk
+    sides = [Ragged(side.values.to_numpy(), side.offsets.to_numpy()) for side in lists]
+    for name, side in zip(SIDES, sides, strict=True):
+        size = len(getattr(tokenizers, name))
+        if side.ids.size and not (side.ids.min() >= 0 and side.ids.max() < size):
+            raise UserError(f"{path} has ids of no {name} subword (there are {size}): delete it, and it is made anew")
+    return EncodedCorpus(corpus, *sides)
 
 
 def _digest(text: datasets.Dataset, tokenizers: Tokenizers) -> str:
@@ -255,30 +301,62 @@ def _digest(text: datasets.Dataset, tokenizers: Tokenizers) -> str:
     return digest.hexdigest()
 
 
-def _encoded(text: datasets.Dataset, tokenizers: Tokenizers, num_workers: int, folder: Path) -> pa.Table:
-    """Encode both sides into large lists, in a single chunk each, so that their values are contiguous."""
-    features = datasets.Features({side: datasets.LargeList(datasets.Value("int32")) for side in SIDES})
-    num_proc = min(num_workers, len(text) // BATCH_SIZE) if len(text) >= PARALLEL_FROM else 1
-    with progress_on_terminals_only():
-        lists = text.map(
-            _encode_batch,
-            batched=True,
-            batch_size=BATCH_SIZE,
-            fn_kwargs={"tokenizers": tokenizers},
-            features=features,
-            num_proc=num_proc if num_proc > 1 else None,
-            cache_file_name=str(folder / "encoded.arrow"),
-            new_fingerprint="encoded",
-            load_from_cache_file=False,
-            desc="encoding",
-        )
-        columns = [lists.data.column(side).combine_chunks() for side in SIDES]
-    return pa.table(columns, names=list(SIDES))
+def _encoded(text: datasets.Dataset, tokenizers: Tokenizers, num_workers: int, folder: Path) -> Iterator[pa.Table]:
+    """Encode both sides into large lists, in a single chunk each, so that their ids are contiguous.
 
-
-def _encode_batch(table: pa.Table, tokenizers: Tokenizers) -> pa.Table:
+    The ids go to a file for each side as they come, and from there, mapped, into the table.
+    """
+    progress = Progress("encoding", len(text))
+    lengths: list[list[npt.NDArray[np.int64]]] = [[] for _ in SIDES]
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context((folder / side).open("wb")) for side in SIDES]
+        for batch in _encoded_batches(text, tokenizers, num_workers):
+            for encoded, file, found in zip(batch, files, lengths, strict=True):
+                encoded.ids.tofile(file)
+                found.append(encoded.lengths)
+            progress.add(len(batch[0]))
     columns = []
-    for side in SIDES:
-        sequences = Ragged.of(getattr(tokenizers, side).encode(table.column(side).to_pylist()))
-        columns.append(pa.LargeListArray.from_arrays(sequences.offsets, sequences.ids))
-    return pa.table(columns, names=list(SIDES))
+    for side, found in zip(SIDES, lengths, strict=True):
+        offsets = np.cumsum(np.concatenate(([0], *found)), dtype=np.int64)
+        ids = np.memmap(folder / side, np.int32, "r") if offsets[-1] else np.empty(0, np.int32)
+        columns.append(pa.LargeListArray.from_arrays(offsets, ids))
+    yield pa.table(columns, names=list(SIDES))
+
+
+def _encoded_batches(text: datasets.Dataset, tokenizers: Tokenizers, num_workers: int) -> Iterator[tuple[Ragged, ...]]:
+    """Yield the ids of both sides, `BATCH_SIZE` pairs at a time, in order."""
+    batches = ([table.column(side) for side in SIDES] for table in text.iter(BATCH_SIZE))
+    num_workers = min(num_workers, len(text) // BATCH_SIZE) if len(text) >= PARALLEL_FROM else 1
+    if num_workers <= 1:
+        yield from (_encode_batch(batch, tokenizers) for batch in batches)
+        return
+    with ProcessPoolExecutor(num_workers, initializer=_begin_worker, initargs=(tokenizers,)) as pool:
+        waiting: deque[Future[tuple[Ragged, ...]]] = deque()
+        for batch in batches:
+            waiting.append(pool.submit(_encode_batch, batch))
+            if len(waiting) > QUEUED * num_workers:  # no more, or the whole text would be in memory
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _encode_batch(sides: list[pa.ChunkedArray], tokenizers: Tokenizers | None = None) -> tuple[Ragged, ...]:
+    given = tokenizers or _of_this_worker[-1]
+    texts = zip((given.source, given.target), sides, strict=True)
+    return tuple(Ragged.of(tokenizer.encode(side.to_pylist())) for tokenizer, side in texts)
+
+
+_of_this_worker: list[Tokenizers] = []  # sent once, not with each batch
+
+
+def _begin_worker(tokenizers: Tokenizers) -> None:
+    """Prepare a process to encode; it leaves interrupts to its parent, and ends with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _of_this_worker.append(tokenizers)
+
+
+def _end_with_parent() -> None:
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)

@@ -4,26 +4,34 @@ A line ends at "\n", or "\r\n", and nowhere else: splitting at U+2028 or a form 
 would misalign the sides. A newline at the end of a file does not begin another line.
 """
 
+import contextlib
 import gzip
 import hashlib
-import io
+import itertools
 import math
+import os
+import shutil
+import stat
+import tempfile
 import zlib
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import datasets
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from nmt.alignment.pharaoh import check_links, parse_pharaoh
 from nmt.config.schema import SplitConfig
-from nmt.data.tables import Corpus
+from nmt.data.tables import Corpus, Progress
 from nmt.errors import UserError
 
+Lengths = npt.NDArray[np.int64]
+
 SMALL = 1 << 20  # bytes that any gzipped file may become
+BLOCK = 1 << 20  # bytes that are read at once
 COLUMNS = ("source", "target", "alignment")
 
 # A gap is reported where it explains the lengths better than no gap by this much (sum of log length ratios).
@@ -42,14 +50,20 @@ class TextCorpus(Corpus):
         digest = hashlib.sha256()
         for column, parts in files.items():
             for file in parts:
-                digest.update(f"{column} {file.path.suffix} {len(file.content)} ".encode())
-                digest.update(file.content)
+                digest.update(f"{column} {file.path.suffix} {file.size} ".encode())
+                with file.open() as content:
+                    for block in blocks_of(content.read):
+                        digest.update(block)
 
-        def build() -> pa.Table:
-            lines = read_split(files)
-            if not lines["source"]:
+        def build() -> Iterator[pa.Table]:
+            progress = Progress(f"reading the {split} split")
+            for table in read_split(files):
+                yield table
+                progress.add(len(table))
+            if progress.done == 0:
                 raise UserError(f"the {split} split is empty: {config.source} and {config.target} hold no lines")
-            return pa.table(lines)
+            for file in itertools.chain.from_iterable(files.values()):
+                file.check_unchanged()
 
         return self.stored(digest.hexdigest(), build)
 
@@ -70,52 +84,111 @@ class TextCorpus(Corpus):
         return UserError(f"no {split} text: set data.{split}.source and data.{split}.target")
 
 
-@dataclass(frozen=True)
 class TextFile:
-    """A file of sentences: its bytes (read once, so a pipe works), decoded when its lines are asked for."""
+    """A file of sentences, read in blocks, as often as needed: what can be read but once, a pipe, is copied to disk.
 
-    path: Path
-    content: bytes
-    max_gzip_ratio: float = math.inf
+    Args:
+        path: the file.
+        max_gzip_ratio: how many times as large it may become, if it is gzipped.
 
-    @cached_property
-    def lines(self) -> list[str]:
-        """The lines, without line ends.
+    Raises:
+        OSError: it cannot be read.
+    """
+
+    def __init__(self, path: Path, max_gzip_ratio: float = math.inf) -> None:
+        self.path = path
+        self.max_gzip_ratio = max_gzip_ratio
+        self._copy: BinaryIO | None = None
+        with path.open("rb") as file:
+            self._identity = identity(file)
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                self._copy = tempfile.TemporaryFile()  # noqa: SIM115
+                shutil.copyfileobj(file, self._copy)
+        self.size = self._identity[0] if self._copy is None else self._copy.tell()
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        """Open its bytes, at their beginning."""
+        if self._copy is not None:
+            self._copy.seek(0)
+            yield self._copy
+            return
+        with self.path.open("rb") as file:
+            yield file
+
+    def check_unchanged(self) -> None:
+        """Raise UserError if the file was written since it was opened first."""
+        if self._copy is None:
+            with self.open() as file:
+                if identity(file) != self._identity:
+                    raise UserError(f"{self.path} was changed while it was read: start again when it is complete")
+
+    def blocks(self) -> Iterator[list[str]]:
+        """Yield the lines, without line ends, some at a time.
 
         Raises:
             UserError: when the bytes are not UTF-8 (with line and byte), not the gzip that its name claims, or a gzip
                 that becomes more than `max_gzip_ratio` times as large.
         """
-        content = self._decompressed()
+        rest, position, number = bytearray(), 0, 0
+        for part in itertools.chain(self._unpacked(), (b"",)):
+            end = part.rfind(b"\n") + 1 if part else 0
+            if part and not end:
+                rest += part
+                continue
+            content, rest = bytes(rest) + part[:end], bytearray(part[end:])
+            if content:
+                lines = self._decoded(content, position, number)
+                yield lines
+                position, number = position + len(content), number + len(lines)
+
+    def _decoded(self, content: bytes, position: int, number: int) -> list[str]:
+        """Return the lines of some of the bytes, of which others, and lines, went before."""
         try:
             text = content.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise _not_utf8(self.path, content, error.start) from None
-        lines = text.removeprefix("\ufeff").split("\n")
+            raise _not_utf8(self.path, content, error.start, position, number) from None
+        lines = text.removeprefix("\ufeff" if position == 0 else "").split("\n")
         if not lines[-1]:
             lines.pop()
-        return [line.removesuffix("\r") for line in lines]
+        return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
 
-    def _decompressed(self) -> bytes:
-        if self.path.suffix != ".gz" and not self.content.startswith(b"\x1f\x8b"):
-            return self.content
-        limit = SMALL + self.max_gzip_ratio * len(self.content)
-        parts, size = [], 0
-        try:
-            with gzip.open(io.BytesIO(self.content)) as file:
-                while (part := file.read(SMALL)) and size <= limit:
-                    parts.append(part)
-                    size += len(part)
-            if size <= limit:
-                return b"".join(parts)
-        except (OSError, EOFError, zlib.error) as error:
+    def _unpacked(self) -> Iterator[bytes]:
+        with self.open() as file:
+            is_packed = self.path.suffix == ".gz" or file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            if not is_packed:
+                yield from blocks_of(file.read)
+                return
+            limit, size = SMALL + self.max_gzip_ratio * self.size, 0
+            try:
+                for block in blocks_of(gzip.GzipFile(fileobj=file).read):
+                    size += len(block)
+                    if size > limit:
+                        break
+                    yield block
+            except (OSError, EOFError, zlib.error) as error:
+                raise UserError(
+                    f"{self.path} is not a readable gzip file ({error}): write it again, or drop the .gz of a plain "
+                    "file"
+                ) from None
+        if size > limit:
             raise UserError(
-                f"{self.path} is not a readable gzip file ({error}): write it again, or drop the .gz of a plain file"
-            ) from None
-        raise UserError(
-            f"{self.path} becomes more than {self.max_gzip_ratio:g} times as large when it is unpacked, as text hardly "
-            "does: if it is what you want to read, raise data.max_gzip_ratio"
-        )
+                f"{self.path} becomes more than {self.max_gzip_ratio:g} times as large when it is unpacked, as text "
+                "hardly does: if it is what you want to read, raise data.max_gzip_ratio"
+            )
+
+
+def identity(file: BinaryIO) -> tuple[int, int]:
+    """Return the size and the time of the last change of an open file."""
+    found = os.fstat(file.fileno())
+    return found.st_size, found.st_mtime_ns
+
+
+def blocks_of(read: Callable[[int], bytes]) -> Iterator[bytes]:
+    """Yield the bytes that `read` returns, some at a time."""
+    while block := read(BLOCK):
+        yield block
 
 
 def open_split(config: SplitConfig, split: str, max_gzip_ratio: float = math.inf) -> dict[str, list[TextFile]]:
@@ -135,10 +208,7 @@ def open_split(config: SplitConfig, split: str, max_gzip_ratio: float = math.inf
             f"data=text has no files for the {split} split: set {' and '.join(f'{key}=FILE' for key in missing)}"
         )
     given = {column: getattr(config, column) for column in COLUMNS if getattr(config, column)}
-    files = {
-        column: [replace(file, max_gzip_ratio=max_gzip_ratio) for file in _open(value, f"data.{split}.{column}")]
-        for column, value in given.items()
-    }
+    files = {column: _open(value, f"data.{split}.{column}", max_gzip_ratio) for column, value in given.items()}
     for column, others in files.items():
         if len(others) != len(files["source"]):
             raise UserError(
@@ -148,23 +218,35 @@ def open_split(config: SplitConfig, split: str, max_gzip_ratio: float = math.inf
     return files
 
 
-def read_split(files: dict[str, list[TextFile]]) -> dict[str, list[str]]:
-    """Return the lines of each column, concatenated over its files.
+def read_split(files: dict[str, list[TextFile]]) -> Iterator[pa.Table]:
+    """Yield the lines of each column, over all its files, in tables of about a megabyte.
 
     Raises:
         UserError: for sides of different line counts (naming both, and the first line where they seem to differ), a
-            malformed alignment or one that points outside its sentences, and see `TextFile.lines`.
+            malformed alignment or one that points outside its sentences, and see `TextFile.blocks`.
     """
-    for source, target in zip(files["source"], files["target"], strict=True):
-        if len(source.lines) != len(target.lines):
-            raise _out_of_step(source, target)
-    for source, target, alignment in zip(files["source"], files["target"], files.get("alignment", ()), strict=False):
-        _check_alignment(source, target, alignment)
-    return {column: [line for file in parts for line in file.lines] for column, parts in files.items()}
+    for together in zip(*files.values(), strict=True):
+        yield from _read_together(dict(zip(files, together, strict=True)))
 
 
-def _open(value: Any, key: str) -> list[TextFile]:
-    return [_read(path, key) for path in _paths(value, key)]
+def _read_together(files: dict[str, TextFile]) -> Iterator[pa.Table]:
+    """Yield the lines of files that belong together, one for each column."""
+    streams = {column: file.blocks() for column, file in files.items()}
+    waiting: dict[str, list[str]] = {column: [] for column in files}
+    number = 0
+    while True:
+        waiting = {column: lines or next(streams[column], []) for column, lines in waiting.items()}
+        count = min(map(len, waiting.values()))
+        if count == 0:
+            break
+        lines = {column: each[:count] for column, each in waiting.items()}
+        if "alignment" in lines:
+            _check_alignment(lines, files["alignment"].path, number)
+        yield pa.table(lines, schema=pa.schema([(column, pa.string()) for column in lines]))
+        waiting = {column: each[count:] for column, each in waiting.items()}
+        number += count
+    if any(waiting.values()):
+        raise _out_of_step(files)
 
 
 def _paths(value: Any, key: str) -> list[Path]:
@@ -178,9 +260,13 @@ def _no_file(path: Path, key: str) -> UserError:
     return UserError(f"{key}: no such file: {path} (looked for in {Path.cwd()})")
 
 
-def _read(path: Path, key: str) -> TextFile:
+def _open(value: Any, key: str, max_gzip_ratio: float) -> list[TextFile]:
+    return [_opened(path, key, max_gzip_ratio) for path in _paths(value, key)]
+
+
+def _opened(path: Path, key: str, max_gzip_ratio: float) -> TextFile:
     try:
-        return TextFile(path, path.read_bytes())
+        return TextFile(path, max_gzip_ratio)
     except FileNotFoundError:
         raise _no_file(path, key) from None
     except IsADirectoryError:
@@ -189,34 +275,48 @@ def _read(path: Path, key: str) -> TextFile:
         raise UserError(f"{key}: cannot read {path}: {error.strerror}") from None
 
 
-def _not_utf8(path: Path, content: bytes, start: int) -> UserError:
-    line = content.count(b"\n", 0, start) + 1
+def _not_utf8(path: Path, content: bytes, start: int, position: int, number: int) -> UserError:
+    line = number + content.count(b"\n", 0, start) + 1
     column = start - content.rfind(b"\n", 0, start)
     return UserError(
-        f"{path} is not UTF-8: line {line}, byte {column} of the line (byte {start + 1} of the text) is "
+        f"{path} is not UTF-8: line {line}, byte {column} of the line (byte {position + start + 1} of the text) is "
         f"0x{content[start]:02x}; convert it, e.g. with iconv -f LATIN1 -t UTF-8"
     )
 
 
-def _out_of_step(source: TextFile, target: TextFile) -> UserError:
-    counts = f"{source.path} has {len(source.lines)} lines but {target.path} has {len(target.lines)}"
-    place = _first_difference(source.lines, target.lines)
-    if place < min(len(source.lines), len(target.lines)):
+def _out_of_step(files: dict[str, TextFile]) -> UserError:
+    """Return the error for files with different numbers of lines, which are read once more to find the place."""
+    lengths = {column: _lengths(file) for column, file in files.items()}
+    source, target = lengths["source"], lengths["target"]
+    if len(source) == len(target):
+        given = len(lengths["alignment"])
+        return UserError(
+            f"{files['alignment'].path} has {given} lines but {files['source'].path} has {len(source)}: "
+            f"line {min(given, len(source)) + 1} is the first without a counterpart"
+        )
+    paths = files["source"].path, files["target"].path
+    counts = f"{paths[0]} has {len(source)} lines but {paths[1]} has {len(target)}"
+    place = _first_difference(source, target)
+    if place < min(len(source), len(target)):
         where = f"they seem to fall out of step at line {place + 1}"
     else:
-        longer = max(source, target, key=lambda file: len(file.lines))
-        where = f"line {place + 1} of {longer.path} is the first without a counterpart"
+        where = f"line {place + 1} of {paths[len(target) > len(source)]} is the first without a counterpart"
     return UserError(f"{counts}: {where}")
 
 
-def _first_difference(source: list[str], target: list[str]) -> int:
+def _lengths(file: TextFile) -> Lengths:
+    """Return the number of characters of each line, without white space around it."""
+    return np.fromiter((len(line.strip()) for lines in file.blocks() for line in lines), np.int64)
+
+
+def _first_difference(source: Lengths, target: Lengths) -> int:
     """Return the first line (from 0) where the sides seem to differ; the shorter side's number of lines if none does.
 
     That is the first line that is empty on one side only, or the start of a gap: the k that minimizes the misfit of
     lines [0, k) as they are and lines [k, n) shifted by the difference in line counts, if that is below the misfit
     without a gap by `GAP_EVIDENCE`. The misfit of a pair is |log length ratio - its median|.
     """
-    shorter, longer = sorted(([len(line.strip()) for line in side] for side in (source, target)), key=len)
+    shorter, longer = sorted((source, target), key=len)
     count, shift = len(shorter), len(longer) - len(shorter)
     short, long = np.log1p(shorter), np.log1p(longer)
     one_sided = np.flatnonzero((short == 0) != (long[:count] == 0))
@@ -232,15 +332,9 @@ def _first_difference(source: list[str], target: list[str]) -> int:
     return place
 
 
-def _check_alignment(source: TextFile, target: TextFile, alignment: TextFile) -> None:
+def _check_alignment(lines: dict[str, list[str]], path: Path, before: int) -> None:
     """Raise UserError unless every pair has a line of links, well formed and within the pair's words."""
-    pairs = zip(source.lines, target.lines, strict=True)
-    for number, (line, (left, right)) in enumerate(zip(alignment.lines, pairs, strict=False), start=1):
-        where = f"{alignment.path}, line {number}"
-        check_links(parse_pharaoh(line, where), len(left.split()), len(right.split()), where)
-    given, needed = len(alignment.lines), len(source.lines)
-    if given != needed:
-        raise UserError(
-            f"{alignment.path} has {given} lines but {source.path} has {needed}: "
-            f"line {min(given, needed) + 1} is the first without a counterpart"
-        )
+    columns = (lines[column] for column in COLUMNS)
+    for number, (source, target, line) in enumerate(zip(*columns, strict=True), start=before + 1):
+        where = f"{path}, line {number}"
+        check_links(parse_pharaoh(line, where), len(source.split()), len(target.split()), where)

@@ -1,9 +1,8 @@
 """Sentencepiece models: learned from text, loaded, and renumbered to the ids of the special pieces used here."""
 
 import io
-import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import sentencepiece
@@ -14,24 +13,18 @@ from nmt.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 
 # The model depends on the number of threads (the order of sums), so it is fixed, not that of the machine.
 LEARNING_THREADS = 4
-LEARNING_LINES = 2_000_000
-
-logger = logging.getLogger(__name__)
 
 
-def learn_model(lines: Sequence[str], config: TokenizerConfig, vocab_size: int) -> bytes:
-    """Return a serialized model, learned from every n-th line of a corpus of more than `LEARNING_LINES` lines.
+def learn_model(lines: Iterable[str], config: TokenizerConfig, vocab_size: int) -> bytes:
+    """Return a serialized model, learned from lines.
 
     Raises:
         UserError: when `vocab_size` is too small for the characters of the text, or sentencepiece fails otherwise.
     """
-    stride = -(-len(lines) // LEARNING_LINES)
-    if stride > 1:
-        logger.info("subwords are learned from one line in %d", stride)
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines[::stride]),
+            sentence_iterator=iter(lines),
             model_writer=model,
             model_type=config.kind,
             vocab_size=vocab_size,

@@ -11,7 +11,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -269,7 +269,7 @@ def build_tokenizers(sources: Iterable[str], targets: Iterable[str], config: Tok
             f"tokenizer.joint=true takes one model, but tokenizer.source_model={config.source_model} and "
             f"tokenizer.target_model={config.target_model} differ: give one of them, or set tokenizer.joint=false"
         )
-    tokenizer = _built(given.pop() if given else None, [*sources, *targets], config, "joint")
+    tokenizer = _built(given.pop() if given else None, chain(sources, targets), config, "joint")
     return Tokenizers(tokenizer, tokenizer)
 
 

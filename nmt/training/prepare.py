@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
 
 from nmt.alignment.targets import AlignmentTargets
 from nmt.config.automatic import AUTOMATIC, assign, value_of
-from nmt.config.schema import TrainConfig
+from nmt.config.schema import TokenizerConfig, TrainConfig
 from nmt.data.corpus import CleaningReport, clean, load_split, open_corpus
 from nmt.data.tables import EncodedCorpus, encode
 from nmt.errors import UserError
@@ -29,7 +30,8 @@ from nmt.training.distributed import ProcessGroup
 logger = logging.getLogger(__name__)
 
 TEST_SPLITS = ("test", "test_long")
-ANNOUNCED_AFTER = 3.0  # seconds
+ANNOUNCED_EVERY = 4.0  # seconds
+LEARNING_SEED = 1
 
 
 def check_files(config: TrainConfig) -> None:
@@ -129,7 +131,7 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
 
     Keys of `config.automatic` are set before.
     """
-    with announced("reading the corpus"):
+    with announced("reading the text"):
         corpora = load_corpora(config)
     kept = {split: cleaned(config, split, corpora[split]) for split in ("train", "validation")}
     train_corpus, validation_corpus = (corpus for corpus, _ in kept.values())
@@ -137,7 +139,9 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
     settle(config, train_corpus, on_gpu=on_gpu)
     if tokenizers is None:
         logger.info("learning subwords" if config.tokenizer.source_model is None else "loading subwords")
-        tokenizers = build_tokenizers(list(train_corpus["source"]), list(train_corpus["target"]), config.tokenizer)
+        text = learning_text(train_corpus, config.tokenizer)
+        with announced("learning subwords"):
+            tokenizers = build_tokenizers(text["source"], text["target"], config.tokenizer)
     logger.info("encoding %s pairs", f"{len(train_corpus):,}")
     train, validation = (
         encode(corpus, tokenizers, cache_dir=config.data.cache_dir, num_workers=config.data.num_workers)
@@ -147,15 +151,36 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
     return Prepared(tokenizers, train, validation, guide, {split: report for split, (_, report) in kept.items()})
 
 
+def learning_text(corpus: datasets.Dataset, config: TokenizerConfig) -> datasets.Dataset:
+    """Return the pairs that subwords are learned from, in their order: of a large corpus some, the same every time.
+
+    Of text that is segmented already the pieces are counted, for which all of it is read.
+    """
+    if config.kind == "whitespace" or len(corpus) <= config.learning_pairs:
+        return corpus
+    logger.info("subwords are learned from %s of %s pairs", f"{config.learning_pairs:,}", f"{len(corpus):,}")
+    rows = np.random.default_rng(LEARNING_SEED).choice(len(corpus), config.learning_pairs, replace=False)
+    return corpus.select(np.sort(rows))
+
+
 @contextlib.contextmanager
 def announced(phase: str) -> Iterator[None]:
-    """Log the name of a phase if it takes long; else an error in it is all that is printed."""
-    timer = threading.Timer(ANNOUNCED_AFTER, logger.info, (phase,))
-    timer.start()
+    """Log the name of a phase if it takes long, again and again; else an error in it is all that is printed."""
+    done = threading.Event()
+
+    def tell() -> None:
+        seconds = ANNOUNCED_EVERY
+        while not done.wait(ANNOUNCED_EVERY):
+            logger.info("%s: %g s", phase, seconds)
+            seconds += ANNOUNCED_EVERY
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
     try:
         yield
     finally:
-        timer.cancel()
+        done.set()
+        teller.join()
 
 
 def load_corpora(config: TrainConfig) -> dict[str, datasets.Dataset]:

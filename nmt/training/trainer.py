@@ -137,7 +137,7 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None:
             self.average.update_parameters(self.model)
-        self.progress.epochs = self.loader.epoch + self.loader.position / len(self.loader)
+        self.progress.epochs = self.loader.epochs
         self.meter.end_update(num_tokens, learning_rate, gradient_norm)
 
     def add_gradients(self, batches: list[Batch], num_tokens: int) -> bool:

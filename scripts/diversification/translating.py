@@ -158,6 +158,7 @@ def translating(
     line_of: Callable[["Translation"], str],
 ) -> Callable[[Sequence[str]], list[str]]:
     """Return a function from sentences to lines: the translations of a sentence, separated by tabs."""
+    translator.aligned = False
 
     def lines(sentences: Sequence[str]) -> list[str]:
         if sampling is None:

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import datasets
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from nmt.config.schema import TokenizerConfig
 from nmt.data import tables as encoded
 from nmt.data.tables import EncodedCorpus, Ragged, encode
+from nmt.errors import UserError
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
 
 SOURCES = [f"the dog number {i} runs" for i in range(2_500)] + [""]
@@ -89,3 +91,14 @@ def test_other_text_or_models_are_encoded_anew(tmp_path: Path) -> None:
 def test_no_progress_bar_in_files(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     encoded_in(tmp_path)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("id", [-1, len(TOKENIZERS.target)])
+def test_ids_that_no_subword_has_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, id: int) -> None:
+    columns = [pa.array([ids], type=pa.large_list(pa.int32())) for ids in ([4], [5, id])]
+    table = pa.table(columns, names=["source", "target"])
+    monkeypatch.setattr(encoded, "_encoded", lambda *given: iter([table]))
+    with pytest.raises(
+        UserError, match=rf"has ids of no target subword \(there are {len(TOKENIZERS.target)}\): delete it"
+    ):
+        encoded_in(tmp_path)

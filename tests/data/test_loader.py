@@ -43,8 +43,8 @@ def encoded(corpus, tokenizers):
 
 @pytest.fixture(scope="module")
 def make(encoded, tokenizers):
-    def make_loader(*, seed=1, size=60, unit="tokens", max_length=250, guided=False, **options):
-        config = BatchConfig(unit=unit, size=size, max_length=max_length)
+    def make_loader(*, seed=1, size=60, unit="tokens", max_length=250, window=100_000, guided=False, **options):
+        config = BatchConfig(unit=unit, size=size, max_length=max_length, window=window)
         guide = AlignmentTargets(encoded.corpus, tokenizers) if guided else None
         return TrainLoader(encoded, tokenizers, config, seed=seed, guide=guide, **options)
 
@@ -89,19 +89,82 @@ def test_position_counts_the_batches_handed_out(make):
     assert (loader.epoch, loader.position) == (1, 0)
 
 
-@pytest.mark.parametrize("sampling", [0.0, 0.1])
+@pytest.mark.parametrize(("sampling", "window"), [(0.0, 100_000), (0.1, 100_000), (0.0, 40), (0.1, 70)])
 @settings(max_examples=10, deadline=None)
 @given(taken=st.integers(0, 50))
-def test_a_restored_stream_goes_on_with_the_very_next_batch(make, sampling, taken):
-    uncut = make(sampling=sampling, seed=3)
+def test_a_restored_stream_goes_on_with_the_very_next_batch(make, sampling, window, taken):
+    uncut = make(sampling=sampling, seed=3, window=window)
     before = stream(uncut)
     list(islice(before, taken))
     state = uncut.state_dict()
-    restored = make(sampling=sampling, seed=4)
+    restored = make(sampling=sampling, seed=4, window=window)
     next(iter(restored))
     restored.load_state_dict(state)
     assert restored.state_dict() == state
     assert contents(islice(stream(restored), 30)) == contents(islice(before, 30))
+
+
+@pytest.mark.parametrize("sampling", [0.0, 0.1])
+def test_the_windows_of_an_epoch_hold_every_pair_once(make, encoded, sampling):
+    """Three windows of neighbors, others in each epoch; with sampling another process makes them."""
+    loader = make(window=40, sampling=sampling)
+    groups = []
+    for epoch in range(2):
+        parts = [set(), set(), set()]
+        read = []
+        for batch in loader:
+            parts[loader.window].update(batch.rows.tolist())
+            read.append(loader.epochs - epoch)
+        assert read == sorted(read)
+        assert 1 - read[-1] < 1e-9
+        assert loader.epochs == epoch + 1
+        assert sorted(row for part in parts for row in part) == list(range(len(encoded)))
+        assert all(38 <= len(part) <= 42 for part in parts), parts
+        groups.append(parts)
+    assert groups[0] != groups[1]
+
+
+def test_a_window_is_a_function_of_seed_and_place(make):
+    """What a process ahead of time makes is what is made when asked."""
+    loader = make(window=50, sampling=0.2, guided=True)
+    streamed = contents(islice(stream(loader), 40))
+    windows = make(window=50, sampling=0.2)._windows
+    made = [(epoch, number) for epoch in range(9) for number in range(windows.count)]
+    alone = [window[index] for window in map(windows.__getitem__, made) for index in range(len(window.batches))]
+    assert streamed == contents(alone[:40])
+
+
+def test_blocks_of_neighbors_make_a_window(make):
+    rows = np.sort(make(window=110)._windows[0, 0].batches[0])
+    blocks = make(window=110)._windows._rows(0, 0)
+    assert len(rows) <= len(blocks)
+    assert (np.diff(blocks) > 0).all()
+    assert len(blocks) in (59, 60, 61)
+
+
+def test_padding_of_a_window_is_small(encoded, tokenizers):
+    """A hundred thousand pairs of lengths that vary as those of text do: less than 8% of the target is padding."""
+    generator = np.random.default_rng(1)
+    source = np.clip(generator.lognormal(3.2, 0.5, 300_000), 1, 200).astype(np.int64)
+    target = np.clip(source * generator.lognormal(0, 0.15, len(source)), 1, 200).astype(np.int64)
+    sides = [Ragged(np.zeros(0, np.int32), np.cumsum([0, *side])) for side in (source, target)]
+    loader = TrainLoader(EncodedCorpus(encoded.corpus, *sides), tokenizers, BatchConfig(), seed=1)
+    assert loader._windows.count == 3
+    for side, limit in ((source, 0.08), (target, 0.02)):
+        window = loader._windows[0, 1]
+        real = sum((side[batch] + 1).sum() for batch in window.batches)
+        padded = sum(len(batch) * (side[batch].max() + 1) for batch in window.batches)
+        assert 1 - real / padded < limit
+
+
+def test_a_state_of_before_there_were_windows(make):
+    loader = make()
+    list(islice(loader, 3))
+    state = loader.state_dict()
+    del state["window"]
+    restored = make(seed=9)
+    restored.load_state_dict(state)
+    assert contents(islice(stream(restored), 5)) == contents(islice(stream(loader), 5))
 
 
 def test_breaking_off_an_epoch_and_going_on_loses_nothing(make):
@@ -133,6 +196,7 @@ def test_the_stream_leaves_torchs_random_numbers_alone(make):
         ({"unit": "sentences"}, "batch.unit was tokens and is now sentences"),
         ({"max_length": 5}, "the number of training pairs was 120 and is now"),
         ({"world_size": 2}, "the number of processes was 1 and is now 2"),
+        ({"window": 60}, "batch.window was None and is now 60"),
     ],
 )
 def test_a_state_of_other_batches_is_refused(make, change, name):
@@ -141,16 +205,19 @@ def test_a_state_of_other_batches_is_refused(make, change, name):
         make(**change).load_state_dict(state)
 
 
-@pytest.mark.parametrize("world_size", [2, 3, 100])
-def test_ranks_share_an_epoch_evenly(make, encoded, world_size):
+@pytest.mark.parametrize(("world_size", "window"), [(2, 100_000), (3, 100_000), (100, 100_000), (2, 40), (3, 40)])
+def test_ranks_share_an_epoch_evenly(make, encoded, world_size, window):
     """Every pair has its turn, few twice; all take equally many batches, alike in length at any one time."""
-    loaders = [make(rank=rank, world_size=world_size) for rank in range(world_size)]
+    loaders = [make(rank=rank, world_size=world_size, window=window) for rank in range(world_size)]
     shares = [list(loader) for loader in loaders]
-    single = {tuple(b.rows.tolist()) for b in make()}
-    assert {len(share) for share in shares} == {-(-len(single) // world_size)}
+    single = {tuple(b.rows.tolist()) for b in make(window=window)}
+    windows = -(-120 // window)
+    if windows == 1:
+        assert {len(share) for share in shares} == {-(-len(single) // world_size)}
+    assert len({len(share) for share in shares}) == 1
     shared = [tuple(b.rows.tolist()) for share in shares for b in share]
     assert set(shared) == single
-    assert 0 <= len(shared) - len(single) < world_size
+    assert 0 <= len(shared) - len(single) < world_size * windows
     assert {(loader.epoch, loader.position) for loader in loaders} == {(1, 0)}
 
 

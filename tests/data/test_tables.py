@@ -15,9 +15,9 @@ TABLE = pa.table({"n": [1, 2, 3]})
 def test_a_table_is_built_once_and_nothing_else_is_left(tmp_path: Path) -> None:
     built = []
 
-    def build(folder: Path) -> pa.Table:
+    def build(folder: Path) -> list[pa.Table]:
         built.append(folder)
-        return TABLE
+        return [TABLE]
 
     for _ in range(2):
         assert mapped_table(stored_table(tmp_path / "deep" / "table.arrow", build)) == TABLE
@@ -53,7 +53,7 @@ def test_a_damaged_table_is_named_and_one_without_a_digest_is_made_anew(
 
 
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
-    def build(folder: Path) -> pa.Table:
+    def build(folder: Path) -> list[pa.Table]:
         (folder / "half").write_text("half")
         raise KeyboardInterrupt
 
@@ -77,5 +77,5 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         stored_table(tmp_path / "file" / "table.arrow", build_table)
 
 
-def build_table(folder: Path) -> pa.Table:
-    return TABLE
+def build_table(folder: Path) -> list[pa.Table]:
+    return [TABLE.slice(0, 1), TABLE.slice(1)]

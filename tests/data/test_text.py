@@ -1,12 +1,16 @@
 import gzip
+import itertools
+import math
 import tracemalloc
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.config.schema import SplitConfig
+from nmt.data import text
 from nmt.data.text import TextFile, open_split, read_split
 from nmt.errors import UserError
 
@@ -25,7 +29,17 @@ def read(
     config = SplitConfig(source=write(tmp_path / "a.en", source), target=write(tmp_path / "a.de", target))
     if alignment is not None:
         config.alignment = write(tmp_path / "a.links", alignment)
-    return read_split(open_split(config, "train"))
+    return lines_of(config)
+
+
+def lines_of(config: SplitConfig, ratio: float = math.inf) -> dict[str, list[str]]:
+    tables = list(read_split(open_split(config, "train", ratio)))
+    return pa.concat_tables(tables).to_pydict() if tables else {}
+
+
+def read_file(path: Path, content: bytes, ratio: float = math.inf) -> list[str]:
+    path.write_bytes(content)
+    return list(itertools.chain.from_iterable(TextFile(path, ratio).blocks()))
 
 
 def complaint(tmp_path: Path, source: str | bytes, target: str | bytes, alignment: str | None = None) -> str:
@@ -60,14 +74,16 @@ def joined(lines: list[str]) -> str:
         (b"  a \n", ["  a "]),
     ],
 )
-def test_lines(content: bytes, lines: list[str]) -> None:
-    assert TextFile(Path("x"), content).lines == lines
-    assert TextFile(Path("x.gz"), gzip.compress(content, mtime=0)).lines == lines
+@pytest.mark.parametrize("block", [1, 2, 3, 1 << 20])
+def test_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, lines: list[str], block: int) -> None:
+    monkeypatch.setattr(text, "BLOCK", block)
+    assert read_file(tmp_path / "x", content) == lines
+    assert read_file(tmp_path / "x.gz", gzip.compress(content, mtime=0)) == lines
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r\ufeff"))))
-def test_lines_come_back_as_written(lines: list[str]) -> None:
-    assert TextFile(Path("x"), joined(lines).encode()).lines == lines
+def test_lines_come_back_as_written(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
+    assert read_file(tmp_path_factory.getbasetemp() / "written", joined(lines).encode()) == lines
 
 
 def test_files_plain_gzipped_and_many(tmp_path: Path) -> None:
@@ -75,7 +91,7 @@ def test_files_plain_gzipped_and_many(tmp_path: Path) -> None:
         source=[write(tmp_path / "a.en", "a\nb"), write(tmp_path / "b.en.gz", "c\n")],
         target=(write(tmp_path / "a.de.gz", "A\nB\n"), write(tmp_path / "b.de", "C")),
     )
-    assert read_split(open_split(config, "train")) == {"source": ["a", "b", "c"], "target": ["A", "B", "C"]}
+    assert lines_of(config) == {"source": ["a", "b", "c"], "target": ["A", "B", "C"]}
 
 
 def test_alignment(tmp_path: Path) -> None:
@@ -122,9 +138,9 @@ def test_not_utf8(tmp_path: Path) -> None:
         gzip.compress(b"abc" * 100, mtime=0)[:15] + b"\xff" * 30,
     ],
 )
-def test_corrupt_gzip(content: bytes) -> None:
+def test_corrupt_gzip(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(UserError, match=r"x\.gz is not a readable gzip file") as caught:
-        TextFile(Path("x.gz"), content).lines  # noqa: B018
+        read_file(tmp_path / "x.gz", content)
     assert "\n" not in str(caught.value)
 
 
@@ -160,7 +176,7 @@ def test_the_files_out_of_step_are_named(tmp_path: Path) -> None:
     }
     config = SplitConfig(source=[files["1.en"], files["2.en"]], target=[files["1.de"], files["2.de"]])
     with pytest.raises(UserError, match=r"2\.en has 1 lines but .*2\.de has 2: line 2 of .*2\.de is the first without"):
-        read_split(open_split(config, "train"))
+        lines_of(config)
 
 
 @pytest.mark.parametrize(
@@ -185,8 +201,8 @@ def test_a_gzip_bomb_is_not_unpacked(tmp_path: Path) -> None:
     config = SplitConfig(source=str(path), target=str(path))
     tracemalloc.start()
     with pytest.raises(UserError, match=r"train\.en\.gz becomes more than 100 times as large .* data\.max_gzip_ratio"):
-        read_split(open_split(config, "train", 100.0))
+        lines_of(config, 100.0)
     assert tracemalloc.get_traced_memory()[1] < 200 * len(bomb)  # 230 MB would be 1,000 times
     tracemalloc.stop()
     small = gzip.compress(b"a b c\n" * 100_000, mtime=0)
-    assert len(TextFile(path, small, 100.0).lines) == 100_000
+    assert len(read_file(path, small, 100.0)) == 100_000

@@ -16,6 +16,7 @@ from nmt.errors import UserError
 from nmt.models import checkpoint
 from nmt.models.build import build_model
 from nmt.models.checkpoint import (
+    CONFIG,
     TRAINING_STATE,
     find_checkpoint,
     load_checkpoint,
@@ -193,6 +194,16 @@ def test_a_damaged_training_state_is_explained(parts, tmp_path: Path, damage, re
         pass
     assert "\n" not in str(caught.value)
     assert "another run_dir" in str(caught.value)
+
+
+def test_a_checkpoint_is_compared_with_its_manifest_unless_that_is_declined(parts, tmp_path: Path):
+    folder = tmp_path / "best"
+    save(parts, folder)
+    with (folder / CONFIG).open("a") as file:
+        file.write("# edited\n")
+    with pytest.raises(UserError, match=r"config\.yaml is not as it was saved"):
+        load_checkpoint(folder)
+    assert load_checkpoint(folder, verified=False).folder == folder
 
 
 def test_a_training_state_that_cannot_be_used_is_explained_but_other_errors_pass(parts, tmp_path: Path):

@@ -44,9 +44,9 @@ class GrammarCorpus(Corpus):
             if file.suffix in (".py", ".toml"):
                 digest.update(file.read_bytes())
 
-        def build() -> pa.Table:
+        def build() -> list[pa.Table]:
             pairs = generate(self.config.grammar, split)
-            return pa.table({name: [getattr(pair, name) for pair in pairs] for name in SentencePair._fields})
+            return [pa.table({name: [getattr(pair, name) for pair in pairs] for name in SentencePair._fields})]
 
         return self.stored(digest.hexdigest(), build)
 
