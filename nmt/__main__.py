@@ -1,4 +1,4 @@
-"""All commands under one name: `nmt train|translate|evaluate|serve|doctor`, or `python -m nmt`."""
+"""All commands under one name: `nmt train|translate|evaluate|serve|share|doctor`, or `python -m nmt`."""
 
 import importlib
 import importlib.util
@@ -12,6 +12,7 @@ COMMANDS = {
     "translate": "translate lines of text: [TEXT ...] [--checkpoint RUN] [--input FILE] ...",
     "evaluate": "score a run, draw its alignments, write a report: checkpoint=RUN [key.path=value ...]",
     "doctor": "check a run, a cache or the installation: [FOLDER ...]",
+    "share": "upload a run to the Hugging Face hub: RUN USER/NAME [--private] [--dry-run]",
     "serve": "open a page to type sentences and see their alignments: checkpoint=RUN [key.path=value ...]",
 }
 USAGE = f"""usage: nmt COMMAND ...        (or: python -m nmt COMMAND ..., python -m nmt.COMMAND ...)

@@ -15,9 +15,9 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
-from nmt.cli import user_errors
+from nmt.cli import Parser, user_errors
 from nmt.config.check import check
 from nmt.config.schema import PRECISIONS, UNITS, WORDS, SamplingConfig, SearchConfig
 from nmt.errors import UserError, writing
@@ -32,19 +32,13 @@ FIRST_CHARACTERS, CHARACTERS = 16_000, 128_000
 NUMBERS_SHOWN = 10  # of lines, in a notice
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, like all others."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; see --help")
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line; it does not import torch, so that --help is instant."""
     found = Parser(prog="python -m nmt.translate", description=__doc__.split("\n\n")[0])
     add, count, factor = found.add_argument, at_least(int, 1), at_least(float, 0)
     add("text", nargs="*", metavar="TEXT", help="sentences to translate (default: lines of --input)")
-    add("--checkpoint", default="outputs/latest", metavar="DIR", help="run or checkpoint folder (%(default)s)")
+    run_help = "run or checkpoint folder, or hub:USER/NAME[@REVISION] (%(default)s)"
+    add("--checkpoint", default="outputs/latest", metavar="DIR", help=run_help)
     ensemble = "a further run, to translate together with the checkpoint; may be given again"
     add("--ensemble", action="append", default=[], metavar="DIR", help=ensemble)
     add("--input", metavar="FILE", help="file of sentences, one a line (default: standard input)")

@@ -98,10 +98,10 @@ class Translator:
         verify: bool = True,
         **search: Any,
     ) -> "Translator":
-        """Load a run or a checkpoint folder.
+        """Load a run, a checkpoint folder, or a model of the Hugging Face hub.
 
         Args:
-            run: the folder.
+            run: the folder, or `hub:USER/NAME` or `hub:USER/NAME@REVISION` (a branch, tag or commit).
             device: `auto`, `cpu` or `cuda`.
             precision: arithmetic of the products: `fp32`, `bf16`, or on a CPU `int8`.
             ensemble: further runs or checkpoints, to translate together (`nmt.models.ensemble`).
@@ -111,8 +111,8 @@ class Translator:
             **search: keys of `SearchConfig` that replace those the model was trained with; None keeps them.
 
         Raises:
-            UserError: there is no checkpoint, a search setting is unknown or out of range, the device has no such
-                precision, or an ensemble's members have other subwords.
+            UserError: there is no checkpoint, the hub does not give it, a search setting is unknown or out of range,
+                the device has no such precision, or an ensemble's members have other subwords.
         """
         check_names(
             "setting of Translator.load", search, SearchConfig, "device", "precision", "ensemble", "words", "verify"

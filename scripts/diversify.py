@@ -25,10 +25,10 @@ from diversification.teachers import teachers_of
 from diversification.text import Text, load_text
 from diversification.translating import Part, Progress, Search, translate
 from diversification.writing import Counts, write
-from nmt.cli import user_errors
+from nmt.cli import Parser, user_errors
 from nmt.config.schema import PRECISIONS, UNITS
 from nmt.errors import UserError
-from nmt.translate import Parser, add_sampling, at_least, sampling_of
+from nmt.translate import add_sampling, at_least, sampling_of
 from studies.study import log
 from studies.tables import print_table
 

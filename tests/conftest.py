@@ -209,3 +209,26 @@ def crossing(tmp_path: Path) -> Callable[[Sequence[str]], Any]:
         return Tokenizers(whole, whole)
 
     return learn
+
+
+@pytest.fixture
+def hub(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A hub on this machine (`tests.hub_stand_in.Hub`), to which this process and its commands are logged in."""
+    from huggingface_hub import constants
+
+    from tests.hub_stand_in import TOKEN, running_hub
+
+    home = tmp_path_factory.mktemp("hf")
+    with running_hub() as hub:
+        # The client reads the environment when it is imported: the first are for it, the others for commands.
+        values = {"ENDPOINT": hub.endpoint, "HF_HUB_CACHE": str(home / "hub"), "HF_TOKEN_PATH": str(home / "token")}
+        values["HUGGINGFACE_CO_URL_TEMPLATE"] = f"{hub.endpoint}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        for name, value in values.items():
+            monkeypatch.setattr(constants, name, value)
+        for name in ("HF_HUB_DISABLE_XET", "HF_HUB_OFFLINE"):
+            monkeypatch.setattr(constants, name, name == "HF_HUB_DISABLE_XET")  # which the stand-in does not speak
+            monkeypatch.setenv(name, str(int(name == "HF_HUB_DISABLE_XET")))
+        for name, value in {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(home), "HF_TOKEN": TOKEN}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+        yield hub

@@ -12,7 +12,7 @@ PACKAGE = ROOT / "nmt"
 # From the top down; parts of one line do not know each other. `nmt.cli` is what the entry points share.
 LAYERS = [
     ["nmt.__main__"],
-    ["nmt.train", "nmt.evaluate", "nmt.translate", "nmt.serve", "nmt.doctor"],
+    ["nmt.train", "nmt.evaluate", "nmt.translate", "nmt.serve", "nmt.share", "nmt.doctor"],
     ["nmt.cli"],
     ["nmt.training", "nmt.serving"],
     ["nmt.evaluation"],

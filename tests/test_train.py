@@ -70,15 +70,16 @@ def test_a_run_leaves_all_that_the_contract_names(tiny_run: Path) -> None:
     checkpoint = {"model.safetensors", "config.yaml", "joint.model", "manifest.json"}
     evaluation = {"metrics.json", "hypotheses.txt", "alignments.pharaoh", "alignments.words", "report.html"}
     expected = {".lock", "config.yaml", "train.log", "metrics.jsonl", "alignments.jsonl"}
-    expected |= {"checkpoints/last/training_state.pt"}
+    expected |= {"checkpoints/last/training_state.pt", "checkpoints/best/README.md"}
     expected |= {f"checkpoints/{name}/{file}" for name in ("best", "last") for file in checkpoint}
     expected |= {f"evaluation/{split}/{file}" for split in ("test", "test_long") for file in evaluation}
     pictures = {name for name in files if name.endswith(".png")}
     events = {name for name in files if name.startswith("tensorboard/events.out.tfevents.")}
     assert files == expected | pictures | events
     assert len(events) == 1
-    assert "evaluation/sharpening.png" in pictures
-    folders = {name.rpartition("/")[0] for name in pictures - {"evaluation/sharpening.png"}}
+    single = {"evaluation/sharpening.png", "checkpoints/best/alignment.png"}
+    assert single <= pictures
+    folders = {name.rpartition("/")[0] for name in pictures - single}
     assert folders == {f"evaluation/{split}/heatmaps" for split in ("test", "test_long")}
 
 

@@ -329,7 +329,7 @@ class LinksConfig:
 class EvaluateConfig:
     """Everything an evaluation needs (`configs/evaluate.yaml`)."""
 
-    checkpoint: str = key("outputs/latest", "run folder or checkpoint folder")
+    checkpoint: str = key("outputs/latest", "run folder or checkpoint folder, or `hub:USER/NAME[@REVISION]`, a model of the Hugging Face hub")
     ensemble: list[str] = key([], "further runs for an ensemble with `checkpoint`: the mean of their probabilities; their subwords must be the same")
     output: str | None = key(None, "folder to write to; null: `evaluation/<split>` of the run, for another of its checkpoints than the best `evaluation/<split>-<checkpoint>`. A job of a sweep adds what sets it apart to the name, or makes a folder of that name in the one given")
     split: str = key("test", "split to score; `test_long` is the grammar's split of long sentences", choices=("test", "validation", "test_long"))
@@ -351,7 +351,7 @@ class EvaluateConfig:
 class ServeConfig:
     """Everything the page and the API need (`configs/serve.yaml`)."""
 
-    checkpoint: str = key("outputs/latest", "run folder or checkpoint folder")
+    checkpoint: str = key("outputs/latest", "run folder or checkpoint folder, or `hub:USER/NAME[@REVISION]`, a model of the Hugging Face hub")
     compare: str | None = key(None, "a second run, whose translations stand beside those of `checkpoint`")
     search: EvaluateSearchConfig = field(default_factory=EvaluateSearchConfig)
     host: str = key("127.0.0.1", "address to listen on; the default is reachable from this machine only, `0.0.0.0` from every other: there is no password")

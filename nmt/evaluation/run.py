@@ -20,7 +20,8 @@ from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
 from nmt.evaluation.report import print_table
 from nmt.evaluation.saliency import Explainer
 from nmt.evaluation.views import Views
-from nmt.models.checkpoint import CONFIG, find_checkpoint
+from nmt.models.checkpoint import CONFIG, find_checkpoint, local
+from nmt.models.hub import is_address, results_folder
 from nmt.translator import Translator
 
 
@@ -32,7 +33,8 @@ def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
     """
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    run_config = load_config(find_checkpoint(config.checkpoint) / CONFIG)
+    checkpoint = local(config.checkpoint)
+    run_config = load_config(find_checkpoint(checkpoint) / CONFIG)
     for option, other in (("reverse", config.reverse), ("baseline", config.baseline)):
         if other is not None:
             check_languages(config, run_config.data, option, load_config(find_checkpoint(other) / CONFIG).data)
@@ -41,7 +43,7 @@ def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
     corpus = load_split(choose_data(config, run_config.data), config.split)
     search = dataclasses.asdict(config.search)
     translator = Translator.load(
-        config.checkpoint,
+        checkpoint,
         config.device,
         config.precision,
         ensemble=config.ensemble,
@@ -123,7 +125,8 @@ def output_folder(config: EvaluateConfig, swept: Sequence[str]) -> Path:
     own = ",".join(parts)
     if config.output is not None:
         return Path(config.output, ",".join(each.replace("/", "_") for each in swept))
-    folder = evaluation_folder(Path(config.checkpoint), config.split)
+    place = results_folder(config.checkpoint) if is_address(config.checkpoint) else Path(config.checkpoint)
+    folder = evaluation_folder(place, config.split)
     return folder.with_name(f"{folder.name}-{own}") if own else folder
 
 

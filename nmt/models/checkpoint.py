@@ -24,13 +24,19 @@ from nmt.config.file import load_config, save_config
 from nmt.config.schema import TrainConfig
 from nmt.errors import UserError, writing
 from nmt.models.build import build_model
-from nmt.models.manifest import verify, write_manifest
+from nmt.models.hub import fetch, is_address, parse_address
+from nmt.models.manifest import MANIFEST, verify, write_manifest
 from nmt.models.seq2seq import Seq2Seq
-from nmt.text.tokenizer import Tokenizers
+from nmt.text.tokenizer import Tokenizer, Tokenizers
+from nmt.text.vocabulary import Vocabulary
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.yaml"
 TRAINING_STATE = "training_state.pt"
+# Written beside a checkpoint when its run has ended, and not in its manifest: people edit the card.
+CARD, PICTURE = "README.md", "alignment.png"
+SUBWORDS = tuple(f"{side}{kind.suffix}" for side in ("joint", "source", "target") for kind in (Tokenizer, Vocabulary))
+SHARED = (CONFIG, WEIGHTS, *SUBWORDS, MANIFEST, CARD, PICTURE)  # what is taken from the hub and uploaded to it
 
 
 @dataclass(frozen=True)
@@ -155,14 +161,14 @@ def flush(path: Path) -> None:
 
 
 def find_checkpoint(path: str | Path) -> Path:
-    """Return the checkpoint folder of a run (its best, else its last) or of a checkpoint.
+    """Return the checkpoint folder of a run (its best, else its last), of a checkpoint, or of a model of the hub.
 
-    Nothing is renamed or written: a trainer may be running.
+    Nothing is renamed or written but the cache of the hub's client: a trainer may be running.
 
     Raises:
         UserError: there is none.
     """
-    given = Path(path)
+    given = local(path)
     for folder in (given / "checkpoints" / "best", given / "checkpoints" / "last", given):
         # The second look at `folder` finds a checkpoint that was renamed into place since the first.
         for place in (folder, retired(folder), folder):
@@ -174,8 +180,22 @@ def find_checkpoint(path: str | Path) -> Path:
     raise UserError(f"no checkpoint at {path}: {reason}")
 
 
+def local(path: str | Path) -> Path:
+    """Return a path as it is, and for an address of the hub (`nmt.models.hub`) the folder it is downloaded to.
+
+    Raises:
+        UserError: it cannot be downloaded, or is no model of nmt.
+    """
+    if not is_address(path):
+        return Path(path)
+    folder = fetch(parse_address(str(path)), SHARED)
+    if missing := [name for name in (CONFIG, WEIGHTS) if not (folder / name).is_file()]:
+        raise UserError(f"{path} is no model of nmt: it holds no {' and no '.join(missing)}")
+    return folder
+
+
 def load_checkpoint(path: str | Path, device: str | torch.device = "cpu", *, verified: bool = True) -> Checkpoint:
-    """Load a run's best checkpoint, or a checkpoint folder, ready to translate.
+    """Load a run's best checkpoint, a checkpoint folder, or a model of the hub, ready to translate.
 
     It is read again if a trainer has replaced it meanwhile. `verified`: its files are compared with its manifest, which
     takes about a second a gigabyte.

@@ -52,6 +52,8 @@ def verify(folder: Path, concerns: Callable[[str], bool]) -> None:
 
 def advice(folder: Path) -> str:
     """Return what to do with a damaged checkpoint: take another of its run, or what is there, without a check."""
+    if folder.parent.name == "snapshots":  # of a model of the hub, in the cache of its client
+        return f"delete {folder.parents[1]} to download it again; its owner may have to upload it again"
     others = [each for each in ("best", "last") if each != folder.name and (folder.parent / each / MANIFEST).exists()]
     other = f"use {folder.parent / others[0]}, " if folder.parent.name == "checkpoints" and others else ""
     return f"{other}put back a copy, or delete {MANIFEST} to load the files as they are"

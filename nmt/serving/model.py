@@ -9,7 +9,7 @@ from typing import Any, final
 from nmt.config.file import load_config
 from nmt.errors import UserError
 from nmt.evaluation.saliency import Explainer
-from nmt.models.checkpoint import CONFIG, find_checkpoint
+from nmt.models.checkpoint import CONFIG, find_checkpoint, local
 from nmt.serving.asked import Asked
 from nmt.serving.prefix import Forced, next_words, prefix_ids, searched
 from nmt.serving.tree import Recorded
@@ -42,10 +42,11 @@ class ServedRun:
 
     @classmethod
     def load(cls, path: str, *, max_subwords: int, **settings: Any) -> "ServedRun":
-        """Load a run or a checkpoint; settings as for `Translator.load`."""
-        data = load_config(find_checkpoint(path) / CONFIG).data
+        """Load a run, a checkpoint or a model of the hub; settings as for `Translator.load`."""
+        folder = local(path)
+        data = load_config(find_checkpoint(folder) / CONFIG).data
         languages = data.source_language, data.target_language
-        return cls(path, Translator.load(path, **settings), languages, max_subwords)
+        return cls(path, Translator.load(folder, **settings), languages, max_subwords)
 
     def describe(self) -> dict[str, Any]:
         """Return what the page and `/health` tell of the run."""

@@ -3,8 +3,8 @@
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from nmt.alignment.targets import AlignmentTargets
 from nmt.config.automatic import AUTOMATIC, assign, value_of
 from nmt.config.schema import TokenizerConfig, TrainConfig
-from nmt.data.corpus import clean, load_split, open_corpus
+from nmt.data.corpus import CleaningReport, clean, load_split, open_corpus
 from nmt.data.tables import EncodedCorpus, encode
 from nmt.errors import UserError
 from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
@@ -97,12 +97,13 @@ def check_consistency(config: TrainConfig) -> None:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Subwords and encoded text; `guide` holds the gold links where attention is guided."""
+    """Subwords and encoded text; `guide`: the gold links where attention is guided; `cleaning`: what was dropped."""
 
     tokenizers: Tokenizers
     train: EncodedCorpus
     validation: EncodedCorpus
     guide: AlignmentTargets | None = None
+    cleaning: Mapping[str, CleaningReport] = field(default_factory=dict)
 
 
 def prepare_on_all_ranks(config: TrainConfig, origin: Path | None, processes: ProcessGroup) -> Prepared:
@@ -132,7 +133,8 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
     """
     with announced("reading the text"):
         corpora = load_corpora(config)
-    train_corpus, validation_corpus = (cleaned(config, split, corpora[split]) for split in ("train", "validation"))
+    kept = {split: cleaned(config, split, corpora[split]) for split in ("train", "validation")}
+    train_corpus, validation_corpus = (corpus for corpus, _ in kept.values())
     on_gpu = resolve_device(config.trainer.device).type == "cuda"
     settle(config, train_corpus, on_gpu=on_gpu)
     if tokenizers is None:
@@ -146,7 +148,7 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
         for corpus in (train_corpus, validation_corpus)
     )
     guide = AlignmentTargets(train_corpus, tokenizers) if config.trainer.guided_alignment.weight > 0 else None
-    return Prepared(tokenizers, train, validation, guide)
+    return Prepared(tokenizers, train, validation, guide, {split: report for split, (_, report) in kept.items()})
 
 
 def learning_text(corpus: datasets.Dataset, config: TokenizerConfig) -> datasets.Dataset:
@@ -189,8 +191,8 @@ def load_corpora(config: TrainConfig) -> dict[str, datasets.Dataset]:
     return {split: load_split(config.data, split) for split in splits}
 
 
-def cleaned(config: TrainConfig, split: str, corpus: datasets.Dataset) -> datasets.Dataset:
-    """Drop the pairs of a split that cannot be learned from; log how many."""
+def cleaned(config: TrainConfig, split: str, corpus: datasets.Dataset) -> tuple[datasets.Dataset, CleaningReport]:
+    """Drop the pairs of a split that cannot be learned from; log and return how many."""
     kept, report = clean(corpus, config.data.cleaning)
     logger.info("%s: %s", split, report)
-    return kept
+    return kept, report

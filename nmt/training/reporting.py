@@ -14,6 +14,7 @@ from rich.console import Console
 
 from nmt.config.file import save_config
 from nmt.config.schema import TrainConfig
+from nmt.data.corpus import CleaningReport
 from nmt.errors import writing
 from nmt.evaluation.registry import METRICS, number
 from nmt.training.board import Board, Sample, hyperparameters
@@ -42,6 +43,7 @@ class Reporter:
         self.board: Board | None = None
         self.step = 0
         self.sampled = -1  # the last update whose samples were reported
+        self.cleaning: Mapping[str, CleaningReport] = {}  # of each split that was cleaned, for the card
 
     def __enter__(self) -> "Reporter":
         self.log.open()
@@ -212,6 +214,8 @@ def is_record(line: str, *, until: int) -> bool:
 @final
 class NullReporter:
     """Takes the place of a `Reporter` in ranks other than 0: it reports nothing and silences log messages."""
+
+    cleaning: Mapping[str, CleaningReport] = {}
 
     def __enter__(self) -> "NullReporter":
         self.level = logging.getLogger("nmt").level

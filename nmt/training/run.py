@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from nmt.config.schema import TrainConfig
 from nmt.data.batch import Batch, TrainLoader
-from nmt.data.corpus import load_split, open_corpus
+from nmt.data.corpus import CleaningReport, load_split, open_corpus
 from nmt.evaluation.baseline import lasting
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.fast import objective as chunked
@@ -63,6 +64,7 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
         if isinstance(reporter, Reporter):
             reporter.end_progress()
             final = evaluate_best(config, run_dir, reporter.phase) if config.trainer.evaluate else {}
+            describe_best(run_dir, reporter.cleaning)
             reporter.finish(final, advise(config, trainer.progress.step, final))
             reporter.notice(f"run folder {run_dir}; heatmaps: tensorboard --logdir {run_dir / 'tensorboard'}")
     return run_dir
@@ -81,6 +83,7 @@ def start(config: TrainConfig, reporter: Reporter | NullReporter, processes: Pro
     torch.manual_seed(config.seed)
     origin = last or processes.on_rank_zero(initial_checkpoint)(config)
     prepared = prepare_on_all_ranks(config, origin, processes)
+    reporter.cleaning = prepared.cleaning
     vocabularies = prepared.tokenizers
     model = build_model(config.model, len(vocabularies.source), len(vocabularies.target), joint=vocabularies.joint)
     if origin is not None:
@@ -183,6 +186,14 @@ def evaluate_best(config: TrainConfig, run_dir: Path, phase: Phase = unreported)
         print(f"report: {folder / 'report.html'}   heatmaps: {folder / 'heatmaps'}")
         scores = scores or metrics
     return scores
+
+
+def describe_best(run_dir: Path, cleaning: Mapping[str, CleaningReport]) -> None:
+    """Write the model card of the best checkpoint."""
+    # Imported late: only the process that reports needs it.
+    from nmt.evaluation.card import write_card
+
+    write_card(run_dir / "checkpoints" / "best", run_dir, cleaning)
 
 
 def point_to(run_dir: Path) -> None:

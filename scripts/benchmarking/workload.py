@@ -32,7 +32,7 @@ def prepare_training(config: TrainConfig) -> Prepared:
     Raises:
         UserError: the corpus cannot be trained on.
     """
-    corpus = cleaned(config, "train", load_split(config.data, "train"))
+    corpus, _ = cleaned(config, "train", load_split(config.data, "train"))
     tokenizers = build_tokenizers(list(corpus["source"]), list(corpus["target"]), config.tokenizer)
     encoded = encode(corpus, tokenizers, cache_dir=config.data.cache_dir, num_workers=config.data.num_workers)
     return Prepared(tokenizers, encoded, encoded)

@@ -1,0 +1,198 @@
+"""The model card of a run: README.md beside its best checkpoint, beginning with what the Hugging Face hub reads."""
+
+import contextlib
+import hashlib
+import importlib
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from nmt.config.schema import DataConfig, TrainConfig, changes
+from nmt.data.corpus import CleaningReport
+from nmt.data.tables import SIDES, temporary_folder
+from nmt.errors import writing
+from nmt.evaluation.registry import Values, shown
+from nmt.models.checkpoint import CARD, PICTURE, WEIGHTS, Checkpoint, load_checkpoint
+from nmt.models.hub import is_address
+from nmt.models.summary import summarize
+
+SPLITS = ("test", "test_long")
+HUB_METRICS = ("bleu", "chrf", "ter")  # as the hub calls them, too
+OF_THE_MACHINE = ("sentences_per_second",)
+PRIVATE = ("run_dir", "resume", "threads", "automatic", "data.")  # of the machine, or told under `Data`
+PUBLIC = ("data.kind", "data.grammar.", "data.cleaning.")
+PATHS = ("tokenizer.source_model", "tokenizer.target_model", "trainer.initialize_from")
+
+
+def write_card(best: Path, run: Path, cleaning: Mapping[str, CleaningReport]) -> None:
+    """Write the card of a run's best checkpoint into its folder, with a heatmap beside it, after the last evaluation.
+
+    Nothing is written where there is no such checkpoint, or a card that somebody has edited.
+
+    Args:
+        best: the folder of the checkpoint.
+        run: the folder of its run.
+        cleaning: what was dropped of each split, as far as it is known.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    if not (best / WEIGHTS).is_file() or is_edited(best / CARD):
+        return
+    checkpoint = load_checkpoint(best)
+    evaluations = dict(evaluations_of(run, checkpoint.step))
+    picture = typical_heatmap(run / "evaluation" / next(iter(evaluations), ""))
+    text = render_card(checkpoint, evaluations, cleaning, has_picture=picture is not None)
+    with writing(best / CARD), temporary_folder(best / CARD) as folder:
+        (folder / CARD).write_text(text + seal(text), encoding="utf-8")
+        (best / PICTURE).unlink(missing_ok=True)  # of the card before
+        if picture is not None:
+            shutil.copyfile(picture, folder / PICTURE)
+            (folder / PICTURE).replace(best / PICTURE)
+        (folder / CARD).replace(best / CARD)
+
+
+def seal(text: str) -> str:
+    """Return the last line of a card, by which one that was edited is recognized."""
+    return f"\n<!-- written by nmt, {hashlib.sha256(text.encode()).hexdigest()[:16]} -->\n"
+
+
+def is_edited(card: Path) -> bool:
+    """Tell whether there is a card that is not as it was written."""
+    text = card.read_text(encoding="utf-8", errors="replace") if card.exists() else None
+    return text is not None and not text.endswith(seal(text[: -len(seal(""))]))
+
+
+def evaluations_of(run: Path, step: int) -> Iterator[tuple[str, Values]]:
+    """Yield the test splits and scores that a run holds of its checkpoint of an update."""
+    for split in SPLITS:
+        metrics: Any = None
+        with contextlib.suppress(OSError, ValueError):  # there is none, or it is damaged
+            metrics = json.loads((run / "evaluation" / split / "metrics.json").read_text(encoding="utf-8"))
+        if isinstance(metrics, dict) and metrics.get("step") == step:
+            yield split, metrics
+
+
+def typical_heatmap(evaluation: Path) -> Path | None:
+    """Return the heatmap of an evaluation that has the median size; None if there are none."""
+    pictures = sorted((evaluation / "heatmaps").glob("*.png"), key=lambda path: (path.stat().st_size, path.name))
+    return pictures[len(pictures) // 2] if pictures else None
+
+
+def render_card(
+    checkpoint: Checkpoint,
+    evaluations: Mapping[str, Values],
+    cleaning: Mapping[str, CleaningReport],
+    *,
+    has_picture: bool,
+) -> str:
+    """Return the card: YAML between two lines `---`, then Markdown; `hub:USER/NAME` stands for the address."""
+    import yaml
+
+    config = checkpoint.config
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.get_template("card.md.j2").render(
+        front=yaml.safe_dump(front_matter(config, evaluations), sort_keys=False, allow_unicode=True),
+        version=importlib.import_module("nmt").__version__,  # the root is above all layers
+        data=config.data,
+        step=checkpoint.step,
+        summary=summarize(checkpoint.model),
+        evaluations=evaluations,
+        rows=rows,
+        signatures=signatures,
+        picture=PICTURE if has_picture else None,
+        origin=origin(config.data),
+        cleaning=cleaning,
+        settings=list(settings(config)),
+    )
+
+
+def front_matter(config: TrainConfig, evaluations: Mapping[str, Values]) -> dict[str, Any]:
+    """Return what the hub reads of a card, by its specification of model cards."""
+    data = config.data
+    languages = [code.lower().replace("_", "-").split("-")[0] for code in (data.source_language, data.target_language)]
+    # The hub refuses what is no code of ISO 639.
+    codes = [code for code in dict.fromkeys(languages) if re.fullmatch("[a-z]{2,3}", code)]
+    set_name = hub_data_set(data)
+    results = [
+        {
+            "task": {"type": "translation", "name": f"Translation from {data.direction}"},
+            "dataset": {"name": set_name or data.kind, "type": set_name or data.kind, "split": split},
+            "metrics": [
+                {"type": name, "value": round(scores[name], 2), "name": label, "args": {"signature": signature}}
+                for name, label, _, _ in rows(scores)
+                if name in HUB_METRICS and (signature := scores["signature"].get(name))
+            ],
+        }
+        for split, scores in evaluations.items()
+    ]
+    return {
+        **({"language": codes} if codes else {}),
+        "license": "unknown",
+        "library_name": "nmt",
+        "pipeline_tag": "translation",
+        "tags": ["translation", "recurrent-neural-network", "attention", "word-alignment"],
+        **({"datasets": [set_name]} if set_name else {}),
+        **({"metrics": list(HUB_METRICS)} if results else {}),
+        **({"model-index": [{"name": f"nmt-{'-'.join(languages)}", "results": results}]} if results else {}),
+    }
+
+
+def rows(scores: Values) -> Iterator[tuple[str, str, str, str]]:
+    """Yield name, label, number and note of each score that an evaluation has, without those of the machine."""
+    for name, metric in shown(scores).items():
+        if scores.get(name) is not None and name not in OF_THE_MACHINE:
+            yield name, *metric.row.cells(scores[name], scores)
+
+
+def signatures(scores: Values, name: str) -> str:
+    """Return the signatures of a score and of its interval."""
+    found = (scores["signature"].get(key) for key in (name, f"{name}_ci95"))
+    return ", ".join(f"`{each}`".replace("|", "\\|") for each in found if each)
+
+
+def origin(data: DataConfig) -> str:
+    """Say where the text of a run comes from; of files the names alone."""
+    if data.kind == "grammar":
+        return "The built-in grammar corpus: sentences that a program makes, with gold alignments."
+    if data.kind == "hub":
+        parts = [f"{key} `{value}`" for key in ("name", "revision") if (value := getattr(data.hub, key))]
+        name = hub_data_set(data) or Path(str(data.hub.path)).name
+        return f"The data set {', '.join([f'`{name}`', *parts])}."
+    names = [
+        f"{split} text: {', '.join(f'`{Path(str(path)).name}`' for path in paths)}"
+        for split in ("train", "validation", "test")
+        if (paths := [path for side in SIDES for path in listed(getattr(getattr(data, split), side))])
+    ]
+    return f"Files of text; {'; '.join(names)}." if names else f"A corpus of the kind `{data.kind}`."
+
+
+def hub_data_set(data: DataConfig) -> str | None:
+    """Return the name of the hub's data set that a run was trained on; None for anything else."""
+    path = data.hub.path if data.kind == "hub" else None
+    return path if path and re.fullmatch(r"[\w.-]+/[\w.-]+", path) and not Path(path).exists() else None
+
+
+def listed(value: Any) -> list[Any]:
+    """Return a value that may be none, one or a list of them as a list."""
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def settings(config: TrainConfig) -> Iterator[str]:
+    """Yield key=value of what differs from the defaults, without the machine's settings; of paths the names alone."""
+    for name, (_, value) in changes(TrainConfig(), config).items():
+        if name in PATHS and value is not None and not is_address(value):
+            value = Path(value).name
+        if not name.startswith(PRIVATE) or name.startswith(PUBLIC):
+            yield f"{name}={'null' if value is None else value}"

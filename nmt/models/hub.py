@@ -1,0 +1,220 @@
+"""Models of the Hugging Face hub: `hub:USER/NAME` and `hub:USER/NAME@REVISION`, fetched by its client and uploaded.
+
+The client, `huggingface_hub`, is imported where it is used: most commands read a folder. It takes the address of the
+hub from HF_ENDPOINT, the token from HF_TOKEN or `hf auth login`, and its cache is HF_HUB_CACHE.
+"""
+
+import contextlib
+import errno
+import logging
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from nmt.errors import UNWRITABLE, UserError
+
+SCHEME = "hub:"
+NAME = re.compile(r"[\w.-]+/[\w.-]+")
+TIMEOUT = 10  # seconds, for the first request: the client itself would wait for ever
+LOGIN = "log in with `hf auth login`, or set HF_TOKEN"
+
+
+class Address(NamedTuple):
+    """A model of the hub: USER/NAME, at a branch, tag or commit; without one at the default branch."""
+
+    name: str
+    revision: str | None = None
+
+    def __str__(self) -> str:
+        return f"{SCHEME}{self.name}" + (f"@{self.revision}" if self.revision else "")
+
+
+def is_address(path: str | Path) -> bool:
+    """Tell whether a path is the address of a model of the hub."""
+    return str(path).startswith(SCHEME)
+
+
+def parse_address(text: str) -> Address:
+    """Return the parts of `hub:USER/NAME[@REVISION]`; the `hub:` may be left out.
+
+    Raises:
+        UserError: it has another form.
+    """
+    name, at, revision = text.removeprefix(SCHEME).partition("@")
+    if not NAME.fullmatch(name) or (at and not revision):
+        raise UserError(f"{text} is no model of the hub: write hub:USER/NAME, or hub:USER/NAME@REVISION")
+    return Address(name, revision or None)
+
+
+def results_folder(text: str) -> Path:
+    """Return the folder for what is computed with a model of the hub: the client's cache is left as it is."""
+    name, revision = parse_address(text)
+    return Path("outputs", "hub", f"{name}@{revision.replace('/', '_')}" if revision else name)
+
+
+def fetch(address: Address, names: Sequence[str]) -> Path:
+    """Return the folder of the client's cache with those files of a model that have one of the names.
+
+    Nothing else is downloaded. Files that are in the cache already are not downloaded again; where the hub cannot be
+    reached, they are those that were downloaded last, and a notice says so.
+
+    Raises:
+        UserError: there is no such model or revision, it may not be read, or the hub cannot be reached and the cache
+            does not have it.
+    """
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    with hub_errors(address), progress_on_terminals_only():
+        failure = announce(address, names)
+        try:
+            found = snapshot_download(
+                address.name, revision=address.revision, allow_patterns=[*names], local_files_only=failure is not None
+            )
+        except LocalEntryNotFoundError:
+            if failure is None:
+                raise
+            advice = "unset it" if constants.HF_HUB_OFFLINE else "check the network, the proxy and HF_ENDPOINT"
+            raise UserError(
+                f"{failure}, and the cache {constants.HF_HUB_CACHE} does not hold {address}: {advice}"
+            ) from None
+        if failure is not None and not constants.HF_HUB_OFFLINE:
+            print(f"notice: {failure}; {address} is what was downloaded last", file=sys.stderr)
+        return Path(found)
+
+
+def announce(address: Address, names: Sequence[str]) -> str | None:
+    """Say how much is going to be downloaded, if anything; return why the hub cannot be asked, or None."""
+    from huggingface_hub import HfApi, constants, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        info = HfApi().model_info(address.name, revision=address.revision, files_metadata=True, timeout=TIMEOUT)
+    except HFValidationError:
+        raise
+    except Exception as error:  # which HTTP library makes the request depends on the client's version
+        if isinstance(error, HfHubHTTPError) and status_of(error) < 500:
+            raise
+        if constants.HF_HUB_OFFLINE:
+            return "HF_HUB_OFFLINE keeps from asking the hub"
+        return f"cannot reach {constants.ENDPOINT} ({one_line(error)})"
+    files = [each for each in info.siblings or () if each.rfilename in names]
+    cached = [try_to_load_from_cache(address.name, each.rfilename, revision=info.sha) for each in files]
+    sizes = [each.size or 0 for each, path in zip(files, cached, strict=True) if not isinstance(path, str)]
+    if sizes:
+        print(f"fetching {sum(sizes) / 1e6:.1f} MB of {address}", file=sys.stderr)
+    return None
+
+
+def upload(files: Sequence[Path], address: Address, known: Iterable[str], *, private: bool, message: str) -> str:
+    """Upload files as one commit to a model of the hub, which is made if there is none; return its web address.
+
+    Args:
+        files: under their names they replace those of the model.
+        address: its revision is a branch, made from the default one if there is none.
+        known: names of files that are deleted from the model if they are not among `files`.
+        private: whether a model that is made can be read by its owner only.
+        message: of the commit.
+
+    Raises:
+        UserError: there is no token, or it may not write there, or the hub cannot be reached or refuses a file.
+    """
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, get_token
+
+    api = HfApi()
+    with hub_errors(address), progress_on_terminals_only():
+        if get_token() is None:
+            raise UserError(f"cannot write {address} without a token: {LOGIN} to one that may write")
+        make(api, address, private=private)
+        there = set(api.list_repo_files(address.name, revision=address.revision))
+        stale = (set(known) & there) - {each.name for each in files}
+        operations: list[Any] = [CommitOperationAdd(path_in_repo=each.name, path_or_fileobj=each) for each in files]
+        operations += [CommitOperationDelete(path_in_repo=name) for name in sorted(stale)]
+        api.create_commit(address.name, operations, commit_message=message, revision=address.revision)
+    branch = f"/tree/{quote(address.revision, safe='')}" if address.revision else ""
+    return f"{constants.ENDPOINT}/{address.name}{branch}"
+
+
+def make(api: Any, address: Address, *, private: bool) -> None:
+    """Make the model and its branch where they do not exist yet.
+
+    Raises:
+        UserError: a private model is asked for and the one that exists is public.
+    """
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    try:
+        info = api.model_info(address.name, timeout=TIMEOUT)
+    except RepositoryNotFoundError:
+        api.create_repo(address.name, **({"private": True} if private else {}))
+    else:
+        if private and not info.private:
+            raise UserError(f"{address} exists and is public: leave --private out, or give another name")
+    if address.revision:
+        api.create_branch(address.name, branch=address.revision, exist_ok=True)
+
+
+@contextlib.contextmanager
+def hub_errors(address: Address) -> Iterator[None]:
+    """Turn errors of the client, of its HTTP library and of its cache into a UserError."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(explain(error, address)) from error
+
+
+def explain(error: Exception, address: Address) -> str:
+    """Return what is wrong and what to do."""
+    from huggingface_hub import constants, errors, get_token
+
+    where = constants.ENDPOINT
+    if isinstance(error, errors.GatedRepoError):
+        return f"{address} asks for an agreement: give it at {where}/{address.name}, then {LOGIN}"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        reason = "your token may not read it" if get_token() else f"it is private ({LOGIN})"
+        return f"{where} has no model {address.name}, or {reason}: check the name"
+    if isinstance(error, errors.RevisionNotFoundError):
+        return f"{address.name} has no revision {address.revision!r}: give a branch, a tag or a commit, or leave it out"
+    if isinstance(error, errors.HfHubHTTPError) and status_of(error) in (401, 403):
+        reason = getattr(error, "server_message", None) or one_line(error)
+        return f"{where} does not let your token do this with {address}: {reason}; {LOGIN} to another"
+    if isinstance(error, OSError) and error.errno in (*UNWRITABLE, errno.EACCES):
+        place = error.filename or constants.HF_HUB_CACHE
+        return f"cannot write {place}: {error.strerror}; free some space, or set HF_HUB_CACHE to another folder"
+    reason = one_line(error)
+    hint = "; try with HF_HUB_DISABLE_XET=1" if "xet-" in reason else ""
+    return f"cannot transfer {address} ({where}): {reason}{hint}"
+
+
+def status_of(error: Any) -> int:
+    """Return the HTTP status of an error of the client; 0 if there was no answer."""
+    return getattr(getattr(error, "response", None), "status_code", 0)
+
+
+def one_line(error: Exception) -> str:
+    """Return the message of an error, shortened, on one line."""
+    return (" ".join(str(error).split()) or type(error).__name__).rstrip(".")[:300]
+
+
+@contextlib.contextmanager
+def progress_on_terminals_only() -> Iterator[None]:
+    """Disable the client's progress bars where standard error is a file or a pipe, and its warnings anywhere."""
+    from huggingface_hub.utils.logging import get_verbosity, set_verbosity
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    level = get_verbosity()
+    set_verbosity(logging.ERROR)
+    is_silenced = not sys.stderr.isatty() and not are_progress_bars_disabled()
+    if is_silenced:
+        disable_progress_bars()
+    try:
+        yield
+    finally:
+        set_verbosity(level)
+        if is_silenced:
+            enable_progress_bars()
