@@ -110,7 +110,7 @@ def test_the_windows_of_an_epoch_hold_every_pair_once(make, encoded, sampling):
     loader = make(window=40, sampling=sampling)
     groups = []
     for epoch in range(2):
-        parts = [set(), set(), set()]
+        parts: list[set[int]] = [set(), set(), set()]
         read = []
         for batch in loader:
             parts[loader.window].update(batch.rows.tolist())
