@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from nmt.alignment.targets import AlignmentTargets
 from nmt.config.schema import UNITS, BatchConfig
-from nmt.data.tables import SIDES, EncodedCorpus, Ragged
+from nmt.data.tables import SIDES, EncodedCorpus, Ragged, lines_of
 from nmt.errors import UserError
 from nmt.text.tokenizer import BOS, EOS, PAD, Tokenizers
 
@@ -278,7 +278,7 @@ class Windows(Dataset[Window]):
         seeds = np.random.SeedSequence(entropy).generate_state(2)
         text = self.encoded.corpus.select(rows)
         source, target = (
-            Ragged.of(getattr(self.tokenizers, side).sample(list(text[side]), self.sampling, int(seed)))
+            Ragged.of(getattr(self.tokenizers, side).sample(lines_of(text, side), self.sampling, int(seed)))
             for side, seed in zip(SIDES, seeds, strict=True)
         )
         return (source, target), np.arange(len(rows))

@@ -38,6 +38,7 @@ BATCH_SIZE = 1_000  # pairs that are encoded at once
 QUEUED = 4  # batches for each process that encodes
 SECONDS = 5.0  # between two messages
 HASHED_AT_ONCE = 100_000
+LINES_AT_ONCE = 10_000
 PARALLEL_FROM = 20_000  # pairs; for fewer, starting processes takes longer than encoding
 
 
@@ -84,6 +85,12 @@ class Corpus(ABC):
         """Return the table whose parts `build` makes, stored in `data.cache_dir` under a digest of its content."""
         path = Path(self.config.cache_dir) / f"corpus-{digest[:24]}.arrow"
         return datasets.Dataset.from_file(str(stored_table(path, lambda _: build())))
+
+
+def lines_of(corpus: datasets.Dataset, side: str) -> Iterator[str]:
+    """Yield the sentences of a column, which the table itself yields at a sixth of the speed."""
+    for part in corpus.select_columns([side]).iter(LINES_AT_ONCE):
+        yield from part[side]
 
 
 class Progress:

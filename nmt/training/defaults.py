@@ -11,7 +11,7 @@ import datasets
 
 from nmt.config.automatic import assign
 from nmt.config.schema import TokenizerConfig, TrainConfig, TrainerConfig
-from nmt.data.tables import SIDES
+from nmt.data.tables import SIDES, lines_of
 from nmt.training.resuming import shown
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ def settle(config: TrainConfig, train: datasets.Dataset, *, on_gpu: bool) -> Non
 def count_characters(corpus: datasets.Dataset) -> int:
     """Return the number of distinct characters of both sides, of a large corpus in a part of it."""
     part = corpus.select(range(0, len(corpus), 1 + len(corpus) // COUNTED_PAIRS))
-    return len({character for side in SIDES for line in part[side] for character in line})
+    return len(set().union(*(line for side in SIDES for line in lines_of(part, side))))
 
 
 def time_to_train(config: TrainerConfig, pairs: int, *, on_gpu: bool) -> float:

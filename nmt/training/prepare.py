@@ -15,7 +15,7 @@ from nmt.alignment.targets import AlignmentTargets
 from nmt.config.automatic import AUTOMATIC, assign, value_of
 from nmt.config.schema import TokenizerConfig, TrainConfig
 from nmt.data.corpus import CleaningReport, clean, load_split, open_corpus
-from nmt.data.tables import EncodedCorpus, encode
+from nmt.data.tables import EncodedCorpus, encode, lines_of
 from nmt.errors import UserError
 from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
 from nmt.evaluation.registry import check_gold_for, check_watched
@@ -141,7 +141,7 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
         logger.info("learning subwords" if config.tokenizer.source_model is None else "loading subwords")
         text = learning_text(train_corpus, config.tokenizer)
         with announced("learning subwords"):
-            tokenizers = build_tokenizers(text["source"], text["target"], config.tokenizer)
+            tokenizers = build_tokenizers(lines_of(text, "source"), lines_of(text, "target"), config.tokenizer)
     logger.info("encoding %s pairs", f"{len(train_corpus):,}")
     train, validation = (
         encode(corpus, tokenizers, cache_dir=config.data.cache_dir, num_workers=config.data.num_workers)
