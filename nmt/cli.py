@@ -4,6 +4,7 @@
 interrupted; 141 the reader of standard output has closed it.
 """
 
+import argparse
 import contextlib
 import os
 import re
@@ -11,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from nmt.config.automatic import complete, nullable
 from nmt.config.check import check, explain
@@ -24,6 +25,13 @@ Config = TypeVar("Config", TrainConfig, EvaluateConfig, ServeConfig)
 
 EXIT_DELAY = 3.0  # seconds
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see --help")
 
 
 @contextlib.contextmanager

@@ -14,9 +14,9 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
-from nmt.cli import user_errors
+from nmt.cli import Parser, user_errors
 from nmt.config.check import check
 from nmt.config.schema import PRECISIONS, UNITS, WORDS, SamplingConfig, SearchConfig
 from nmt.errors import UserError, writing
@@ -29,13 +29,6 @@ if TYPE_CHECKING:
 CHUNK = 1_024  # lines
 FIRST_CHARACTERS, CHARACTERS = 32_000, 128_000
 NUMBERS_SHOWN = 10  # of lines, in a notice
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, like all others."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; see --help")
 
 
 def parser() -> argparse.ArgumentParser:

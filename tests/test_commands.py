@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hydra._internal.utils import get_args_parser
 
-from nmt import doctor, translate
+from nmt import doctor, export, translate
 from nmt.models.build import check_model, check_used
 from tests.composing import compose
 
@@ -107,6 +107,11 @@ def test_a_check_is_understood(page: str, program: str, line: list[str]) -> None
     doctor.parser().parse_args(line)
 
 
+@of("export")
+def test_an_export_is_understood(page: str, program: str, line: list[str]) -> None:
+    export.parser().parse_args(line)
+
+
 class ParsedError(Exception):
     """Raised in the place of a script's work, with the options it parsed."""
 
@@ -137,7 +142,11 @@ def stopping(parse: Callable[..., argparse.Namespace]) -> Callable[..., argparse
 
 
 WITHOUT_OPTIONS = {"write_api_docs", "write_configuration_docs"}
-SCRIPTS = {command[1] for command in FOUND} - {"train", "translate", "evaluate", "serve", "doctor"} - WITHOUT_OPTIONS
+SCRIPTS = (
+    {command[1] for command in FOUND}
+    - {"train", "translate", "evaluate", "serve", "export", "doctor"}
+    - WITHOUT_OPTIONS
+)
 
 
 @of(*SCRIPTS)
