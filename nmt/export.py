@@ -1,7 +1,6 @@
 """Export a run for programs without PyTorch: `python -m nmt.export RUN --to onnx [--output DIR] [--int8]`."""
 
 import argparse
-import os
 from importlib.util import find_spec
 
 from nmt.cli import Parser, user_errors
@@ -26,7 +25,6 @@ def main(arguments: list[str] | None = None) -> None:
         options = parser().parse_args(arguments)
         if missing := [name for name in PACKAGES if find_spec(name) is None]:
             raise UserError(f"nmt.export needs {' and '.join(missing)}: pip install 'nmt[onnx]'")
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # shapes that tracing cannot infer; the export is checked
         from nmt.exporting.run import export  # imports torch, which takes seconds, only after the options are checked
 
         export(options.run, options.output, int8=options.int8)

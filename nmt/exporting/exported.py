@@ -78,7 +78,10 @@ def signature(path: Path) -> dict[str, dict[str, str]]:
     """Return type and shape of each input and output of a graph; an axis that may have any size has a name."""
     graph = InferenceSession(path)
     sides = {"inputs": graph.get_inputs(), "outputs": graph.get_outputs()}
-    return {side: {each.name: f"{each.type} {each.shape}" for each in tensors} for side, tensors in sides.items()}
+    return {
+        side: {each.name: f"{each.type} [{', '.join(map(str, each.shape))}]" for each in tensors}
+        for side, tensors in sides.items()
+    }
 
 
 @torch.inference_mode()

@@ -5,7 +5,8 @@ that tracing takes for constants are refused here, or found by `nmt.exporting.ch
 """
 
 import contextlib
-import io
+import os
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -48,7 +49,7 @@ class EncoderGraph(nn.Module):
     def __init__(self, model: Seq2Seq) -> None:
         super().__init__()
         self.model = model
-        self.states = state_names(model)
+        self.states = state_sizes(model)
         memory = dict.fromkeys(MEMORY, (BATCH, SOURCE))
         self.signature = Signature(
             {"source": (BATCH, SOURCE), "lengths": (BATCH,)}, memory | dict.fromkeys(self.states, (BATCH,))
@@ -59,7 +60,9 @@ class EncoderGraph(nn.Module):
         mask = mask_of(lengths, source.shape[1])
         decoder, memory = self.model.start(source, mask, lengths)
         past = torch.zeros_like(mask, dtype=memory.values.dtype)[:, None] if "past" in self.states else None
-        return *memory, *tensors_of(decoder._replace(past=past))
+        states = zip(self.states.items(), tensors_of(decoder._replace(past=past)), strict=True)
+        # The exporter does not find the shape of every tensor that is filled with zeros.
+        return *memory, *(x if name == "past" else x.reshape(-1, 1, size) for (name, size), x in states)
 
 
 @final
@@ -69,7 +72,7 @@ class StepGraph(nn.Module):
     def __init__(self, model: Seq2Seq) -> None:
         super().__init__()
         self.model = model
-        self.states = state_names(model)
+        self.states = state_sizes(model)
         memory = dict.fromkeys(MEMORY, (BATCH, SOURCE))
         states = {name: (BATCH, BEAM, SOURCE)[: 3 if name == "past" else 2] for name in self.states}
         self.signature = Signature(
@@ -93,18 +96,19 @@ class StepGraph(nn.Module):
 
 
 def tensors_of(state: DecoderState) -> list[Tensor]:
-    """Return the tensors of a decoder's state, in the order of `state_names`."""
+    """Return the tensors of a decoder's state, in the order of `state_sizes`."""
     return [*state.layers, *(part for part in (state.feedback, state.past) if part is not None)]
 
 
-def state_names(model: Seq2Seq) -> list[str]:
-    """Return the names of the tensors that a step hands to the next, by doing one."""
+def state_sizes(model: Seq2Seq) -> dict[str, int]:
+    """Return name and size of each tensor that a step hands to the next, by doing one."""
     source = torch.tensor([[EOS]])
     with torch.no_grad():
         start = model.start(source, source == EOS, torch.tensor([1]))
         state = model.step(torch.tensor([[BOS]]), start).state.decoder
     names = [f"layer_{number}" for number in range(len(state.layers))]
-    return names + [name for name in ("feedback", "past") if getattr(state, name) is not None]
+    names += [name for name in ("feedback", "past") if getattr(state, name) is not None]
+    return {name: x.shape[2] for name, x in zip(names, tensors_of(state), strict=True)}
 
 
 @torch.no_grad()
@@ -127,10 +131,10 @@ def trace(graph: nn.Module, arguments: Sequence[Tensor], signature: Signature, p
     """Write a graph by tracing it with these arguments.
 
     Raises:
-        UserError: it has operations that ONNX has not, or depends on values of its inputs in Python.
+        UserError: it has operations that ONNX has not, or what it does depends on values in Python.
     """
-    try:
-        with strict_tracing():
+    with reasons() as found:
+        try:
             torch.onnx.export(
                 graph.eval(),
                 tuple(arguments),
@@ -141,24 +145,47 @@ def trace(graph: nn.Module, arguments: Sequence[Tensor], signature: Signature, p
                 output_names=list(signature.outputs),
                 dynamic_axes=signature.dynamic_axes,
             )
-    except (RuntimeError, ValueError, TracerWarning) as error:
-        if is_out_of_memory(error) or isinstance(error, UserError):
-            raise
-        reason = str(error).splitlines()[0]
-        raise UserError(f"this model cannot be exported: its {path.stem} has no fixed graph ({reason})") from error
+        except (RuntimeError, ValueError) as error:
+            if is_out_of_memory(error):
+                raise
+            found.append(str(error).splitlines()[0])
+    if found:
+        raise UserError(f"this model cannot be exported: its {path.stem} has no fixed graph: {found[-1]}")
 
 
 @contextlib.contextmanager
-def strict_tracing() -> Iterator[None]:
-    """Within this context tracing prints nothing, and values in Python end it, but for those in torch itself."""
+def reasons() -> Iterator[list[str]]:
+    """Yield a list for the reasons why a graph is not fixed; tracing adds values that it takes for constants.
+
+    But for those in torch's recurrent layers: sizes that are compared, and one that ONNX's layers do not need. Nothing
+    is printed.
+    """
+    found: list[str] = []
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # a kernel that ONNX has not
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            warnings.filterwarnings("error", category=TracerWarning)
-            # Sizes that torch's recurrent layers compare, and `mini_batch`, which ONNX's do not need.
-            warnings.filterwarnings("ignore", category=TracerWarning, module=r"torch\.nn\.")
-            yield
+        with warnings.catch_warnings(record=True) as told, silence():
+            warnings.simplefilter("always")
+            yield found
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
+    for each in told:
+        if issubclass(each.category, TracerWarning) and not each.filename.startswith(TORCH):
+            found.append(f"{each.filename} line {each.lineno}: {str(each.message).split('. ')[0]}")
+
+
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """Lead what C++ prints nowhere: shapes that it cannot infer, and the whole graph where it fails."""
+    sys.stdout.flush()
+    kept = {stream: os.dup(stream) for stream in (1, 2)}
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for stream in kept:
+            os.dup2(nowhere, stream)
+        yield
+    finally:
+        for stream, copy in kept.items():
+            os.dup2(copy, stream)
+            os.close(copy)
+        os.close(nowhere)

@@ -29,7 +29,7 @@ class Translator:
         _, tokens, weights = self.search([*ids, eos], beam or self.model["search"]["beam_size"]) if ids else (0, [], [])
         return self.target.decode([word for word in tokens if word != eos]).replace("\n", " "), weights
 
-    def search(self, source: list[int], beam: int) -> tuple[float, list[int], list[Any]]:
+    def search(self, source: list[int], beam: int) -> tuple[Any, list[int], list[Any]]:
         """Return the best hypothesis: its score, its tokens, and what each of them attended to."""
         special, rules = self.model["special_ids"], self.model["search"]
         alpha, enough = rules["length_penalty"], beam * (rules["patience"] or np.inf)
