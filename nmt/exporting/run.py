@@ -2,11 +2,10 @@
 
 import json
 import math
-from importlib.metadata import version
+import sys
 from pathlib import Path
 from typing import Any
 
-import nmt
 from nmt.data.tables import temporary_folder
 from nmt.errors import UserError, writing
 from nmt.exporting.exported import Exported, largest_difference, signature
@@ -25,7 +24,7 @@ GRAPHS = {
     "int8": {"encoder": "encoder.int8.onnx", "step": "step.int8.onnx"},
 }
 SEARCH = ("beam_size", "length_penalty", "coverage_penalty", "patience", "max_length_ratio", "max_length_offset")
-PACKAGES = ("torch", "onnx", "onnxruntime", "sentencepiece")
+PACKAGES = ("nmt", "torch", "onnx", "onnxruntime", "sentencepiece")
 BATCHES = 30  # that graphs are compared with the model on
 LARGEST_DIFFERENCE = 1e-4  # of a log-probability or a weight; rounding makes 1e-6 of small models, 2e-5 of larger ones
 
@@ -142,7 +141,7 @@ def description(checkpoint: Checkpoint) -> dict[str, Any]:
             "updates": checkpoint.step,
             "longest_source": checkpoint.longest,
         },
-        "versions": {"nmt": nmt.__version__, **{name: version(name) for name in PACKAGES}, "opset": OPSET},
+        "versions": {name: sys.modules[name].__version__ for name in PACKAGES} | {"opset": OPSET},
     }
 
 

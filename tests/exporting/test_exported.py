@@ -1,6 +1,7 @@
 """Exported graphs are searched as models are, and a difference is found."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -32,8 +33,9 @@ def test_a_search_finds_the_same(model: Seq2Seq, exported: Exported) -> None:
     batch = random_batch([(length, 1) for length in (5, 1, 9, 3)])
     sentences = batch.source, batch.source_mask, batch.source_lengths
     limits = torch.tensor([4, 9, 6, 7])  # so that sentences are done one after another
-    options = {"beam_size": 3, "n_best": 3, "max_lengths": limits, "coverage_penalty": 0.2}
-    for ours, theirs in zip(*(beam_search(each, *sentences, **options) for each in (model, exported)), strict=True):
+    options: dict[str, Any] = {"beam_size": 3, "n_best": 3, "max_lengths": limits, "coverage_penalty": 0.2}
+    expected, found = beam_search(model, *sentences, **options), beam_search(exported, *sentences, **options)
+    for ours, theirs in zip(expected, found, strict=True):
         assert [each.tokens for each in ours] == [each.tokens for each in theirs]
         for first, second in zip(ours, theirs, strict=True):
             assert first.score == pytest.approx(second.score, abs=1e-5)

@@ -11,6 +11,7 @@ import torch
 
 from nmt.config.schema import ModelConfig, SearchConfig, TrainConfig
 from nmt.exporting import run as exporting
+from nmt.exporting.graphs import write_graphs
 from nmt.models.build import build_model
 from nmt.models.checkpoint import save_checkpoint
 from nmt.text.tokenizer import Tokenizers
@@ -96,8 +97,6 @@ def test_a_mistake_is_one_line(arguments: list[str], message: str, tmp_path: Pat
 def test_graphs_that_compute_something_else_are_refused(
     tmp_path: Path, export: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_graphs = exporting.write_graphs
-
     def write_others(model: Any, *paths: Path) -> None:
         model.decoder.bridge[0].bias.data += 0.01
         write_graphs(model, *paths)
