@@ -145,10 +145,10 @@ def trace(graph: nn.Module, arguments: Sequence[Tensor], signature: Signature, p
                 output_names=list(signature.outputs),
                 dynamic_axes=signature.dynamic_axes,
             )
-        except (RuntimeError, ValueError) as error:
-            if is_out_of_memory(error):
+        except Exception as error:
+            if is_out_of_memory(error) or isinstance(error, OSError):
                 raise
-            found.append(str(error).splitlines()[0])
+            found.append(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
     if found:
         raise UserError(f"this model cannot be exported: its {path.stem} has no fixed graph: {found[-1]}")
 

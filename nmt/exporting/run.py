@@ -8,7 +8,7 @@ from typing import Any
 
 from nmt.data.tables import temporary_folder
 from nmt.errors import UserError, writing
-from nmt.exporting.exported import Exported, largest_difference, signature
+from nmt.exporting.check import largest_differences, signature
 from nmt.exporting.graphs import OPSET, write_graphs
 from nmt.exporting.quantize import quantize
 from nmt.models.checkpoint import Checkpoint, load_checkpoint
@@ -26,7 +26,7 @@ GRAPHS = {
 SEARCH = ("beam_size", "length_penalty", "coverage_penalty", "patience", "max_length_ratio", "max_length_offset")
 PACKAGES = ("nmt", "torch", "onnx", "onnxruntime", "sentencepiece")
 BATCHES = 30  # that graphs are compared with the model on
-LARGEST_DIFFERENCE = 1e-4  # of a log-probability or a weight; rounding makes 1e-6 of small models, 2e-5 of larger ones
+LARGEST_DIFFERENCE = 1e-4  # of a log-probability, a weight or a number of a state
 
 
 def export(run: str, output: str | None, *, int8: bool) -> None:
@@ -50,8 +50,8 @@ def export(run: str, output: str | None, *, int8: bool) -> None:
                 path.replace(folder / path.name)
     for precision, files in found["graphs"].items():
         sizes = ", ".join(f"{name} {(folder / name).stat().st_size / 1e6:.1f} MB" for name in files.values())
-        differs = f"differs from the model by at most {found['largest_difference'][precision]:.1e}"
-        print(f"{precision}: {sizes}; {differs} in log-probabilities and weights of {BATCHES} random batches")
+        difference = f"{found['largest_difference'][precision]['log_probs']:.1e}"
+        print(f"{precision}: {sizes}; log-probabilities differ by at most {difference}, on {BATCHES} random batches")
     print(f"written to {folder}" + (f": see {folder / EXAMPLE.name}" if (folder / EXAMPLE.name).exists() else ""))
 
 
@@ -77,7 +77,7 @@ def check_free(folder: Path) -> None:
 
 def fill(folder: Path, checkpoint: Checkpoint, precisions: tuple[str, ...]) -> dict[str, Any]:
     """Write all files into a folder; return the content of `model.json`."""
-    differences: dict[str, float] = {}
+    differences: dict[str, dict[str, float]] = {}
     for precision in precisions:
         encoder, step = (folder / name for name in GRAPHS[precision].values())
         if precision == "fp32":
@@ -86,11 +86,7 @@ def fill(folder: Path, checkpoint: Checkpoint, precisions: tuple[str, ...]) -> d
             for graph, path in zip(GRAPHS["fp32"].values(), (encoder, step), strict=True):
                 quantize(folder / graph, path)
         differences[precision] = compare(checkpoint.model, encoder, step)
-    if not differences["fp32"] <= LARGEST_DIFFERENCE:  # it may be NaN
-        raise UserError(
-            f"the graphs differ from the model by {differences['fp32']:.1e} in a log-probability or a weight, and "
-            f"{LARGEST_DIFFERENCE} is allowed, so nothing is written: try other versions of torch and onnxruntime"
-        )
+    check_same(differences["fp32"])
     checkpoint.tokenizers.save(folder)
     if isinstance(checkpoint.tokenizers.source, Tokenizer):
         (folder / EXAMPLE.name).write_bytes(EXAMPLE.read_bytes())
@@ -105,19 +101,33 @@ def fill(folder: Path, checkpoint: Checkpoint, precisions: tuple[str, ...]) -> d
     return content
 
 
-def compare(model: Seq2Seq, encoder: Path, step: Path) -> float:
-    """Return the largest difference of graphs from their model.
+def compare(model: Seq2Seq, encoder: Path, step: Path) -> dict[str, float]:
+    """Return the largest difference of each output of graphs from the model's.
 
     Raises:
         UserError: onnxruntime cannot run them.
     """
     try:
-        return largest_difference(model, Exported(encoder, step), BATCHES)
+        return largest_differences(model, encoder, step, BATCHES)
     except Exception as error:
         if not type(error).__module__.startswith("onnxruntime"):
             raise
         reason = str(error).splitlines()[0]
         raise UserError(f"this model cannot be exported: onnxruntime cannot run its graphs ({reason})") from error
+
+
+def check_same(differences: dict[str, float]) -> None:
+    """Check that graphs compute what the model does.
+
+    Raises:
+        UserError: an output differs by more than rounding.
+    """
+    for name, difference in differences.items():
+        if not difference <= LARGEST_DIFFERENCE:  # it may be NaN
+            raise UserError(
+                f"{name} of the graphs differs from the model's by {difference:.1e}, and {LARGEST_DIFFERENCE} is "
+                "allowed, so nothing is written: try other versions of torch and onnxruntime"
+            )
 
 
 def description(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -1,5 +1,7 @@
-"""Exported graphs are searched as models are, and a difference is found."""
+"""Differences of graphs from their model are found; where there are none, a search finds the same."""
 
+import copy
+import math
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +9,12 @@ import pytest
 import torch
 
 from nmt.config.schema import AttentionConfig
-from nmt.exporting.exported import Exported, largest_difference
-from nmt.exporting.graphs import write_graphs
+from nmt.exporting.check import largest_differences
+from nmt.exporting.graphs import MEMORY, write_graphs
 from nmt.models.seq2seq import Seq2Seq
 from nmt.search.beam import beam_search
 from nmt.search.hypothesis import StepModel
+from tests.exporting.exported import Exported
 from tests.models.small import random_batch, small_model
 
 
@@ -22,13 +25,14 @@ def model() -> Seq2Seq:
 
 
 @pytest.fixture
-def exported(model: Seq2Seq, tmp_path: Path) -> Exported:
+def paths(model: Seq2Seq, tmp_path: Path) -> tuple[Path, Path]:
     paths = tmp_path / "encoder.onnx", tmp_path / "step.onnx"
     write_graphs(model, *paths)
-    return Exported(*paths)
+    return paths
 
 
-def test_a_search_finds_the_same(model: Seq2Seq, exported: Exported) -> None:
+def test_a_search_finds_the_same(model: Seq2Seq, paths: tuple[Path, Path]) -> None:
+    exported = Exported(*paths)
     assert isinstance(exported, StepModel)
     batch = random_batch([(length, 1) for length in (5, 1, 9, 3)])
     sentences = batch.source, batch.source_mask, batch.source_lengths
@@ -42,14 +46,23 @@ def test_a_search_finds_the_same(model: Seq2Seq, exported: Exported) -> None:
             assert first.weights == pytest.approx(second.weights, abs=1e-6)
 
 
-def test_the_difference_is_that_of_the_models(model: Seq2Seq, exported: Exported) -> None:
+def test_the_difference_of_each_output_is_found(model: Seq2Seq, paths: tuple[Path, Path]) -> None:
     """With a logit 1 greater, log-probabilities change by 1 at most: that of a rare token by most of it."""
-    assert largest_difference(model, exported, batches=3) < 1e-5
-    before = float(model.output.bias.data[5])
-    model.output.bias.data[5] += 1.0
-    try:
-        assert 0.8 < largest_difference(model, exported, batches=3) < 1.0
-        model.output.bias.data[5] = torch.nan
-        assert not largest_difference(model, exported, batches=1) <= 1e9
-    finally:
-        model.output.bias.data[5] = before
+    other = copy.deepcopy(model)
+    found = largest_differences(other, *paths, batches=3)
+    states = ["layer_0", "layer_1", "feedback", "past"]
+    assert list(found) == [*MEMORY, *states, "log_probs", "weights", *(f"next_{name}" for name in states)]
+    assert 0 < max(found.values()) < 1e-5
+    other.output.bias.data[5] += 1.0
+    found = largest_differences(other, *paths, batches=3)
+    assert 0.8 < found.pop("log_probs") < 1.0
+    assert max(found.values()) < 1e-5
+    other.output.bias.data[5] = torch.nan
+    assert math.isnan(largest_differences(other, *paths, batches=3)["log_probs"])
+
+
+def test_a_difference_does_not_grow(model: Seq2Seq, paths: tuple[Path, Path]) -> None:
+    """A state that is 0.001 off at each step is told so, not by how much it would be off in the end."""
+    other = copy.deepcopy(model)
+    other.decoder.attentional.bias = torch.nn.Parameter(torch.full((8,), 1e-3))
+    assert 1e-4 < largest_differences(other, *paths, batches=3)["next_feedback"] <= 1e-3 + 1e-6

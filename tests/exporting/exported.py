@@ -1,4 +1,4 @@
-"""Exported graphs as a model that can be searched, and how far they are from the model that they came from."""
+"""Exported graphs as a model that can be searched, and how far its searches are from those of another."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ from nmt.models.seq2seq import Seq2Seq
 from nmt.search.hypothesis import StepOutput
 from nmt.text.tokenizer import EOS
 
-# The largest of the random batches that graphs are compared with their model on.
+# The largest random batch.
 SENTENCES, SOURCE_TOKENS, HYPOTHESES, STEPS = 6, 40, 4, 8
 
 
@@ -72,16 +72,6 @@ def run(graph: InferenceSession, values: dict[str, Tensor]) -> dict[str, Tensor]
     """Run a graph with those of the values that are its inputs."""
     found = graph.run(None, {each.name: values[each.name].numpy() for each in graph.get_inputs()})
     return {each.name: torch.from_numpy(value) for each, value in zip(graph.get_outputs(), found, strict=True)}
-
-
-def signature(path: Path) -> dict[str, dict[str, str]]:
-    """Return type and shape of each input and output of a graph; an axis that may have any size has a name."""
-    graph = InferenceSession(path)
-    sides = {"inputs": graph.get_inputs(), "outputs": graph.get_outputs()}
-    return {
-        side: {each.name: f"{each.type} [{', '.join(map(str, each.shape))}]" for each in tensors}
-        for side, tensors in sides.items()
-    }
 
 
 @torch.inference_mode()
