@@ -66,3 +66,10 @@ def test_a_difference_does_not_grow(model: Seq2Seq, paths: tuple[Path, Path]) ->
     other = copy.deepcopy(model)
     other.decoder.attentional.bias = torch.nn.Parameter(torch.full((8,), 1e-3))
     assert 1e-4 < largest_differences(other, *paths, batches=3)["next_feedback"] <= 1e-3 + 1e-6
+
+
+def test_later_steps_are_compared(model: Seq2Seq, paths: tuple[Path, Path]) -> None:
+    """What a model makes of past attention shows from the second step on."""
+    other = copy.deepcopy(model)
+    other.decoder.attention.covered.weight.data += 1.0
+    assert largest_differences(other, *paths, batches=2)["weights"] > 1e-3
