@@ -9,13 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from nmt.data.batch import pad
-from nmt.exporting.translate import Translator as Example
 from nmt.models.checkpoint import Checkpoint, load_checkpoint
-from nmt.search.beam import beam_search
 from nmt.translator import Translator
 
 LINES = [
@@ -86,26 +82,6 @@ def test_the_example_needs_no_pytorch(run: Path, folder: Path, options: list[str
     if options != ["--int8"]:
         translator = Translator.load(run, "cpu", beam_size=1 if options else None)
         assert translated[:-1] == [each.text for each in translator.translate(LINES)]
-
-
-@pytest.mark.parametrize("beam", [1, 2, 7])
-@pytest.mark.parametrize(
-    "rules", [{}, {"length_penalty": 0.0, "patience": 2.0}, {"patience": None, "max_length_ratio": 0.5}], ids=str
-)
-def test_the_example_searches_as_we_do(folder: Path, checkpoint: Checkpoint, rules: dict[str, Any], beam: int) -> None:
-    example = Example(folder)
-    example.model["search"] |= rules
-    search = example.model["search"]
-    for line in (LINES[0], LINES[2], LINES[4], "The women who did not see us"):
-        (ids,) = checkpoint.tokenizers.source.encode([line])
-        sentences = pad([np.array(ids, dtype=np.int32)])
-        limits = (sentences[2] * search["max_length_ratio"] + search["max_length_offset"]).long()
-        options = {"length_penalty": search["length_penalty"], "patience": search["patience"] or float("inf")}
-        ((ours,),) = beam_search(checkpoint.model, *sentences, beam_size=beam, max_lengths=limits, **options)
-        score, tokens, weights = example.search([*ids, 3], beam)
-        assert [token for token in tokens if token != 3] == ours.tokens
-        assert score == pytest.approx(ours.score, abs=1e-5)
-        assert np.array(weights) == pytest.approx(ours.weights, abs=1e-5)
 
 
 def test_the_example_is_short_and_imports_little(folder: Path) -> None:
