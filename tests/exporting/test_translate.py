@@ -1,4 +1,4 @@
-"""The search of the example finds what nmt.search.beam finds, on models that are near to chance: nothing is clear there."""
+"""The search of the example finds what nmt.search.beam finds, on models near to chance, where nothing is clear."""
 
 import math
 from pathlib import Path
