@@ -26,7 +26,9 @@ GRAPHS = {
 SEARCH = ("beam_size", "length_penalty", "coverage_penalty", "patience", "max_length_ratio", "max_length_offset")
 PACKAGES = ("nmt", "torch", "onnx", "onnxruntime", "sentencepiece")
 BATCHES = 30  # that graphs are compared with the model on
-LARGEST_DIFFERENCE = 1e-4  # of a log-probability, a weight or a number of a state
+# Rounding makes up to 2e-5 of a log-probability of trained models, and up to 1e-5 of other outputs.
+LOG_PROB_TOLERANCE = 1e-4
+TOLERANCE = 1e-3
 
 
 def export(run: str, output: str | None, *, int8: bool) -> None:
@@ -123,10 +125,11 @@ def check_same(differences: dict[str, float]) -> None:
         UserError: an output differs by more than rounding.
     """
     for name, difference in differences.items():
-        if not difference <= LARGEST_DIFFERENCE:  # it may be NaN
+        allowed = LOG_PROB_TOLERANCE if name == "log_probs" else TOLERANCE
+        if not difference <= allowed:  # it may be NaN
             raise UserError(
-                f"{name} of the graphs differs from the model's by {difference:.1e}, and {LARGEST_DIFFERENCE} is "
-                "allowed, so nothing is written: try other versions of torch and onnxruntime"
+                f"{name} of the graphs differs from the model's by {difference:.1e}, and {allowed} is allowed, so "
+                "nothing is written: try other versions of torch and onnxruntime"
             )
 
 

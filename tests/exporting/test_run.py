@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from nmt.config.schema import ModelConfig, SearchConfig, TrainConfig
+from nmt.errors import UserError
 from nmt.exporting import run as exporting
 from nmt.exporting.graphs import write_graphs
 from nmt.models.build import build_model
@@ -106,8 +107,18 @@ def test_graphs_that_compute_something_else_are_refused(
     done = export(saved(tmp_path / "checkpoint"))
     assert done.returncode == 2
     assert done.stderr.startswith("error: layer_0 of the graphs differs from the model's by ")
-    assert ", and 0.0001 is allowed, so nothing is written: " in done.stderr
+    assert ", and 0.001 is allowed, so nothing is written: " in done.stderr
     assert "onnx" not in names(tmp_path / "checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed", "refused"),
+    [("log_probs", 0.9e-4, 1.1e-4), ("values", 0.9e-3, 1.1e-3), ("weights", 0.0, float("nan"))],
+)
+def test_how_much_may_differ(name: str, allowed: float, refused: float) -> None:
+    exporting.check_same({"mask": 0.0, name: allowed})
+    with pytest.raises(UserError, match=f"{name} of the graphs differs from the model's by {refused:.1e}, and"):
+        exporting.check_same({"mask": 0.0, name: refused})
 
 
 def test_graphs_that_cannot_be_run_are_refused(
