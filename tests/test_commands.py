@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hydra._internal.utils import get_args_parser
 
-from nmt import doctor, share, translate
+from nmt import doctor, export, share, translate
 from nmt.models.build import check_model, check_used
 from tests.composing import compose
 
@@ -112,6 +112,11 @@ def test_sharing_is_understood(page: str, program: str, line: list[str]) -> None
     share.parser().parse_args(line)
 
 
+@of("export")
+def test_an_export_is_understood(page: str, program: str, line: list[str]) -> None:
+    export.parser().parse_args(line)
+
+
 class ParsedError(Exception):
     """Raised in the place of a script's work, with the options it parsed."""
 
@@ -142,7 +147,7 @@ def stopping(parse: Callable[..., argparse.Namespace]) -> Callable[..., argparse
 
 
 WITHOUT_OPTIONS = {"write_api_docs", "write_configuration_docs"}
-COMMANDS = {"train", "translate", "evaluate", "serve", "share", "doctor"}
+COMMANDS = {"train", "translate", "evaluate", "serve", "export", "share", "doctor"}
 SCRIPTS = {command[1] for command in FOUND} - COMMANDS - WITHOUT_OPTIONS
 
 

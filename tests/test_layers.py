@@ -12,9 +12,9 @@ PACKAGE = ROOT / "nmt"
 # From the top down; parts of one line do not know each other. `nmt.cli` is what the entry points share.
 LAYERS = [
     ["nmt.__main__"],
-    ["nmt.train", "nmt.evaluate", "nmt.translate", "nmt.serve", "nmt.share", "nmt.doctor"],
+    ["nmt.train", "nmt.evaluate", "nmt.translate", "nmt.serve", "nmt.export", "nmt.share", "nmt.doctor"],
     ["nmt.cli"],
-    ["nmt.training", "nmt.serving"],
+    ["nmt.training", "nmt.serving", "nmt.exporting"],
     ["nmt.evaluation"],
     ["nmt.translator"],
     ["nmt.translation"],

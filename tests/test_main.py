@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 def test_the_commands_are_listed(call: Callable[..., Any], arguments: tuple[str, ...]) -> None:
     done = call("__main__", *arguments)
     assert (done.returncode, done.stderr) == (0, "")
-    assert set(COMMANDS) == {"train", "translate", "evaluate", "serve", "share", "doctor"}
+    assert set(COMMANDS) == {"train", "translate", "evaluate", "serve", "export", "share", "doctor"}
     assert all(f"\n  {name} " in done.stdout for name in COMMANDS)
 
 
@@ -26,7 +26,7 @@ def test_the_commands_are_listed(call: Callable[..., Any], arguments: tuple[str,
     [
         (
             ("trian",),
-            "unknown command 'trian': choose one of doctor, evaluate, serve, share, train, translate; "
+            "unknown command 'trian': choose one of doctor, evaluate, export, serve, share, train, translate; "
             "did you mean 'train'?",
         ),
         (("train", "model.hiden_size=3"), "unknown key 'model.hiden_size'; did you mean 'model.hidden_size'?"),

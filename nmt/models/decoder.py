@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from nmt.attention.attention import AttentionMechanism, FixedContext, Memory
 from nmt.attention.build import build_attention, check_attention
 from nmt.attention.normalizers import SampledAttention
+from nmt.attention.shapes import Position
 from nmt.config.schema import AttentionConfig, ModelConfig
 from nmt.errors import UserError
 from nmt.models.encoder import Encoder, EncoderOutput
@@ -35,7 +36,7 @@ class DecoderState(NamedTuple):
 
     layers: tuple[Float[Tensor, "batch beam state"], ...]
     feedback: Float[Tensor, "batch beam feedback"] | None
-    position: int
+    position: Position
     past: Float[Tensor, "batch beam source"] | None = None
 
     def select(self, beams: Int[Tensor, "batch k"]) -> "DecoderState":

@@ -1,0 +1,79 @@
+"""How far the outputs of graphs are from those of the model that they were exported from."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from onnxruntime import InferenceSession
+from torch import Tensor
+
+from nmt.data.batch import pad
+from nmt.exporting.graphs import MEMORY, EncoderGraph, StepGraph
+from nmt.models.seq2seq import Seq2Seq
+from nmt.text.tokenizer import EOS
+
+# The largest random batch, and the steps that are done on each.
+SENTENCES, SOURCE_TOKENS, HYPOTHESES, STEPS = 6, 40, 4, 6
+
+
+class Twins:
+    """A module and the graph that was traced from it.
+
+    Attributes:
+        differences: for each output the largest |a - b| so far; NaN after a NaN.
+    """
+
+    def __init__(self, module: EncoderGraph | StepGraph, path: Path) -> None:
+        self.module = module
+        self.graph = InferenceSession(path)
+        self.differences: dict[str, float] = {}
+
+    def __call__(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Run both; return the outputs of the module."""
+        outputs = dict(zip(self.module.signature.outputs, self.module(*inputs.values()), strict=True))
+        read = {each.name: inputs[each.name].numpy() for each in self.graph.get_inputs()}
+        for name, found in zip(outputs, self.graph.run(list(outputs), read), strict=True):
+            difference = np.abs(outputs[name].double().numpy() - found).max(initial=0.0)
+            self.differences[name] = float(np.maximum(self.differences.get(name, 0.0), difference))
+        return outputs
+
+
+@torch.inference_mode()
+def largest_differences(model: Seq2Seq, encoder: Path, step: Path, batches: int, seed: int = 0) -> dict[str, float]:
+    """Return the largest difference of each output of the graphs from the model's, over random batches."""
+    generator = np.random.default_rng(seed)
+    reads, steps = Twins(EncoderGraph(model), encoder), Twins(StepGraph(model), step)
+    for _ in range(batches):
+        run_random_batch(reads, steps, generator)
+    return reads.differences | steps.differences
+
+
+def run_random_batch(reads: Twins, steps: Twins, generator: np.random.Generator) -> None:
+    """Encode random sentences and extend random hypotheses by random tokens.
+
+    Both are given the model's states at each step: of states that differ by rounding alone, later ones may differ by
+    much more.
+    """
+    model = reads.module.model
+    words = model.encoder.embedding.num_embeddings, model.decoder.embedding.num_embeddings
+    sizes = generator.integers(0, SOURCE_TOKENS, generator.integers(1, SENTENCES, endpoint=True))
+    source, _, lengths = pad([generator.integers(EOS + 1, words[0], size, dtype=np.int32) for size in sizes])
+    encoded = reads({"source": source, "lengths": lengths})
+    memory = {name: encoded.pop(name) for name in MEMORY}
+    beam, width = int(generator.integers(1, HYPOTHESES, endpoint=True)), 1
+    for position in range(STEPS):
+        beams = torch.from_numpy(generator.integers(0, width, (len(sizes), beam)))
+        states = {name: x[torch.arange(len(sizes))[:, None], beams] for name, x in encoded.items()}
+        tokens = torch.from_numpy(generator.integers(EOS, words[1], beams.shape))
+        outputs = steps({"tokens": tokens, "position": torch.tensor([position]), **memory, **states})
+        encoded, width = {name: outputs[f"next_{name}"] for name in states}, beam
+
+
+def signature(path: Path) -> dict[str, dict[str, str]]:
+    """Return type and shape of each input and output of a graph; an axis that may have any size has a name."""
+    graph = InferenceSession(path)
+    sides = {"inputs": graph.get_inputs(), "outputs": graph.get_outputs()}
+    return {
+        side: {each.name: f"{each.type} [{', '.join(map(str, each.shape))}]" for each in tensors}
+        for side, tensors in sides.items()
+    }

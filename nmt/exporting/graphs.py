@@ -1,0 +1,191 @@
+"""The two graphs of a model, encoder and one step of the search, as ONNX files.
+
+By the exporter that traces: that of torch.export takes fifty times as long and cannot read packed sequences. Values
+that tracing takes for constants are refused here, or found by `nmt.exporting.check`.
+"""
+
+import contextlib
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, final
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+from torch.jit._trace import TracerWarning
+
+from nmt.attention.attention import Memory
+from nmt.errors import UserError, is_out_of_memory
+from nmt.models.decoder import DecoderState
+from nmt.models.encoder import mask_of
+from nmt.models.seq2seq import SearchState, Seq2Seq
+from nmt.text.tokenizer import BOS, EOS
+
+OPSET = 17
+MEMORY = Memory._fields
+BATCH, BEAM, SOURCE = "batch", "beam", "source"  # names of the axes that have any size
+TORCH = str(Path(torch.__file__).parent)
+
+
+class Signature(NamedTuple):
+    """The inputs and outputs of a graph: the names of their axes, in order, as far as these have any size."""
+
+    inputs: dict[str, tuple[str, ...]]
+    outputs: dict[str, tuple[str, ...]]
+
+    @property
+    def dynamic_axes(self) -> dict[str, dict[int, str]]:
+        """As `torch.onnx.export` takes them."""
+        return {name: dict(enumerate(axes)) for name, axes in (self.inputs | self.outputs).items()}
+
+
+@final
+class EncoderGraph(nn.Module):
+    """source, lengths -> keys, values, mask, and the state before the first step, of one hypothesis a sentence."""
+
+    def __init__(self, model: Seq2Seq) -> None:
+        super().__init__()
+        self.model = model
+        self.states = state_sizes(model)
+        memory = dict.fromkeys(MEMORY, (BATCH, SOURCE))
+        self.signature = Signature(
+            {"source": (BATCH, SOURCE), "lengths": (BATCH,)}, memory | dict.fromkeys(self.states, (BATCH,))
+        )
+
+    def forward(self, source: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"]) -> tuple[Tensor, ...]:
+        """Encode sentences; `lengths` counts their tokens, of which the last is the end mark."""
+        mask = mask_of(lengths, source.shape[1])
+        decoder, memory = self.model.start(source, mask, lengths)
+        past = torch.zeros_like(mask, dtype=memory.values.dtype)[:, None] if "past" in self.states else None
+        states = zip(self.states.items(), tensors_of(decoder._replace(past=past)), strict=True)
+        # The exporter does not find the shape of every tensor that is filled with zeros.
+        return *memory, *(x if name == "past" else x.reshape(-1, 1, size) for (name, size), x in states)
+
+
+@final
+class StepGraph(nn.Module):
+    """tokens, position, memory, states -> log-probabilities of the next token, attention weights, the next states."""
+
+    def __init__(self, model: Seq2Seq) -> None:
+        super().__init__()
+        self.model = model
+        self.states = state_sizes(model)
+        memory = dict.fromkeys(MEMORY, (BATCH, SOURCE))
+        states = {name: (BATCH, BEAM, SOURCE)[: 3 if name == "past" else 2] for name in self.states}
+        self.signature = Signature(
+            {"tokens": (BATCH, BEAM), "position": (), **memory, **states},
+            {
+                "log_probs": (BATCH, BEAM),
+                "weights": (BATCH, BEAM, SOURCE),
+                **{f"next_{name}": axes for name, axes in states.items()},
+            },
+        )
+
+    def forward(
+        self, tokens: Int[Tensor, "batch beam"], position: Int[Tensor, " 1"], *inputs: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Extend every hypothesis by a token; `position` is the number of steps done."""
+        states = dict(zip(self.states, inputs[len(MEMORY) :], strict=True))
+        feedback, past = states.pop("feedback", None), states.pop("past", None)
+        decoder = DecoderState(tuple(states.values()), feedback, position, past)
+        output = self.model.step(tokens, SearchState(decoder, Memory(*inputs[: len(MEMORY)])))
+        return output.log_probs, output.weights, *tensors_of(output.state.decoder)
+
+
+def tensors_of(state: DecoderState) -> list[Tensor]:
+    """Return the tensors of a decoder's state, in the order of `state_sizes`."""
+    return [*state.layers, *(part for part in (state.feedback, state.past) if part is not None)]
+
+
+def state_sizes(model: Seq2Seq) -> dict[str, int]:
+    """Return name and size of each tensor that a step hands to the next, by doing one."""
+    source = torch.tensor([[EOS]])
+    with torch.no_grad():
+        start = model.start(source, source == EOS, torch.tensor([1]))
+        state = model.step(torch.tensor([[BOS]]), start).state.decoder
+    names = [f"layer_{number}" for number in range(len(state.layers))]
+    names += [name for name in ("feedback", "past") if getattr(state, name) is not None]
+    return {name: x.shape[2] for name, x in zip(names, tensors_of(state), strict=True)}
+
+
+@torch.no_grad()
+def write_graphs(model: Seq2Seq, encoder: Path, step: Path) -> None:
+    """Write the graphs of a model, which is to be in evaluation mode.
+
+    Raises:
+        UserError: a part of the model has no fixed graph.
+    """
+    source, lengths = torch.full((3, 5), EOS), torch.tensor([4, 5, 2])
+    reads, steps = EncoderGraph(model), StepGraph(model)
+    encoded = reads(source, lengths)
+    # No two axes have one size, and none has size 1: tracing could take them for each other, or broadcast.
+    memory, states = encoded[: len(MEMORY)], (state.repeat(1, 4, 1) for state in encoded[len(MEMORY) :])
+    trace(reads, (source, lengths), reads.signature, encoder)
+    trace(steps, (torch.full((3, 4), BOS), torch.tensor([6]), *memory, *states), steps.signature, step)
+
+
+def trace(graph: nn.Module, arguments: Sequence[Tensor], signature: Signature, path: Path) -> None:
+    """Write a graph by tracing it with these arguments.
+
+    Raises:
+        UserError: it has operations that ONNX has not, or what it does depends on values in Python.
+    """
+    with reasons() as found:
+        try:
+            torch.onnx.export(
+                graph.eval(),
+                tuple(arguments),
+                str(path),
+                dynamo=False,
+                opset_version=OPSET,
+                input_names=list(signature.inputs),
+                output_names=list(signature.outputs),
+                dynamic_axes=signature.dynamic_axes,
+            )
+        except Exception as error:
+            if is_out_of_memory(error) or isinstance(error, OSError):
+                raise
+            found.append(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+    if found:
+        raise UserError(f"this model cannot be exported: its {path.stem} has no fixed graph: {found[-1]}")
+
+
+@contextlib.contextmanager
+def reasons() -> Iterator[list[str]]:
+    """Yield a list for the reasons why a graph is not fixed; tracing adds values that it takes for constants.
+
+    But for those in torch's recurrent layers: sizes that are compared, and one that ONNX's layers do not need. Nothing
+    is printed.
+    """
+    found: list[str] = []
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # a kernel that ONNX has not
+    try:
+        with warnings.catch_warnings(record=True) as told, silence():
+            warnings.simplefilter("always")
+            yield found
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+    for each in told:
+        if issubclass(each.category, TracerWarning) and not each.filename.startswith(TORCH):
+            found.append(f"{each.filename} line {each.lineno}: {str(each.message).split('. ')[0]}")
+
+
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """Lead what C++ prints nowhere: shapes that it cannot infer, and the whole graph where it fails."""
+    sys.stdout.flush()
+    kept = {stream: os.dup(stream) for stream in (1, 2)}
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for stream in kept:
+            os.dup2(nowhere, stream)
+        yield
+    finally:
+        for stream, copy in kept.items():
+            os.dup2(copy, stream)
+            os.close(copy)
+        os.close(nowhere)

@@ -1,0 +1,38 @@
+"""Graphs in 8-bit integers."""
+
+import logging
+from pathlib import Path
+
+import onnx
+from onnxruntime.quantization import QuantType, quantize_dynamic
+
+PRODUCTS = ("MatMul", "Gemm")
+
+
+def quantize(graph: Path, path: Path) -> None:
+    """Write a graph with linear maps, embeddings and LSTMs in 8-bit integers: onnxruntime's dynamic quantization.
+
+    Weights have a scale for each output, and 7 bits: processors without instructions for products of bytes add two of
+    them in 16 bits. Products with a vector or to a single number stay as they are.
+    """
+    advice = logging.getLogger()  # to preprocess the graph, which changes nothing here
+    before = advice.level
+    advice.setLevel(logging.ERROR)
+    try:
+        quantize_dynamic(
+            graph,
+            path,
+            per_channel=True,
+            reduce_range=True,
+            weight_type=QuantType.QInt8,
+            nodes_to_exclude=narrow_products(graph),
+        )
+    finally:
+        advice.setLevel(before)
+
+
+def narrow_products(path: Path) -> list[str]:
+    """Return the names of a graph's products with a vector, or with a matrix of one row or column."""
+    graph = onnx.load(path).graph
+    sizes = {weight.name: sorted(weight.dims)[0] if len(weight.dims) > 1 else 1 for weight in graph.initializer}
+    return [node.name for node in graph.node if node.op_type in PRODUCTS and sizes.get(node.input[1], 2) == 1]

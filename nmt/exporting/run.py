@@ -1,0 +1,173 @@
+"""An export from beginning to end: graphs, their check, quantization, and the files beside them."""
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from nmt.data.tables import temporary_folder
+from nmt.errors import UserError, writing
+from nmt.exporting.check import largest_differences, signature
+from nmt.exporting.graphs import OPSET, write_graphs
+from nmt.exporting.quantize import quantize
+from nmt.models.checkpoint import Checkpoint, load_checkpoint
+from nmt.models.seq2seq import Seq2Seq
+from nmt.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+from nmt.text.vocabulary import Vocabulary
+
+FORMAT = 1
+MODEL = "model.json"
+EXAMPLE = Path(__file__).with_name("translate.py")
+GRAPHS = {
+    "fp32": {"encoder": "encoder.onnx", "step": "step.onnx"},
+    "int8": {"encoder": "encoder.int8.onnx", "step": "step.int8.onnx"},
+}
+SEARCH = ("beam_size", "length_penalty", "coverage_penalty", "patience", "max_length_ratio", "max_length_offset")
+PACKAGES = ("nmt", "torch", "onnx", "onnxruntime", "sentencepiece")
+BATCHES = 30  # that graphs are compared with the model on
+# Rounding makes up to 2e-5 of a log-probability of trained models, and up to 1e-5 of other outputs.
+LOG_PROB_TOLERANCE = 1e-4
+TOLERANCE = 1e-3
+
+
+def export(run: str, output: str | None, *, int8: bool) -> None:
+    """Export a run or a checkpoint, and print what is written.
+
+    Raises:
+        UserError: there is no checkpoint, a part of the model has no fixed graph, the graphs do not compute what the
+            model does, or the folder has other files or cannot be written.
+    """
+    checkpoint = load_checkpoint(run)
+    folder = Path(output) if output is not None else folder_of(checkpoint)
+    check_free(folder)
+    with writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_folder(folder) as staging:
+            found = fill(staging, checkpoint, ("fp32", "int8") if int8 else ("fp32",))
+            folder.mkdir(exist_ok=True)
+            for name in {name for graphs in GRAPHS.values() for name in graphs.values()}:
+                (folder / name).unlink(missing_ok=True)  # of an earlier export
+            for path in sorted(staging.iterdir(), key=lambda path: path.name == MODEL):
+                path.replace(folder / path.name)
+    for precision, files in found["graphs"].items():
+        sizes = ", ".join(f"{name} {(folder / name).stat().st_size / 1e6:.1f} MB" for name in files.values())
+        difference = f"{found['largest_difference'][precision]['log_probs']:.1e}"
+        print(f"{precision}: {sizes}; log-probabilities differ by at most {difference}, on {BATCHES} random batches")
+    print(f"written to {folder}" + (f": see {folder / EXAMPLE.name}" if (folder / EXAMPLE.name).exists() else ""))
+
+
+def folder_of(checkpoint: Checkpoint) -> Path:
+    """Return the folder to write to where none is given: in the run, since training replaces folders of checkpoints."""
+    place = checkpoint.folder.resolve()
+    if place.parent.name != "checkpoints":
+        return place / "onnx"
+    return place.parents[1] / ("onnx-last" if place.name == "last" else "onnx")
+
+
+def check_free(folder: Path) -> None:
+    """Check that a folder is new, empty or an earlier export.
+
+    Raises:
+        UserError: it is none of these.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--output {folder} is a file: give a folder")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / MODEL).is_file():
+        raise UserError(f"{folder} has other files, and no {MODEL} of an earlier export: give --output a new folder")
+
+
+def fill(folder: Path, checkpoint: Checkpoint, precisions: tuple[str, ...]) -> dict[str, Any]:
+    """Write all files into a folder; return the content of `model.json`."""
+    differences: dict[str, dict[str, float]] = {}
+    for precision in precisions:
+        encoder, step = (folder / name for name in GRAPHS[precision].values())
+        if precision == "fp32":
+            write_graphs(checkpoint.model, encoder, step)
+        else:
+            for graph, path in zip(GRAPHS["fp32"].values(), (encoder, step), strict=True):
+                quantize(folder / graph, path)
+        differences[precision] = compare(checkpoint.model, encoder, step)
+    check_same(differences["fp32"])
+    checkpoint.tokenizers.save(folder)
+    if isinstance(checkpoint.tokenizers.source, Tokenizer):
+        (folder / EXAMPLE.name).write_bytes(EXAMPLE.read_bytes())
+    content = {
+        "format": FORMAT,
+        "graphs": {precision: GRAPHS[precision] for precision in precisions},
+        "largest_difference": differences,
+        **{name: signature(folder / graph) for name, graph in GRAPHS["fp32"].items()},
+        **description(checkpoint),
+    }
+    (folder / MODEL).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return content
+
+
+def compare(model: Seq2Seq, encoder: Path, step: Path) -> dict[str, float]:
+    """Return the largest difference of each output of graphs from the model's.
+
+    Raises:
+        UserError: onnxruntime cannot run them.
+    """
+    try:
+        return largest_differences(model, encoder, step, BATCHES)
+    except Exception as error:
+        if not type(error).__module__.startswith("onnxruntime"):
+            raise
+        reason = str(error).splitlines()[0]
+        raise UserError(f"this model cannot be exported: onnxruntime cannot run its graphs ({reason})") from error
+
+
+def check_same(differences: dict[str, float]) -> None:
+    """Check that graphs compute what the model does.
+
+    Raises:
+        UserError: an output differs by more than rounding.
+    """
+    for name, difference in differences.items():
+        allowed = LOG_PROB_TOLERANCE if name == "log_probs" else TOLERANCE
+        if not difference <= allowed:  # it may be NaN
+            raise UserError(
+                f"{name} of the graphs differs from the model's by {difference:.1e}, and {allowed} is allowed, so "
+                "nothing is written: try other versions of torch and onnxruntime"
+            )
+
+
+def description(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return what a program has to know beside the graphs, and where they come from."""
+    config, model, sides = checkpoint.config, checkpoint.model, checkpoint.tokenizers
+    search = {name: getattr(config.search, name) for name in SEARCH}
+    search["patience"] = None if math.isinf(config.search.patience) else config.search.patience  # JSON has no infinity
+    names = ("joint", "joint") if sides.joint else ("source", "target")
+    return {
+        "subwords": [f"{name}{side.suffix}" for name, side in zip(names, (sides.source, sides.target), strict=True)],
+        "text": [text_of(side) for side in (sides.source, sides.target)],
+        "special_ids": {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS},
+        "search": search,
+        "source_language": config.data.source_language,
+        "target_language": config.data.target_language,
+        "model": {
+            "encoder": str(model.encoder),
+            "decoder": str(model.decoder),
+            "attention": str(model.decoder.attention),
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "updates": checkpoint.step,
+            "longest_source": checkpoint.longest,
+        },
+        "versions": {name: sys.modules[name].__version__ for name in PACKAGES} | {"opset": OPSET},
+    }
+
+
+def text_of(side: Tokenizer | Vocabulary) -> dict[str, str]:
+    """Return how the text of a side is segmented, and what normalization does to it before."""
+    if isinstance(side, Vocabulary):
+        return {"segmentation": "whitespace", "normalization": "identity", "case": "kept"}
+    from sentencepiece import sentencepiece_model_pb2
+
+    message: Any = sentencepiece_model_pb2
+    name = message.ModelProto.FromString(side.model).normalizer_spec.name
+    return {
+        "segmentation": "sentencepiece",
+        "normalization": name,
+        "case": "folded" if name.endswith("_cf") else "kept",
+    }

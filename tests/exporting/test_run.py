@@ -1,0 +1,137 @@
+"""What an export refuses, and what it replaces."""
+
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nmt.config.schema import ModelConfig, SearchConfig, TrainConfig
+from nmt.errors import UserError
+from nmt.exporting import run as exporting
+from nmt.exporting.graphs import write_graphs
+from nmt.models.build import build_model
+from nmt.models.checkpoint import save_checkpoint
+from nmt.text.tokenizer import Tokenizers
+from nmt.text.vocabulary import Vocabulary
+
+GRAPHS = {"encoder.onnx", "step.onnx"}
+
+
+@pytest.fixture(autouse=True)
+def few_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporting, "BATCHES", 2)
+
+
+@pytest.fixture
+def export(call: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arguments: call("export", *map(str, arguments))
+
+
+def saved(folder: Path, **changes: Any) -> Path:
+    """A checkpoint of a small model of segmented text."""
+    words = Vocabulary("\n".join("abcdefgh").encode())
+    config = TrainConfig(model=ModelConfig(embedding_size=6, hidden_size=8, **changes))
+    config.search = SearchConfig(patience=float("inf"))
+    torch.manual_seed(0)
+    model = build_model(config.model, len(words), len(words), joint=False)
+    save_checkpoint(folder, model, config, Tokenizers(words, Vocabulary(words.model)), step=7)
+    return folder
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_segmented_text_has_no_example(tmp_path: Path, export: Callable[..., Any]) -> None:
+    """A checkpoint apart from a run is exported into a folder in it; infinity is null in JSON."""
+    done = export(saved(tmp_path / "checkpoint"))
+    folder = tmp_path / "checkpoint" / "onnx"
+    assert (done.returncode, done.stderr) == (0, "")
+    assert names(folder) == {*GRAPHS, "source.vocab", "target.vocab", "model.json"}
+    model = json.loads((folder / "model.json").read_text(), parse_constant=pytest.fail)
+    assert model["search"]["patience"] is None
+    assert model["subwords"] == ["source.vocab", "target.vocab"]
+    assert model["text"][0] == {"segmentation": "whitespace", "normalization": "identity", "case": "kept"}
+
+
+def test_an_earlier_export_is_replaced(tmp_path: Path, export: Callable[..., Any]) -> None:
+    """Its graphs are removed, and what others have put beside them stays."""
+    run, output = tmp_path / "run", tmp_path / "deep" / "output"
+    saved(run / "checkpoints" / "last")
+    assert export(run, "--int8", "--output", output).returncode == 0
+    (output / "notes.txt").touch()
+    before = names(output)
+    assert {"encoder.int8.onnx", "step.int8.onnx"} < before
+    saved(run / "checkpoints" / "last", decoder="luong", readout="linear")
+    assert export(run, "--output", output).returncode == 0
+    assert names(output) == before - {"encoder.int8.onnx", "step.int8.onnx"}
+    assert "Luong" in (output / "model.json").read_text()
+    assert export(run).returncode == 0
+    assert names(run) == {"checkpoints", "onnx-last"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "no checkpoint at nowhere: there is no such folder"),
+        (["checkpoint", "--output", "checkpoint"], "checkpoint has other files, and no model.json of an earlier"),
+        (["checkpoint", "--output", "file"], "--output file is a file: give a folder"),
+        (["checkpoint", "--output", "file/folder"], "cannot write file/folder: File exists"),
+        (["checkpoint", "--to", "tflite"], "argument --to: invalid choice: 'tflite'"),
+        ([], "the following arguments are required: RUN; see --help"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments: list[str], message: str, tmp_path: Path, export: Callable[..., Any]) -> None:
+    saved(tmp_path / "checkpoint")
+    (tmp_path / "file").touch()
+    done = export(*arguments)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith(f"error: {message}")
+    assert names(tmp_path) == {"checkpoint", "file"}
+    assert "onnx" not in names(tmp_path / "checkpoint")
+
+
+def test_graphs_that_compute_something_else_are_refused(
+    tmp_path: Path, export: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_others(model: Any, *paths: Path) -> None:
+        model.decoder.bridge[0].bias.data += 0.01
+        write_graphs(model, *paths)
+        model.decoder.bridge[0].bias.data -= 0.01
+
+    monkeypatch.setattr(exporting, "write_graphs", write_others)
+    done = export(saved(tmp_path / "checkpoint"))
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: layer_0 of the graphs differs from the model's by ")
+    assert ", and 0.001 is allowed, so nothing is written: " in done.stderr
+    assert "onnx" not in names(tmp_path / "checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed", "refused"),
+    [("log_probs", 0.9e-4, 1.1e-4), ("values", 0.9e-3, 1.1e-3), ("weights", 0.0, float("nan"))],
+)
+def test_how_much_may_differ(name: str, allowed: float, refused: float) -> None:
+    exporting.check_same({"mask": 0.0, name: allowed})
+    with pytest.raises(UserError, match=f"{name} of the graphs differs from the model's by {refused:.1e}, and"):
+        exporting.check_same({"mask": 0.0, name: refused})
+
+
+def test_graphs_that_cannot_be_run_are_refused(
+    tmp_path: Path, export: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporting, "write_graphs", lambda model, *paths: [path.write_bytes(b"no") for path in paths])
+    done = export(saved(tmp_path / "checkpoint"))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("error: this model cannot be exported: onnxruntime cannot run its graphs (")
+
+
+def test_a_package_that_is_missing_is_named(export: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr("nmt.export.find_spec", lambda name: None if name == "onnxruntime" else found(name))
+    done = export("run")
+    assert (done.returncode, done.stderr) == (2, "error: nmt.export needs onnxruntime: pip install 'nmt[onnx]'\n")
