@@ -6,20 +6,21 @@
 Attention aligns each word of the premise with the words of the hypothesis, and the reverse; each word is compared with
 what it is aligned with; the sums of the comparisons decide. Two baselines have the same layers and as many updates:
 `hypothesis_only` is given empty premises (Gururangan et al., 2018), and `mean_vectors`, without attention, compares the
-means of the word vectors of both sentences.
+means of the word vectors of both sentences. `untrained` is the model before its first update.
 
 Built-in data: entailment, contradiction or neither, from the grammar, with gold links; each hypothesis has a premise of
 every class (scripts/studies/entailment_pairs.py says how). Real data: a file (csv, tsv, json, jsonl, parquet), such as
 those of SNLI (Bowman et al., 2015), or a data set of the hub; of a file without --test every fifth row is held out.
 
 Columns: accuracy, and accuracy by class; the alignment error rate of the links that alpha gives, which aligns the words
-of the hypothesis, that of beta, for the words of the premise, and that of the links that both give. `confusion.csv` has
-the predicted classes; `figure.png` draws alpha and beta of a pair of each class. Takes minutes.
+of the hypothesis, that of beta, for the words of the premise, and that of the links that both give; `recall_different`,
+the share of gold links between different words (dog, animal; small, big) that alpha gives. `confusion.csv` has the
+predicted classes; `figure.png` draws alpha and beta of a pair of each class. Takes minutes.
 """
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,12 +39,13 @@ from nmt.errors import UserError
 from studies.decomposable import DecomposableAttention, Mean, Vocabulary, Words, words_of
 from studies.entailment_pairs import CLASSES, generate
 from studies.options import positive, seed
-from studies.pair_classes import ERRORS, Answer, Example, alignment_errors, answer, confusion, train
+from studies.pair_classes import MEASURES, Answer, Example, answer, confusion, measure_alignment, train
 from studies.study import add_output, log, output_folder
 from studies.tables import print_table, report, write_table
 
-MODELS = ("attention", "hypothesis_only", "mean_vectors")
-SIZE, DROPOUT = 100, 0.1  # of all layers
+MODELS = ("attention", "untrained", "hypothesis_only", "mean_vectors")
+ALIGNED = MODELS[:2]
+SIZE, DROPOUT = 100, 0.0  # of all layers
 SNLI, ON_HUB = ("sentence1", "sentence2", "gold_label"), ("premise", "hypothesis", "label")  # columns
 HELD_OUT = 5  # one in so many rows
 SHOWN = 9  # words of a sentence in the figure, about
@@ -58,7 +60,7 @@ class Setting(NamedTuple):
     epochs: int
 
 
-FULL, QUICK = Setting(10_000, 1_000, 6), Setting(5_000, 500, 6)
+FULL, QUICK = Setting(8_000, 1_000, 5), Setting(4_000, 500, 4)
 
 
 class Data(NamedTuple):
@@ -81,13 +83,11 @@ def main() -> None:
         log(f"{len(data.train):,} pairs to train on, {len(data.test):,} to test, {len(data.classes)} classes")
         answers, rows, predicted = {}, [], []
         for name in MODELS:
-            answers[name], cost = train_and_answer(name, data, options, options.epochs or setting.epochs)
+            epochs = 0 if name == "untrained" else options.epochs or setting.epochs
+            answers[name], cost = train_and_answer(name, data, options, epochs)
             counts = confusion(data.test, answers[name], len(data.classes))
             rows.append({"model": name, **measure(name, data, answers[name], counts), **cost})
-            predicted += [
-                {"model": name, "class": each, **dict(zip(data.classes, row.tolist(), strict=True))}
-                for each, row in zip(data.classes, counts, strict=True)
-            ]
+            predicted += [{"model": name, "class": each, **row} for each, row in named(counts, data.classes)]
         folder = output_folder(options, "entailment")
         report(rows, partial(draw, data, answers["attention"]), folder, title="entailment")
         write_table(predicted, folder / "confusion.csv")
@@ -99,7 +99,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--quick", action="store_true", help="fewer pairs, in less than 3 minutes")
-    add("--score", default="dot", metavar="NAME", help="of attention (default: dot)")
+    add("--score", default="scaled_dot", metavar="NAME", help="of attention (default: scaled_dot; in the paper dot)")
     add("--normalizer", default="softmax", metavar="NAME", help="of attention (default: softmax)")
     add("--epochs", type=positive, metavar="N", help=f"default: {FULL.epochs}, with --quick {QUICK.epochs}")
     add("--data", metavar="SOURCE", help="labeled pairs: a file, hub:NAME or hub:NAME:CONFIG")
@@ -187,10 +187,16 @@ def train_and_answer(
 
 def measure(name: str, data: Data, answers: Sequence[Answer], counts: np.ndarray) -> dict[str, float | None]:
     """Return accuracy, accuracy by class (None where the test has none of it), and errors of alignment."""
-    accuracies = zip(data.classes, counts, range(len(counts)), strict=True)
-    by_class = {each: row[number] / row.sum() if row.sum() else None for each, row, number in accuracies}
-    errors = alignment_errors(data.test, answers) if name == "attention" else dict.fromkeys(ERRORS)
-    return {"accuracy": counts.trace() / counts.sum(), **by_class, **errors}
+    rights = zip(data.classes, counts.diagonal(), counts.sum(axis=1), strict=True)
+    by_class = {f"accuracy_{each}": right / total if total else None for each, right, total in rights}
+    aligned = measure_alignment(data.test, answers) if name in ALIGNED else dict.fromkeys(MEASURES)
+    return {"accuracy": counts.trace() / counts.sum(), **by_class, **aligned}
+
+
+def named(counts: np.ndarray, classes: Sequence[str]) -> Iterator[tuple[str, dict[str, int]]]:
+    """Yield each class with the number of its pairs that were taken for each."""
+    for name, row in zip(classes, counts.tolist(), strict=True):
+        yield name, {f"as_{other}": count for other, count in zip(classes, row, strict=True)}
 
 
 def draw(data: Data, answers: Sequence[Answer], path: Path) -> None:

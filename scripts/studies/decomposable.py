@@ -138,7 +138,7 @@ class DecomposableAttention(nn.Module):
 def two_layers(inputs: int, size: int, dropout: float) -> nn.Sequential:
     """Return max(0, W max(0, V x)), with biases, and dropout before V and W; initialized as He et al. (2015).
 
-    Then equal words have the greatest scores from the beginning: F(x) . F(x) > F(x) . F(y).
+    So scores differ from the beginning, and equal words mostly have the greatest: F(x) . F(x) is mostly > F(x) . F(y).
     """
     linear = [nn.Linear(inputs, size), nn.Linear(size, size)]
     for each in linear:

@@ -27,6 +27,7 @@ from studies.scenes import NUMBERS, Scene, Scenes
 CLASSES = ("entailment", "neutral", "contradiction")
 
 NEGATED = 0.3  # share of hypotheses
+BY_VERB = 0.2  # probability that the opposite is the negation, where it could be a number or an adjective
 TOLD = 0.4  # probability that a hypothesis tells a slot that need not be told
 EXTRA = 3  # slots that a premise tells beside, at most
 
@@ -84,7 +85,8 @@ def opposed(scene: Scene, slots: Sequence[str], negated: bool, choose: Chooser) 
     found = [slot for slot in slots if slot in scene.opposites]
     numbers = [slot for slot in found if scene.slots[slot] in NUMBERS]
     adjectives = [slot for slot in found if scene.slots[slot] not in NUMBERS]
-    slot = choose.pick(choose.pick([kind for kind in (["verb"], numbers, adjectives) if kind]))
+    kinds = [kind for kind in (numbers, adjectives) if kind]
+    slot = "verb" if not kinds or choose.chance(BY_VERB) else choose.pick(choose.pick(kinds))
     changes = {} if slot == "verb" else {slot: choose.pick(scene.opposites[slot])}
     denied = negated != (slot == "verb")
     return {**changes, **(scene.negation if denied else {})}, denied

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from nmt.alignment.aer import alignment_error_rate
 from nmt.alignment.links import argmax_links, intersection
 from nmt.alignment.pharaoh import Link, Links
-from studies.decomposable import DecomposableAttention, Vocabulary
+from studies.decomposable import DecomposableAttention, Vocabulary, words_of
 
 BATCH, LEARNING_RATE = 64, 1e-3
-ERRORS = ("aer_alpha", "aer_beta", "aer")
+MEASURES = ("aer_alpha", "aer_beta", "aer", "recall_different")  # of alignment
 Array = np.ndarray
 
 
@@ -95,17 +95,28 @@ def confusion(examples: Sequence[Example], answers: Sequence[Answer], classes: i
     return counts
 
 
-def alignment_errors(examples: Sequence[Example], answers: Sequence[Answer]) -> dict[str, float | None]:
-    """Return the AER of the links that alpha gives, those of beta, and those of both; None without gold links."""
+def measure_alignment(examples: Sequence[Example], answers: Sequence[Answer]) -> dict[str, float | None]:
+    """Return the AER of the links that alpha gives, that beta gives and that both give; None without gold links.
+
+    Also the share of the links between different words, such as an animal and its general name, that alpha gives.
+    """
     gold = [each.gold for each in examples if each.gold is not None]
     if len(gold) < len(examples):
-        return dict.fromkeys(ERRORS)
+        return dict.fromkeys(MEASURES)
     alphas = [links_of(each.alpha) for each in answers]
     betas = [links_of(each.beta) for each in answers]
     both = [intersection(*links) for links in zip(alphas, betas, strict=True)]
     reverse = [{(i, j) for j, i in links} for links in betas]
-    errors = (alignment_error_rate(links, gold).aer for links in (alphas, reverse, both))
-    return dict(zip(ERRORS, errors, strict=True))
+    errors = [alignment_error_rate(links, gold).aer for links in (alphas, reverse, both)]
+    recall = alignment_error_rate(alphas, [different(*each[:2], each[3]) for each in examples if each[3]]).recall
+    return dict(zip(MEASURES, (*errors, recall), strict=True))
+
+
+def different(premise: str, hypothesis: str, gold: Links) -> Links:
+    """Return the sure links between different words."""
+    a, b = words_of(premise), words_of(hypothesis)
+    links = frozenset((i, j) for i, j in gold.sure if a[i] != b[j])
+    return Links(links, links)
 
 
 def links_of(weights: Float[Array, "words others"]) -> set[Link]:
