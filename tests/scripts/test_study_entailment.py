@@ -10,6 +10,7 @@ from typing import Any
 import datasets
 import pytest
 
+from nmt.data.labeled import LabeledCorpus
 from tests.scripts.running import PNG, study, table
 
 CLASSES = ("entailment", "neutral", "contradiction")
@@ -84,6 +85,20 @@ def test_a_fifth_of_a_file_is_held_out(
     assert call("study_entailment", "--data", "pairs.parquet", *columns, "--epochs", "1", "--output", "out") == 0
     assert "10 pairs to train on, 2 to test, 2 classes" in capfd.readouterr().err
     assert "accuracy_1" in table(tmp_path / "out")[0]
+
+
+def test_columns_and_splits_of_the_hub(script: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    module, calls = script("study_entailment"), []
+
+    def load(*arguments: Any) -> LabeledCorpus:
+        calls.append(arguments)
+        return LabeledCorpus([("a", "b")], [1], ["x", "y"])
+
+    monkeypatch.setattr(module, "load_labeled", load)
+    data = module.real_data(module.build_parser().parse_args(["--data", "hub:snli"]))
+    columns = (["premise", "hypothesis"], "label")
+    assert calls == [("hub:snli", *columns, None, None), ("hub:snli", *columns, "test", ["x", "y"])]
+    assert data.test == [module.Example("a", "b", 1)]
 
 
 @pytest.mark.parametrize(
