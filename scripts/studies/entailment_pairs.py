@@ -5,11 +5,11 @@ A hypothesis tells some of the slots of a scene. Its premises are other sentence
 - entailment: tells all that the hypothesis tells, and one to three slots more;
 - neutral: the same, but does not tell one of the slots that the hypothesis tells;
 - contradiction: the same as entailment, but says the opposite in one slot: an adjective that excludes the other,
-  another number, or a negation where the hypothesis has none, or the reverse.
+  another number, a noun of another kind, or a negation where the hypothesis has none, or the reverse.
 
 A slot that is in both has its gold links, word by word. Both sentences describe the same scene, as in SNLI (Bowman et
-al., 2015): two and three dogs contradict each other. Who does not sleep in the garden may sleep: so if a sentence of a
-pair is negated, they differ only in their subject and in the other clause.
+al., 2015): two and three dogs contradict each other, and so do a dog and a man. Who does not sleep in the garden may
+sleep: so if a sentence of a pair is negated, they differ only in their subject and in the other clause.
 
 Each hypothesis has a premise of every class, so that it alone tells nothing. No word is twice in a scene, nor beside
 its opposite: a model without word order cannot tell which noun an adjective belongs to.
@@ -27,7 +27,7 @@ from studies.scenes import NUMBERS, Scene, Scenes
 CLASSES = ("entailment", "neutral", "contradiction")
 
 NEGATED = 0.3  # share of hypotheses
-BY_VERB = 0.2  # probability that the opposite is the negation, where it could be a number or an adjective
+BY_VERB = 0.2  # probability that the opposite is the negation, where it could be another
 TOLD = 0.4  # probability that a hypothesis tells a slot that need not be told
 EXTRA = 3  # slots that a premise tells beside, at most
 
@@ -65,11 +65,11 @@ def pairs_of(scene: Scene, choose: Chooser) -> list[Pair]:
     if not removable or not addable:
         return []
     lacking = told - {choose.pick(removable)}
-    opposite, denied = opposed(scene, changeable(told, negated), negated, choose)
+    opposite, denied = opposed(scene, told, negated, choose)
     premises = (
         sentence(scene, told | some(addable, choose), verb),
         sentence(scene, lacking | some(addable, choose) | {choose.pick(addable)}, verb),
-        sentence(scene, told | some(changeable(addable, denied), choose), opposite),
+        sentence(scene, told | opposite.keys() | some(changeable(addable, denied), choose), opposite),
     )
     hypothesis = sentence(scene, told, verb)
     return [link(premise, hypothesis, label) for premise, label in zip(premises, CLASSES, strict=True)]
@@ -80,13 +80,16 @@ def changeable(slots: Set[str] | Sequence[str], negated: bool) -> list[str]:
     return sorted(slot for slot in slots if not negated or slot.startswith(("subject", "clause")))
 
 
-def opposed(scene: Scene, slots: Sequence[str], negated: bool, choose: Chooser) -> tuple[dict[str, str], bool]:
-    """Return the changed slots of a premise that says the opposite of one of `slots` or of the verb; is it negated?"""
-    found = [slot for slot in slots if slot in scene.opposites]
-    numbers = [slot for slot in found if scene.slots[slot] in NUMBERS]
-    adjectives = [slot for slot in found if scene.slots[slot] not in NUMBERS]
-    kinds = [kind for kind in (numbers, adjectives) if kind]
-    slot = "verb" if not kinds or choose.chance(BY_VERB) else choose.pick(choose.pick(kinds))
+def opposed(scene: Scene, told: Set[str], negated: bool, choose: Chooser) -> tuple[dict[str, str], bool]:
+    """Return the changed slots of a premise that says the opposite of one told slot, noun or verb; is it negated?"""
+    kinds: dict[str, list[str]] = {}
+    for slot in changeable(scene.opposites.keys(), negated):
+        noun = slot.endswith("noun")
+        if noun or slot in told:
+            kinds.setdefault("noun" if noun else "number" if scene.slots[slot] in NUMBERS else "adjective", []).append(
+                slot
+            )
+    slot = "verb" if not kinds or choose.chance(BY_VERB) else choose.pick(choose.pick(list(kinds.values())))
     changes = {} if slot == "verb" else {slot: choose.pick(scene.opposites[slot])}
     denied = negated != (slot == "verb")
     return {**changes, **(scene.negation if denied else {})}, denied

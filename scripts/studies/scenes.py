@@ -11,7 +11,7 @@ from nmt.data.grammar.lexicon import FREQUENCY, MANNER, NOT, NUMERALS, TIME, Lex
 from nmt.data.grammar.nouns import NounPhrase
 from nmt.data.grammar.phrase import Phrase
 from nmt.data.grammar.verbs import conjugate
-from nmt.data.grammar.words import OBJECTS, Agreement, Kind, Tense, Verb
+from nmt.data.grammar.words import OBJECTS, Agreement, Kind, Kinds, Tense, Verb
 
 NUMBERS = tuple(english for english, _ in NUMERALS)
 OPPOSITES = (
@@ -43,7 +43,7 @@ class Scene(NamedTuple):
         slots: the words of every slot, in the order of the sentence.
         untold: for each slot that need not be told, the words in its place: none, or a more general noun.
         negation: the slots of the verb as they are when it is negated.
-        opposites: for slots of an adjective or a number, the words that exclude it.
+        opposites: for slots of an adjective, a number or a noun, the words that exclude it.
     """
 
     slots: dict[str, str]
@@ -73,23 +73,26 @@ class Scenes:
             counts = Counter(self._lemmas.get(word, word) for word in words)
             if max(counts.values()) == 1 and not {"not", "never", "cannot"} & {*counts}:
                 kinds = Counter(self._kinds.get(word) for word in words)
-                for slot, text in scene.slots.items():
-                    if slot.endswith("noun") and kinds[self._kinds[text]] > 1:  # "person" could be either of two
-                        scene.untold.pop(slot, None)
+                for slot in [slot for slot in scene.slots if slot.endswith("noun")]:
+                    alone = kinds[self._kinds[scene.slots[slot]]] <= 1  # else "person" could be either of two
+                    others = [noun for noun in scene.opposites.pop(slot) if alone and not kinds[self._kinds[noun]]]
+                    scene.opposites.update({slot: others} if others else {})
+                    if not alone:
+                        del scene.untold[slot]
                 return scene
 
     def _draw(self) -> Scene:
         scene, pick = Scene({}, {}, {}, {}), self._choose.pick
         tense, kind = pick(tuple(Tense)), pick(SUBJECTS)
-        agreement = self._describe(scene, "subject", kind)
-        subject = NounPhrase(Phrase(), agreement, kind)
-        relative = self._clauses.predicate(Context(subject, pick(tuple(Tense)), CLAUSE - 1, simple=True))
-        self._add(scene, "subject relative", f"{'who' if kind is Kind.PERSON else 'that'} {english(relative)}")
         verbs = self._lexicon.transitives + self._lexicon.intransitives
         verb = pick([verb for verb in verbs if kind in verb.subjects])
+        agreement = self._describe(scene, "subject", kind, verb.subjects)
+        subject = NounPhrase(Phrase(), agreement, kind)
+        relative = self._clauses.predicate(Context(subject, pick(tuple(Tense)), CLAUSE - 1, simple=True))
+        self._add(scene, "subject relative", f"that {english(relative)}")
         self._conjugate(scene, verb, tense, agreement)
         if verb.objects:
-            self._describe(scene, "object", pick(verb.objects))
+            self._describe(scene, "object", pick(verb.objects), verb.objects)
         self._add(scene, "manner", pick(MANNER).english)
         preposition = pick([each for each in self._lexicon.prepositions if Kind.PLACE in each.kinds])
         place = self._clauses.noun_phrase(2, (Kind.PLACE,), relative=False)
@@ -98,11 +101,11 @@ class Scenes:
         self._add(scene, "clause", f"and {english(self._clauses.clause(CLAUSE - 1, pick(tuple(Tense))))}")
         return scene
 
-    def _describe(self, scene: Scene, name: str, kind: Kind) -> Agreement:
-        """Add the slots of a noun phrase: a determiner or number, adjectives, and a noun."""
-        pick, number = self._choose.pick, self._choose.chance(0.4)
+    def _describe(self, scene: Scene, name: str, kind: Kind, kinds: Kinds) -> Agreement:
+        """Add the slots of a noun phrase: a determiner or number, adjectives, and a noun of one of possible kinds."""
+        pick, plural = self._choose.pick, self._choose.chance(0.4)
         noun = pick([noun for noun in self._lexicon.nouns if noun.kind is kind])
-        agreement = Agreement(noun.feminine, plural=number)
+        agreement = Agreement(noun.feminine, plural=plural)
         determiners = [text for each in self._lexicon.determiners if (text := each.english(agreement))]
         numbered = agreement.plural and self._choose.chance(0.5)
         scene.slots[f"{name} determiner"] = pick(NUMBERS if numbered else [*determiners, "the", "the"])
@@ -111,10 +114,12 @@ class Scenes:
         for adjective in filter(chosen.__contains__, fitting):
             self._add(scene, f"{name} {adjective}", adjective)
         self._add(scene, f"{name} noun", noun.english[agreement.plural], GENERAL[kind][agreement.plural])
+        others = [each for each in self._lexicon.nouns if each.kind in kinds and GENERAL[each.kind] != GENERAL[kind]]
+        scene.opposites[f"{name} noun"] = [each.english[agreement.plural] for each in others]
         for slot in (f"{name} determiner", *(f"{name} {adjective}" for adjective in chosen)):
             said = scene.slots[slot]
-            others = next((group for group in OPPOSITES if said in group), ())
-            if fit := [word for word in others if word != said and (word in fitting or word in NUMBERS)]:
+            group = next((group for group in OPPOSITES if said in group), ())
+            if fit := [word for word in group if word != said and (word in fitting or word in NUMBERS)]:
                 scene.opposites[slot] = fit
         return agreement
 

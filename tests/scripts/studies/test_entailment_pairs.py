@@ -13,6 +13,7 @@ from studies.scenes import GENERAL, OPPOSITES
 LEXICON = Lexicon()
 VERBS = LEXICON.transitives + LEXICON.intransitives
 FORMS = [{form for forms in verb.english.values() for form in forms} for verb in VERBS]
+KINDS = {form: GENERAL[noun.kind] for noun in LEXICON.nouns for form in (*noun.english, *GENERAL[noun.kind])}
 IS_A = {(form, GENERAL[noun.kind][number]) for noun in LEXICON.nouns for number, form in enumerate(noun.english)}
 
 
@@ -23,6 +24,10 @@ def pairs() -> list[Pair]:
 
 def exclude(one: str, other: str) -> bool:
     return one != other and any({one, other} <= set(group) for group in OPPOSITES)
+
+
+def of_other_kinds(one: str, other: str) -> bool:
+    return one in KINDS and other in KINDS and KINDS[one] != KINDS[other]
 
 
 def differing(pair: Pair) -> list[tuple[str, str]]:
@@ -73,17 +78,18 @@ def test_a_neutral_hypothesis_says_more_and_nothing_opposite(pairs: list[Pair]) 
 
 
 def test_a_contradiction_has_one_opposite_and_would_be_entailed_without_it(pairs: list[Pair]) -> None:
-    kinds = Counter[str]()
+    kinds = Counter[object]()
     for pair in pairs:
         if pair.label == "contradiction":
-            opposite = [words for words in differing(pair) if exclude(*words)]
+            opposite = [words for words in differing(pair) if exclude(*words) or of_other_kinds(*words)]
             assert all(words in IS_A for words in differing(pair) if words not in opposite)
             denied = ("not" in pair.premise.split()) != ("not" in pair.hypothesis.split())
             assert len(opposite) + denied == 1
             assert unlinked(pair) <= ({"do", "does", "did", "not"} if denied else set())
-            kinds["not" if denied else "number" if opposite[0][0] in OPPOSITES[0] else "adjective"] += 1
+            changed = "not" if denied else opposite[0][0]
+            kinds["number" if changed in OPPOSITES[0] else "noun" if changed in KINDS else changed == "not"] += 1
     assert min(kinds.values()) > 10
-    assert set(kinds) == {"not", "number", "adjective"}
+    assert set(kinds) == {"number", "noun", True, False}
 
 
 def test_no_word_has_two_possible_counterparts(pairs: list[Pair]) -> None:
