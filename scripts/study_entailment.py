@@ -60,7 +60,7 @@ class Setting(NamedTuple):
     epochs: int
 
 
-FULL, QUICK = Setting(8_000, 1_000, 5), Setting(4_000, 500, 4)
+FULL, QUICK = Setting(10_000, 1_000, 7), Setting(5_000, 500, 6)
 
 
 class Data(NamedTuple):

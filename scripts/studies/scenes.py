@@ -110,8 +110,8 @@ class Scenes:
         numbered = agreement.plural and self._choose.chance(0.5)
         scene.slots[f"{name} determiner"] = pick(NUMBERS if numbered else [*determiners, "the", "the"])
         fitting = [each.english for each in self._lexicon.adjectives if kind in each.kinds]
-        chosen = {pick(fitting) for _ in range(ADJECTIVES)}
-        for adjective in filter(chosen.__contains__, fitting):
+        chosen = sorted({pick(fitting) for _ in range(ADJECTIVES)}, key=fitting.index)
+        for adjective in chosen:
             self._add(scene, f"{name} {adjective}", adjective)
         self._add(scene, f"{name} noun", noun.english[agreement.plural], GENERAL[kind][agreement.plural])
         others = [each for each in self._lexicon.nouns if each.kind in kinds and GENERAL[each.kind] != GENERAL[kind]]
