@@ -1,0 +1,118 @@
+"""Sentence pairs that entail, contradict or do neither, with gold links: the built-in data of study_entailment.py.
+
+A hypothesis tells some of the slots of a scene. Its premises are other sentences of the same scene:
+
+- entailment: tells all that the hypothesis tells, and one to three slots more;
+- neutral: the same, but does not tell one of the slots that the hypothesis tells;
+- contradiction: the same as entailment, but says the opposite in one slot: an adjective that excludes the other,
+  another number, a noun of another kind, or a negation where the hypothesis has none, or the reverse.
+
+A slot that is in both has its gold links, word by word. Both sentences describe the same scene, as in SNLI (Bowman et
+al., 2015): two and three dogs contradict each other, and so do a dog and a man. Who does not sleep in the garden may
+sleep: so if a sentence of a pair is negated, they differ only in their subject and in the other clause.
+
+Each hypothesis has a premise of every class, so that it alone tells nothing. No word is twice in a scene, nor beside
+its opposite: a model without word order cannot tell which noun an adjective belongs to.
+"""
+
+from collections.abc import Mapping, Sequence, Set
+from itertools import islice
+from typing import NamedTuple
+
+from nmt.alignment.pharaoh import Links
+from nmt.data.grammar.chooser import Chooser
+from nmt.data.grammar.phrase import ENGLISH_VOWELS
+from studies.scenes import NUMBERS, Scene, Scenes
+
+CLASSES = ("entailment", "neutral", "contradiction")
+
+NEGATED = 0.3  # share of hypotheses
+BY_VERB = 0.2  # probability that the opposite is the negation, where it could be another
+TOLD = 0.4  # probability that a hypothesis tells a slot that need not be told
+EXTRA = 3  # slots that a premise tells beside, at most
+
+Words = dict[tuple[str, int], str]  # by slot and number within it, in the order of the sentence
+
+
+class Pair(NamedTuple):
+    """A premise, a hypothesis, their class, and the gold links of their words, (premise, hypothesis)."""
+
+    premise: str
+    hypothesis: str
+    label: str
+    gold: Links
+
+
+def generate(sizes: Sequence[int], seed: int) -> list[list[Pair]]:
+    """Return parts of so many hypotheses each, none of them in two parts, with a pair of each class."""
+    choose = Chooser(f"entailment {seed}")
+    scenes = Scenes(choose)
+    found: dict[str, list[Pair]] = {}
+    while len(found) < sum(sizes):
+        if pairs := pairs_of(scenes.scene(), choose):
+            found.setdefault(pairs[0].hypothesis, pairs)
+    triples = iter(found.values())
+    return [[pair for triple in islice(triples, size) for pair in triple] for size in sizes]
+
+
+def pairs_of(scene: Scene, choose: Chooser) -> list[Pair]:
+    """Return a hypothesis of a scene with a premise of each class; nothing where the scene leaves no choice."""
+    negated = choose.chance(NEGATED)
+    verb = scene.negation if negated else {}
+    told = {slot for slot in scene.slots if slot not in scene.untold or choose.chance(TOLD)}
+    removable = changeable(told & scene.untold.keys(), negated)
+    addable = changeable(scene.slots.keys() - told, negated)
+    if not removable or not addable:
+        return []
+    lacking = told - {choose.pick(removable)}
+    opposite, denied = opposed(scene, told, negated, choose)
+    premises = (
+        sentence(scene, told | some(addable, choose), verb),
+        sentence(scene, lacking | some(addable, choose) | {choose.pick(addable)}, verb),
+        sentence(scene, told | opposite.keys() | some(changeable(addable, denied), choose), opposite),
+    )
+    hypothesis = sentence(scene, told, verb)
+    return [link(premise, hypothesis, label) for premise, label in zip(premises, CLASSES, strict=True)]
+
+
+def changeable(slots: Set[str] | Sequence[str], negated: bool) -> list[str]:
+    """Return the slots in which sentences may differ: if one is negated, those of the subject and the other clause."""
+    return sorted(slot for slot in slots if not negated or slot.startswith(("subject", "clause")))
+
+
+def opposed(scene: Scene, told: Set[str], negated: bool, choose: Chooser) -> tuple[dict[str, str], bool]:
+    """Return the changed slots of a premise that says the opposite of one told slot, noun or verb; is it negated?"""
+    kinds: dict[str, list[str]] = {}
+    for slot in changeable(scene.opposites.keys(), negated):
+        noun = slot.endswith("noun")
+        if noun or slot in told:
+            kinds.setdefault("noun" if noun else "number" if scene.slots[slot] in NUMBERS else "adjective", []).append(
+                slot
+            )
+    slot = "verb" if not kinds or choose.chance(BY_VERB) else choose.pick(choose.pick(list(kinds.values())))
+    changes = {} if slot == "verb" else {slot: choose.pick(scene.opposites[slot])}
+    denied = negated != (slot == "verb")
+    return {**changes, **(scene.negation if denied else {})}, denied
+
+
+def some(slots: Sequence[str], choose: Chooser) -> set[str]:
+    """Return one to `EXTRA` of the slots; none if there are none."""
+    return {choose.pick(slots) for _ in range(choose.between(1, EXTRA))} if slots else set()
+
+
+def sentence(scene: Scene, told: Set[str], changes: Mapping[str, str]) -> Words:
+    """Return the sentence that tells these slots, with other words in those that are changed."""
+    said = {slot: changes.get(slot, text) if slot in told else scene.untold[slot] for slot, text in scene.slots.items()}
+    words = {(slot, number): word for slot, text in said.items() for number, word in enumerate(text.split())}
+    following = dict(zip(words, [*words.values()][1:], strict=False))
+    return {
+        key: "an" if word == "a" and following[key].startswith(tuple(ENGLISH_VOWELS)) else word
+        for key, word in words.items()
+    }
+
+
+def link(premise: Words, hypothesis: Words, label: str) -> Pair:
+    """Return the pair with the links of its slots."""
+    position = {key: number for number, key in enumerate(premise)}
+    links = frozenset((position[key], number) for number, key in enumerate(hypothesis) if key in position)
+    return Pair(" ".join(premise.values()), " ".join(hypothesis.values()), label, Links(links, links))

@@ -1,0 +1,230 @@
+"""Does one sentence entail another? Attend, compare, aggregate: decomposable attention  (Parikh et al., 2016).
+
+    python scripts/study_entailment.py [--quick] [--score NAME] [--normalizer NAME]
+    python scripts/study_entailment.py --data FILE|hub:NAME [--test FILE|hub:NAME] [--text PREMISE HYPOTHESIS]
+
+Attention aligns each word of the premise with the words of the hypothesis, and the reverse; each word is compared with
+what it is aligned with; the sums of the comparisons decide. Two baselines have the same layers and as many updates:
+`hypothesis_only` is given empty premises (Gururangan et al., 2018), and `mean_vectors`, without attention, compares the
+means of the word vectors of both sentences. `untrained` is the model before its first update.
+
+Built-in data: entailment, contradiction or neither, from the grammar, with gold links; each hypothesis has a premise of
+every class (scripts/studies/entailment_pairs.py says how). Real data: a file (csv, tsv, json, jsonl, parquet), such as
+those of SNLI (Bowman et al., 2015), or a data set of the hub; of a file without --test every fifth row is held out.
+
+Columns: accuracy, and accuracy by class; the alignment error rate of the links that alpha gives, which aligns the words
+of the hypothesis, that of beta, for the words of the premise, and that of the links that both give; `recall_different`,
+the share of gold links between different words (dog, animal; small, big) that alpha gives. `confusion.csv` has the
+predicted classes; `figure.png` draws alpha and beta of a pair of each class. Takes minutes.
+"""
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from nmt.alignment.pharaoh import Links
+from nmt.attention.attention import Attention
+from nmt.attention.build import build_attention
+from nmt.attention.settings import Settings
+from nmt.cli import user_errors
+from nmt.config.schema import AttentionConfig
+from nmt.data.labeled import HUB, load_labeled
+from nmt.errors import UserError
+from studies.decomposable import DecomposableAttention, Mean, Vocabulary, Words, words_of
+from studies.entailment_pairs import CLASSES, generate
+from studies.options import positive, seed
+from studies.pair_classes import MEASURES, Answer, Example, answer, confusion, measure_alignment, train
+from studies.study import add_output, log, output_folder
+from studies.tables import print_table, report, write_table
+
+MODELS = ("attention", "untrained", "hypothesis_only", "mean_vectors")
+ALIGNED = MODELS[:2]
+SIZE, DROPOUT = 100, 0.0  # of all layers
+SNLI, ON_HUB = ("sentence1", "sentence2", "gold_label"), ("premise", "hypothesis", "label")  # columns
+HELD_OUT = 5  # one in so many rows
+SHOWN = 9  # words of a sentence in the figure, about
+NULL_LABEL = "∅"
+
+
+class Setting(NamedTuple):
+    """Hypotheses of the built-in data to train on and to test, each with three premises, and epochs."""
+
+    train: int
+    test: int
+    epochs: int
+
+
+FULL, QUICK = Setting(10_000, 1_000, 7), Setting(5_000, 500, 6)
+
+
+class Data(NamedTuple):
+    """Pairs to train on and to test, and the names of the classes."""
+
+    train: list[Example]
+    test: list[Example]
+    classes: Sequence[str]
+
+
+def main() -> None:
+    """Train decomposable attention and the baselines, and write the tables and the figure."""
+    options = build_parser().parse_args()
+    with user_errors():
+        if options.threads is not None:
+            torch.set_num_threads(options.threads)
+        build_attention_of(options)  # a wrong name is told at once
+        setting = QUICK if options.quick else FULL
+        data = real_data(options) if options.data else built_in(setting, options.seed)
+        log(f"{len(data.train):,} pairs to train on, {len(data.test):,} to test, {len(data.classes)} classes")
+        answers, rows, predicted = {}, [], []
+        for name in MODELS:
+            epochs = 0 if name == "untrained" else options.epochs or setting.epochs
+            answers[name], cost = train_and_answer(name, data, options, epochs)
+            counts = confusion(data.test, answers[name], len(data.classes))
+            rows.append({"model": name, **measure(name, data, answers[name], counts), **cost})
+            predicted += [{"model": name, "class": each, **row} for each, row in named(counts, data.classes)]
+        folder = output_folder(options, "entailment")
+        report(rows, partial(draw, data, answers["attention"]), folder, title="entailment")
+        write_table(predicted, folder / "confusion.csv")
+        print_table(predicted, "predicted classes")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--quick", action="store_true", help="fewer pairs, in less than 3 minutes")
+    add("--score", default="scaled_dot", metavar="NAME", help="of attention (default: scaled_dot; in the paper dot)")
+    add("--normalizer", default="softmax", metavar="NAME", help="of attention (default: softmax)")
+    add("--epochs", type=positive, metavar="N", help=f"default: {FULL.epochs}, with --quick {QUICK.epochs}")
+    add("--data", metavar="SOURCE", help="labeled pairs: a file, hub:NAME or hub:NAME:CONFIG")
+    add("--split", metavar="NAME", help="to train on, or a slice such as 'train[:10000]' (default: train)")
+    add("--test", metavar="SOURCE", help="labeled pairs to test on")
+    add("--test-split", metavar="NAME", help="to test on (default: of a data set of the hub, test)")
+    columns = ("PREMISE", "HYPOTHESIS")
+    defaults = [f"{' '.join(names[:2])}, label {names[2]}" for names in (SNLI, ON_HUB)]
+    add("--text", nargs=2, metavar=columns, help=f"columns (default: {defaults[0]}; of the hub {defaults[1]})")
+    add("--label", metavar="COLUMN", help="of the classes")
+    add("--seed", type=seed, default=1, help="of pairs and models (default: 1)")
+    add_output(parser)
+    return parser
+
+
+def built_in(setting: Setting, seed: int) -> Data:
+    """Make the built-in data; no hypothesis is in both parts."""
+    log(f"making {3 * (setting.train + setting.test):,} pairs")
+    train, test = (
+        [Example(each.premise, each.hypothesis, CLASSES.index(each.label), each.gold) for each in part]
+        for part in generate((setting.train, setting.test), seed)
+    )
+    return Data(train, test, CLASSES)
+
+
+def real_data(options: argparse.Namespace) -> Data:
+    """Read labeled pairs.
+
+    Raises:
+        UserError: as `load_labeled`, or no row is left to hold out.
+    """
+    examples, classes = labeled(options.data, options, options.split, None)
+    if options.test or options.test_split or options.data.startswith(HUB):
+        source = options.test or options.data
+        split = options.test_split or ("test" if source.startswith(HUB) else None)
+        return Data(examples, labeled(source, options, split, classes)[0], classes)
+    if len(examples) < HELD_OUT:
+        raise UserError(f"{options.data} has {len(examples)} rows with a label, too few to hold some out: give --test")
+    kept = [each for row, each in enumerate(examples, start=1) if row % HELD_OUT]
+    return Data(kept, examples[HELD_OUT - 1 :: HELD_OUT], classes)
+
+
+def labeled(
+    source: str, options: argparse.Namespace, split: str | None, classes: Sequence[str] | None
+) -> tuple[list[Example], Sequence[str]]:
+    """Return the pairs of a file or a data set, and its classes."""
+    log(f"reading {source}")
+    *texts, label = ON_HUB if source.startswith(HUB) else SNLI
+    corpus = load_labeled(source, options.text or texts, options.label or label, split, classes)
+    if corpus.dropped:
+        log(f"{source}: dropped {corpus.dropped:,} rows without a label")
+    pairs = zip(corpus.texts, corpus.labels, strict=True)
+    return [Example(premise, hypothesis, label) for (premise, hypothesis), label in pairs], corpus.classes
+
+
+def build_attention_of(options: argparse.Namespace) -> Attention:
+    """Return attention to all words of the other sentence.
+
+    Raises:
+        UserError: there is no such score or normalizer.
+    """
+    settings = Settings.from_config(AttentionConfig(), query_size=SIZE, state_size=SIZE, size=SIZE)
+    attention = build_attention(options.score, options.normalizer, "global", settings)
+    assert isinstance(attention, Attention), "one head"
+    return attention
+
+
+def train_and_answer(
+    name: str, data: Data, options: argparse.Namespace, epochs: int
+) -> tuple[list[Answer], dict[str, Any]]:
+    """Train a model; return its answers to the test pairs, and the cost of training."""
+    torch.manual_seed(options.seed)
+    vocabulary = Vocabulary(sentence for each in data.train for sentence in (each.premise, each.hypothesis))
+    words = Words(len(vocabulary), SIZE)
+    vectors = Mean(words) if name == "mean_vectors" else words
+    model = DecomposableAttention(vectors, build_attention_of(options), SIZE, SIZE, len(data.classes), DROPOUT)
+    parts = [data.train, data.test]
+    if name == "hypothesis_only":
+        parts = [[each._replace(premise="") for each in part] for part in parts]
+    wall, cpu = time.monotonic(), time.process_time()
+    train(model, vocabulary, parts[0], epochs, lambda text: log(f"{name}: {text}"))
+    cost = {"epochs": epochs, "seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - cpu}
+    return answer(model, vocabulary, parts[1]), cost
+
+
+def measure(name: str, data: Data, answers: Sequence[Answer], counts: np.ndarray) -> dict[str, float | None]:
+    """Return accuracy, accuracy by class (None where the test has none of it), and errors of alignment."""
+    rights = zip(data.classes, counts.diagonal(), counts.sum(axis=1), strict=True)
+    by_class = {f"accuracy_{each}": right / total if total else None for each, right, total in rights}
+    aligned = measure_alignment(data.test, answers) if name in ALIGNED else dict.fromkeys(MEASURES)
+    return {"accuracy": counts.trace() / counts.sum(), **by_class, **aligned}
+
+
+def named(counts: np.ndarray, classes: Sequence[str]) -> Iterator[tuple[str, dict[str, int]]]:
+    """Yield each class with the number of its pairs that were taken for each."""
+    for name, row in zip(classes, counts.tolist(), strict=True):
+        yield name, {f"as_{other}": count for other, count in zip(classes, row, strict=True)}
+
+
+def draw(data: Data, answers: Sequence[Answer], path: Path) -> None:
+    """Draw alpha and beta of a short pair of each class, rightly classified if there is one; gold is outlined."""
+    from PIL import Image
+
+    from nmt.view.heatmap import draw_heatmap, to_array
+
+    pictures = []
+    for number, name in enumerate(data.classes):
+        pairs = [pair for pair in zip(data.test, answers, strict=True) if pair[0].label == number]
+        if not pairs:
+            continue
+        example, found = min(pairs, key=clearness)
+        sides = [[NULL_LABEL, *words_of(text)] for text in example[:2]]
+        gold = example.gold and Links(*(frozenset((i + 1, j + 1) for i, j in links) for links in example.gold))
+        panels = {"alpha: rows sum to 1": found.alpha, "beta: columns sum to 1": found.beta.T}
+        pictures.append(to_array(draw_heatmap(panels, *sides, title=name, gold=gold)))
+    width = max(picture.shape[1] for picture in pictures)
+    padded = [np.pad(each, ((0, 0), (0, width - each.shape[1]), (0, 0)), constant_values=255) for each in pictures]
+    Image.fromarray(np.concatenate(padded)).save(path)
+
+
+def clearness(pair: tuple[Example, Answer]) -> tuple[bool, int]:
+    """Return a number that is low for a pair that is rightly classified and neither long nor very short."""
+    example, found = pair
+    return found.label != example.label, sum(abs(len(words_of(text)) - SHOWN) for text in example[:2])
+
+
+if __name__ == "__main__":
+    main()
