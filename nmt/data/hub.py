@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import datasets
 import huggingface_hub
@@ -14,7 +15,7 @@ from nmt.errors import UserError, nearest
 
 TIMEOUT = 10  # seconds
 BUILDERS = ("csv", "json", "parquet")  # of `datasets`, for files with columns
-OFFLINE_HINT = "unset HF_HUB_OFFLINE, or use data=text with files of your own"
+INSTEAD = "data=text with files of your own, or data=grammar"
 
 
 class HubCorpus(Corpus):
@@ -31,21 +32,9 @@ class HubCorpus(Corpus):
         Raises:
             UserError: when the hub cannot be reached, or the data set, split or column does not exist.
         """
-        path, name = self.config.hub.path, self.split_config(split).name or split
-        base = re.split(r"[\[+]", name)[0]  # the split of `train[:1000]`
+        name = self.split_config(split).name or split
         with progress_on_terminals_only():
-            builder = _builder(self.config.hub)
-            splits = list(map(str, builder.info.splits or ()))
-            if base not in splits:
-                raise UserError(
-                    f"data set {path} has no split {base!r}: set data.{split}.name to one of "
-                    f"{', '.join(splits)}{nearest(base, splits)}"
-                )
-            try:
-                table = builder.as_dataset(split=name).flatten()
-            except (ValueError, AssertionError) as error:
-                reason = _one_line(error)
-                raise UserError(f"data.{split}.name={name} cannot be read as a slice of a split: {reason}") from None
+            table = read_split(_builder(self.config.hub), name, str(self.config.hub.path), f"data.{split}.name")
             return _two_columns(table, self.config)
 
     def has_split(self, split: str) -> bool:
@@ -69,8 +58,34 @@ class HubCorpus(Corpus):
         )
 
 
+def read_split(builder: datasets.DatasetBuilder, name: str, path: str, key: str) -> datasets.Dataset:
+    """Return a split, or a slice of one such as `train[:1000]`, with nested columns as `outer.inner`.
+
+    Args:
+        builder: of a data set that is prepared.
+        name: the split or slice.
+        path: the data set's name in messages.
+        key: the option's name in messages.
+
+    Raises:
+        UserError: there is no such split, or the slice is malformed.
+    """
+    base = re.split(r"[\[+]", name)[0]
+    splits = list(map(str, builder.info.splits or ()))
+    if base not in splits:
+        raise UserError(
+            f"data set {path} has no split {base!r}: set {key} to one of {', '.join(splits)}{nearest(base, splits)}"
+        )
+    if not builder.info.splits[base].num_examples:
+        raise UserError(f"data set {path} has no rows in its split {base!r}: look at it, or set {key} to another")
+    try:
+        return builder.as_dataset(split=name).flatten()
+    except (ValueError, AssertionError) as error:
+        raise UserError(f"{key}={name} cannot be read as a slice of a split: {_one_line(error)}") from None
+
+
 def _builder(config: HubConfig) -> datasets.DatasetBuilder:
-    """Find the data set, and download it unless it is in the cache."""
+    """Find the data set that the configuration names, and download it unless it is in the cache."""
     if not config.path:
         hint = "set data.hub.path=OWNER/NAME, or json, csv, parquet with data.hub.data_files"
         raise UserError(f"data=hub needs a data set: {hint}")
@@ -79,13 +94,31 @@ def _builder(config: HubConfig) -> datasets.DatasetBuilder:
         raise UserError(f"data.hub.path=text has one column, a corpus has two: {hint}")
     if config.path in BUILDERS and not config.data_files:
         raise UserError(f"data.hub.path={config.path} needs files: set 'data.hub.data_files={{train:F,validation:F}}'")
+    return prepare(config)
+
+
+def prepare(
+    config: HubConfig, *, check: str = "data.hub", instead: str = INSTEAD, **options: Any
+) -> datasets.DatasetBuilder:
+    """Return the builder of a data set, which is downloaded unless it is in the cache.
+
+    Args:
+        config: path, name, revision and files of the data set.
+        check: what a message tells to check.
+        instead: what a message offers to use without the hub.
+        options: of a local builder, such as the separator of CSV files.
+
+    Raises:
+        UserError: the hub cannot be reached, or the data set does not exist or cannot be read.
+    """
+    assert config.path
     files = str(config.data_files or "")
     is_local = (files and "/" not in config.path) or Path(config.path).exists()
     if "hf://" in files or not is_local:
-        _check_reachable(config)
+        _check_reachable(config, instead)
     try:
         builder = datasets.load_dataset_builder(
-            config.path, name=config.name, revision=config.revision, data_files=config.data_files
+            config.path, name=config.name, revision=config.revision, data_files=config.data_files, **options
         )
         builder.download_and_prepare()
     # Errors of `datasets`, of the hub's client, of its HTTP library, and of every file format.
@@ -93,19 +126,20 @@ def _builder(config: HubConfig) -> datasets.DatasetBuilder:
         if huggingface_hub.constants.HF_HUB_OFFLINE and isinstance(error, ConnectionError):
             raise UserError(
                 f"data set {config.path} is not in the cache {datasets.config.HF_DATASETS_CACHE}, and "
-                f"HF_HUB_OFFLINE keeps from fetching it: {OFFLINE_HINT}"
+                f"HF_HUB_OFFLINE keeps from fetching it: unset HF_HUB_OFFLINE, or use {instead}"
             ) from None
-        raise UserError(f"cannot load data set {config.path}: {_one_line(error)}; check data.hub") from None
+        cause = f" ({_one_line(error.__cause__)})" if isinstance(error.__cause__, Exception) else ""
+        raise UserError(f"cannot load data set {config.path}: {_one_line(error)}{cause}; check {check}") from None
     return builder
 
 
-def _check_reachable(config: HubConfig) -> None:
+def _check_reachable(config: HubConfig, instead: str) -> None:
     """Raise UserError unless the hub answers one request; its client would retry each of its own for half a minute."""
     if huggingface_hub.constants.HF_HUB_OFFLINE:
         if config.data_files:
             raise UserError(
                 f"data.hub.data_files of {config.path} are listed by the hub, even if they are in the cache, and "
-                f"HF_HUB_OFFLINE keeps from asking: {OFFLINE_HINT}"
+                f"HF_HUB_OFFLINE keeps from asking: unset HF_HUB_OFFLINE, or use {instead}"
             )
         return
     endpoint = huggingface_hub.constants.ENDPOINT
@@ -116,7 +150,7 @@ def _check_reachable(config: HubConfig) -> None:
         cached = "" if config.data_files else "set HF_HUB_OFFLINE=1 if the data set is in the cache already, "
         raise UserError(
             f"cannot reach {endpoint} for data set {config.path} ({_one_line(error)}): check the network or proxy, "
-            f"{cached}or use data=text with files of your own, or data=grammar"
+            f"{cached}or use {instead}"
         ) from None
 
 

@@ -1,0 +1,169 @@
+"""Labeled text: sentences, or pairs of sentences, with a class each, from files or the Hugging Face hub."""
+
+import csv
+import glob
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+
+from nmt.config.schema import HubConfig
+from nmt.data.hub import prepare, read_split
+from nmt.data.tables import progress_on_terminals_only
+from nmt.errors import UserError, nearest
+
+HUB = "hub:"
+# By the ending of a file: the builder of `datasets`, and its options. Cells of tab-separated files are not quoted, as
+# in those of GLUE and SNLI, in whose sentences single quotation marks occur.
+CELLS: dict[str, Any] = {"na_filter": False, "index_col": False}
+TABS: dict[str, Any] = {**CELLS, "sep": "\t", "quoting": csv.QUOTE_NONE}
+FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
+    ".csv": ("csv", CELLS),
+    ".tsv": ("csv", TABS),
+    ".json": ("json", {}),
+    ".jsonl": ("json", {}),
+    ".parquet": ("parquet", {}),
+}
+MISSING = ("", "-", "-1")  # in place of a label: an empty cell, SNLI's mark, that of the hub's unlabeled splits
+MANY = 1_000  # classes; more are a column of texts or numbers
+
+
+@dataclass(frozen=True)
+class LabeledCorpus:
+    """Texts with their classes.
+
+    Attributes:
+        texts: the strings of each example, one or two.
+        labels: the class of each example, an index into `classes`.
+        classes: the names of the classes.
+        dropped: the number of rows that had no label.
+    """
+
+    texts: list[tuple[str, ...]]
+    labels: list[int]
+    classes: list[str]
+    dropped: int = 0
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def load_labeled(
+    source: str,
+    text_columns: Sequence[str],
+    label_column: str,
+    split: str | None = None,
+    classes: Sequence[str] | None = None,
+) -> LabeledCorpus:
+    """Read labeled text.
+
+    A row without a label (-1, "-" or nothing) is dropped, and counted. A text that is missing is empty.
+
+    Args:
+        source: `hub:NAME` or `hub:NAME:CONFIG`, or a file (csv, tsv, json, jsonl or parquet; .gz too).
+        text_columns: one column, or two, such as premise and hypothesis; `outer.inner` if nested.
+        label_column: column of the labels: text, integers, truth values, or a `ClassLabel` of `datasets`.
+        split: a split, or a slice of one such as `train[:1000]`; None for train, which is all of a file.
+        classes: the classes, if they are known, as from the training split; None for the names of the `ClassLabel`,
+            else the sorted values of the column.
+
+    Raises:
+        UserError: for a file, split or column that is missing, a file of an unknown kind, a column that is not text,
+            no row with a label, fewer than two classes or too many, a label that is not one of `classes`, and a hub
+            that cannot be reached.
+    """
+    path, builder = _open(source, (*text_columns, label_column))
+    with progress_on_terminals_only():
+        table = read_split(builder, split or "train", path, "the split")
+    for column in text_columns:
+        if getattr(_feature(table, column, path), "dtype", None) not in ("string", "large_string"):
+            raise UserError(f"column {column!r} of {path} does not hold text: name another of {_columns(table)}")
+    names = _label_names(table, label_column, path)
+    kept = [row for row, name in enumerate(names) if name is not None]
+    if not kept:
+        raise UserError(f"{path} holds no rows with a label in column {label_column!r}: look at it, or name another")
+    labeled = [name for name in names if name is not None]
+    classes = list(classes or _classes(table, label_column, labeled, path))
+    columns = [table[column][:] for column in text_columns]
+    texts = [tuple(column[row] or "" for column in columns) for row in kept]
+    return LabeledCorpus(texts, _indices(labeled, classes, label_column, path), classes, len(names) - len(kept))
+
+
+def _open(source: str, columns: Sequence[str]) -> tuple[str, datasets.DatasetBuilder]:
+    """Return the data set's name for messages, and its builder."""
+    if source.startswith(HUB):
+        path, _, name = source.removeprefix(HUB).partition(":")
+        if not path:
+            raise UserError(f"{source!r} names no data set of the hub: write hub:NAME or hub:NAME:CONFIG")
+        return path, _prepare(HubConfig(path=path, name=name or None), "its name and configuration")
+    file = Path(source).expanduser()
+    ending = Path(file.name.removesuffix(".gz")).suffix
+    if not file.is_file():
+        raise UserError(f"no such file: {file} (looked for in {Path.cwd()}); for the hub write hub:NAME")
+    if ending not in FORMATS:
+        raise UserError(f"cannot tell what {file} holds: its name must end in one of {', '.join(FORMATS)}")
+    if file.stat().st_size == 0:
+        raise UserError(f"{file} is empty: give a file with columns")
+    kind, options = FORMATS[ending]
+    if kind == "csv":  # as they are written: `NA` is a word, and 01 no number
+        options = {**options, "converters": dict.fromkeys(columns, str)}
+    return source, _prepare(HubConfig(path=kind, data_files=glob.escape(str(file.resolve()))), str(file), **options)
+
+
+def _prepare(config: HubConfig, check: str, **options: Any) -> datasets.DatasetBuilder:
+    with progress_on_terminals_only():
+        return prepare(config, check=check, instead="a file of your own", **options)
+
+
+def _feature(table: datasets.Dataset, column: str, path: str) -> Any:
+    if column not in table.column_names:
+        hint = nearest(column, table.column_names)
+        raise UserError(f"{path} has no column {column!r}: name one of {_columns(table)}{hint}")
+    return table.features[column]
+
+
+def _columns(table: datasets.Dataset) -> str:
+    return ", ".join(table.column_names)
+
+
+def _label_names(table: datasets.Dataset, column: str, path: str) -> list[str | None]:
+    """Return the name of each row's class, None where it has no label."""
+    feature, values = _feature(table, column, path), table[column][:]
+    if isinstance(feature, datasets.ClassLabel):
+        return [None if value is None or value < 0 else feature.int2str(value) for value in values]
+    if any(isinstance(value, list | dict) for value in values):
+        raise UserError(f"column {column!r} of {path} does not hold labels: name another of {_columns(table)}")
+    names = [None if value is None else _name(value) for value in values]
+    return [None if name in MISSING else name for name in names]
+
+
+def _name(value: Any) -> str:
+    """Return a label as text; a whole number without decimals, as a column with empty cells has them."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+
+
+def _classes(table: datasets.Dataset, column: str, names: Sequence[str], path: str) -> list[str]:
+    """Return the names of the `ClassLabel`, or those that occur, sorted: numbers by value."""
+    feature = table.features[column]
+    found = set(names)
+    if isinstance(feature, datasets.ClassLabel):
+        return list(feature.names)
+    if not 2 <= len(found) <= MANY:
+        count = f"one class only, {names[0]!r}" if len(found) == 1 else f"{len(found):,} different labels"
+        raise UserError(f"column {column!r} of {path} holds {count}: name another of {_columns(table)}")
+    is_number = all(name.removeprefix("-").isdecimal() for name in found)
+    return sorted(found, key=int) if is_number else sorted(found)
+
+
+def _indices(names: Sequence[str], classes: Sequence[str], column: str, path: str) -> list[int]:
+    number = {name: index for index, name in enumerate(classes)}
+    for name in names:
+        if name not in number:
+            known = ", ".join(classes[:20])
+            raise UserError(
+                f"column {column!r} of {path} holds the label {name!r}, which the training data does not have "
+                f"({known}): relabel or remove these rows{nearest(name, classes)}"
+            )
+    return [number[name] for name in names]
