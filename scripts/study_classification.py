@@ -95,6 +95,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--task", default="number", metavar="NAME", help=f"of the built-in data: {', '.join(TASKS)} (default: number)")
     add("--poolings", nargs="+", default=list(POOLINGS), metavar="NAME", help="last, mean, SCORE-NORMALIZER-WINDOW")
     add("--sentences", type=positive, metavar="N", help=f"of the built-in data (default: {FULL.sentences:,})")
+    add("--clauses", type=positive, metavar="N", help=f"that mislead, in these at most (default: {FULL.clauses})")
     add("--epochs", type=positive, metavar="N", help=f"default: {FULL.epochs}, with --quick {QUICK.epochs}")
     add("--data", metavar="SOURCE", help="labeled text: a file, hub:NAME or hub:NAME:CONFIG")
     add("--split", metavar="NAME", help="to train on, or a slice such as 'train[:1000]' (default: train)")
@@ -115,10 +116,10 @@ def built_in(options: argparse.Namespace, setting: Setting) -> Data:
     """
     if options.task not in TASKS:
         raise unknown("task", options.task, TASKS)
-    splits, seen = [], set[str]()
+    splits, seen, most = [], set[str](), options.clauses or setting.clauses
     for split, count in (("train", options.sentences or setting.sentences), ("test", setting.tested)):
         log(f"drawing {count:,} sentences")
-        drawn = iter(DecidedSentences(options.task, Chooser(f"{options.seed} {split}"), setting.clauses))
+        drawn = iter(DecidedSentences(options.task, Chooser(f"{options.seed} {split}"), most))
         chosen = list(islice((each for each in drawn if split == "train" or each.text not in seen), count))
         seen |= {each.text for each in chosen}
         splits.append([Example(text_words(each.text), each.label, each.position) for each in chosen])
