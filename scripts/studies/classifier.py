@@ -159,7 +159,7 @@ def saliency(model: Classifier, batch: Tokens) -> Float[Tensor, "batch source"]:
         best, predicted = scores.max(dim=1)
         others = scores.scatter(1, predicted[:, None], float("-inf")).logsumexp(dim=1)
         (gradient,) = torch.autograd.grad((best - others).sum(), leaves)
-    magnitudes = (gradient * leaves[0].detach()).sum(dim=-1).abs().masked_fill(~batch.mask, 0.0)
+    magnitudes = (gradient * leaves[0].detach()).sum(dim=-1).abs()
     return magnitudes / magnitudes.sum(dim=1, keepdim=True).clamp_min(torch.finfo(magnitudes.dtype).tiny)
 
 
