@@ -1,10 +1,11 @@
 """Sentences of the built-in grammar whose label one word decides, with clauses around it that mislead.
 
-Each clause reads `the SUBJECT ADVERB VERB ...`: a person or several, in the past or the future, whose verb has the same
-form for both, and an adverb, `never` or one of frequency. The label is a property of the main clause alone. Every other
-clause begins with a conjunction, has the property or not by chance, and stands before the main clause or after it:
+Each clause reads `DETERMINER (ADJECTIVES) SUBJECT ADVERB VERB ...`: a person or several, in the past or the future,
+with determiners and verbs of the same form for both, and an adverb, `never` or one of frequency. The label is a
+property of the main clause alone. Every other clause begins with a conjunction, has the property or not by chance, and
+stands before the main clause or after it:
 
-    if the queens will never call the boy , the *teacher* often saw the dogs because the sisters also bought a hat
+    if the queens will never call the boy , my old *teacher* often saw the dogs because his sisters also bought a hat
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from nmt.data.grammar.chooser import Chooser
 from nmt.data.grammar.clauses import Clauses
 from nmt.data.grammar.lexicon import FREQUENCY, NEVER, THE, Lexicon
-from nmt.data.grammar.nouns import determine
+from nmt.data.grammar.nouns import NounPhrases, adjective_phrase, determine
 from nmt.data.grammar.phrase import ENGLISH_VOWELS, Phrase, SourceWord, punctuation, unit
 from nmt.data.grammar.verbs import conjugate
 from nmt.data.grammar.words import Agreement, Kind, Tense
@@ -41,6 +42,8 @@ class DecidedSentences:
         self._most = most
         lexicon = Lexicon()
         self._clauses = Clauses(lexicon, choose)
+        self._nouns = NounPhrases(lexicon, choose)
+        self._determiners = [THE, *(each for each in lexicon.determiners if each.singular == each.plural)]
         self._persons = [noun for noun in lexicon.nouns if noun.kind is Kind.PERSON]
         self._verbs = [verb for verb in lexicon.transitives if Kind.PERSON in verb.subjects]
 
@@ -71,11 +74,14 @@ class DecidedSentences:
         by_chance = self._choose.between(0, 1)
         plural, negated = (label, by_chance) if self._number else (by_chance, label)
         agreement = Agreement(noun.feminine, bool(plural))
-        actor = unit(noun.english[plural], noun.french[plural])
+        actor = subject = unit(noun.english[plural], noun.french[plural])
+        for adjective in {self._nouns.adjective(Kind.PERSON): None for _ in range(self._choose.between(0, 2))}:
+            subject = adjective_phrase(adjective, agreement) + subject
+        subject = determine(self._choose.pick(self._determiners), agreement, subject)
         adverb = NEVER if negated else self._choose.pick(FREQUENCY)
         tense = self._choose.pick((Tense.PAST, Tense.FUTURE))
         group = conjugate(verb, tense, agreement, modifier=adverb)
         length = self._choose.between(2, 6)
         whom = self._clauses.noun_phrase(length, verb.objects, coordinate=True).phrase
         (modifier,) = (word for word in group.source if word.text == adverb.english)
-        return determine(THE, agreement, actor) + group + whom, actor.source[-1] if self._number else modifier
+        return subject + group + whom, actor.source[-1] if self._number else modifier

@@ -110,7 +110,8 @@ def test_saliency_is_the_derivative_of_the_log_odds(module: Any, pooling: str) -
 def test_sampled_weights_learn_by_reinforce(module: Any) -> None:
     scores = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
     log_prob, entropy = torch.tensor([[-0.5], [-1.5]], requires_grad=True), torch.tensor([[0.3], [0.7]])
-    attended = Attended(*[torch.zeros(2, 1, 1)] * 3, SampledAttention(log_prob, entropy))
+    nothing = torch.zeros(2, 1, 1)
+    attended = Attended(nothing, nothing, nothing, SampledAttention(log_prob, entropy))
     batch = SimpleNamespace(batch=lambda sentences: sentences)
     model = type("Model", (), {"vocabulary": batch, "__call__": lambda self, batch: (scores, attended)})()
     loss = module.loss_of(model, [module.Example(["a"], 0), module.Example(["b"], 0)])
