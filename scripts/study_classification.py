@@ -54,7 +54,7 @@ class Setting(NamedTuple):
     epochs: int
 
 
-FULL, QUICK = Setting(5_000, 2_000, 12, 5), Setting(2_000, 500, 5, 5)
+FULL, QUICK = Setting(5_000, 2_000, 12, 5), Setting(2_000, 500, 5, 8)
 
 
 class Data(NamedTuple):

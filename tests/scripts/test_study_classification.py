@@ -33,18 +33,17 @@ def reviews(count: int, seed: int, labels: Sequence[str] = tuple(DECIDING)) -> l
 
 def test_the_built_in_sentences(tmp_path: Path) -> None:
     """Far fewer and shorter than those of the study; attention finds the word that decides."""
-    small = ("--quick", "--sentences", "1000", "--clauses", "2", "--threads", "1", "--poolings", "mean", ENTMAX)
-    done = study("study_classification", *small, cwd=tmp_path)
+    small = ("--quick", "--sentences", "1000", "--clauses", "2", "--epochs", "10", "--threads", "1")
+    done = study("study_classification", *small, "--poolings", ENTMAX, cwd=tmp_path)
     output = tmp_path / "outputs/study_classification_quick"
-    mean, attention = table(output)
-    assert [row["pooling"] for row in (mean, attention)] == ["mean", ENTMAX]
-    assert float(attention["accuracy_low"]) > float(mean["accuracy_high"])
-    assert float(attention["weight"]) > 0.6 > 0.2 > float(mean["weight"])
-    assert (mean["correlation"], attention["weight_first"] > "0.9") == ("", True)
+    (attention,) = table(output)
+    assert float(attention["accuracy"]) > 0.93
+    assert float(attention["weight"]) > 0.6 > 0.5 > float(attention["saliency"])
+    assert float(attention["weight_first"]) > 0.8
     for name in ("figure.png", "words.png"):
         assert (output / name).read_bytes().startswith(PNG)
     assert "1,000 sentences to train on, 500 to test, 2 classes" in done.stderr
-    assert f"{ENTMAX}: epoch 5 of 5, batch 16 of 16, loss " in done.stderr
+    assert f"{ENTMAX}: epoch 10 of 10, batch 16 of 16, loss " in done.stderr
     assert "cpu seconds" in done.stdout
 
 
