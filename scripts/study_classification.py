@@ -41,6 +41,7 @@ from studies.study import add_output, log, output_folder
 from studies.tables import report
 
 POOLINGS = ("last", "mean", "additive-softmax-global", "additive-entmax15-global", "additive-sparsemax-global")
+WORDS = "words.png"
 HELD_OUT = 5  # one in so many rows
 SHOWN = 3  # sentences in the picture of each sort
 
@@ -84,7 +85,8 @@ def main() -> None:
         report(rows, partial(draw, rows), folder, title="classification", summary=[summarize(row) for row in rows])
         if attending := [row for row in rows if row["correlation"] is not None]:
             best = max(attending, key=lambda row: (row["accuracy"], row["weight"] or 0.0))["pooling"]
-            draw_sentences(shaded(best, readings[best], data.classes), folder / "words.png")
+            draw_sentences(shaded(best, readings[best], data.classes), folder / WORDS)
+            print(f"weights over words: {folder / WORDS}")
 
 
 def build_parser() -> argparse.ArgumentParser:
