@@ -1,0 +1,87 @@
+"""Sentences of the built-in grammar whose label one word decides, with clauses around it that mislead.
+
+Each clause reads `DETERMINER (ADJECTIVES) SUBJECT ADVERB VERB ...`: a person or several, in the past or the future,
+with determiners and verbs of the same form for both, and an adverb, `never` or one of frequency. The label is a
+property of the main clause alone. Every other clause begins with a conjunction, has the property or not by chance, and
+stands before the main clause or after it:
+
+    if the queens will never call the boy , my old *teacher* often saw the dogs because his sisters also bought a hat
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from nmt.data.grammar.chooser import Chooser
+from nmt.data.grammar.clauses import Clauses
+from nmt.data.grammar.lexicon import FREQUENCY, NEVER, THE, Lexicon
+from nmt.data.grammar.nouns import NounPhrases, adjective_phrase, determine
+from nmt.data.grammar.phrase import ENGLISH_VOWELS, Phrase, SourceWord, punctuation, unit
+from nmt.data.grammar.verbs import conjugate
+from nmt.data.grammar.words import Agreement, Kind, Tense
+
+CONJUNCTIONS = (("because", "parce que"), ("when", "quand"), ("while", "pendant que"), ("if", "si"))
+# By the name of the task: the classes. The subject's noun decides the first, the adverb the second.
+TASKS = {"number": ("one acts", "several act"), "negation": ("affirmed", "negated")}
+
+
+class Decided(NamedTuple):
+    """A sentence, with spaces around its commas, the number of its class, and the position of the deciding word."""
+
+    text: str
+    label: int
+    position: int
+
+
+class DecidedSentences:
+    """Random sentences of a task, with 0 to `most` clauses that mislead."""
+
+    def __init__(self, task: str, choose: Chooser, most: int) -> None:
+        self._number = task == "number"
+        self._choose = choose
+        self._most = most
+        lexicon = Lexicon()
+        self._clauses = Clauses(lexicon, choose)
+        self._nouns = NounPhrases(lexicon, choose)
+        self._determiners = [THE, *(each for each in lexicon.determiners if each.singular == each.plural)]
+        self._persons = [noun for noun in lexicon.nouns if noun.kind is Kind.PERSON]
+        self._verbs = [verb for verb in lexicon.transitives if Kind.PERSON in verb.subjects]
+
+    def __iter__(self) -> Iterator[Decided]:
+        """Draw sentences without end; both classes are equally probable."""
+        while True:
+            yield self._sentence(self._choose.between(0, 1))
+
+    def _sentence(self, label: int) -> Decided:
+        others = self._choose.between(0, self._most)
+        before = self._choose.between(0, others)
+        phrase, deciding = self._clause(label)
+        for _ in range(before):
+            phrase = self._other() + punctuation(",") + phrase
+        for _ in range(others - before):
+            phrase += self._other()
+        words = [word.text for word in phrase.source]
+        for i, (word, following) in enumerate(pairwise(words)):
+            words[i] = "an" if word == "a" and following[0] in ENGLISH_VOWELS else word
+        return Decided(" ".join(words), label, phrase.source.index(deciding))
+
+    def _other(self) -> Phrase:
+        return unit(*self._choose.pick(CONJUNCTIONS)) + self._clause(self._choose.between(0, 1))[0]
+
+    def _clause(self, label: int) -> tuple[Phrase, SourceWord]:
+        """Return a clause with the property, label 1, or without it, and the word that decides it."""
+        noun, verb = self._choose.pick(self._persons), self._choose.pick(self._verbs)
+        by_chance = self._choose.between(0, 1)
+        plural, negated = (label, by_chance) if self._number else (by_chance, label)
+        agreement = Agreement(noun.feminine, bool(plural))
+        actor = subject = unit(noun.english[plural], noun.french[plural])
+        for adjective in {self._nouns.adjective(Kind.PERSON): None for _ in range(self._choose.between(0, 2))}:
+            subject = adjective_phrase(adjective, agreement) + subject
+        subject = determine(self._choose.pick(self._determiners), agreement, subject)
+        adverb = NEVER if negated else self._choose.pick(FREQUENCY)
+        tense = self._choose.pick((Tense.PAST, Tense.FUTURE))
+        group = conjugate(verb, tense, agreement, modifier=adverb)
+        length = self._choose.between(2, 6)
+        whom = self._clauses.noun_phrase(length, verb.objects, coordinate=True).phrase
+        (modifier,) = (word for word in group.source if word.text == adverb.english)
+        return subject + group + whom, actor.source[-1] if self._number else modifier

@@ -1,0 +1,219 @@
+"""Which words decide? A sentence to a label, by attention, by the last state and by the mean of the states.
+
+    python scripts/study_classification.py [--quick] [--task number|negation] [--poolings NAME ...]
+    python scripts/study_classification.py --data FILE|hub:NAME --text COLUMN --label COLUMN [--test FILE|hub:NAME]
+
+A bidirectional recurrent encoder reads a sentence, a pooling makes one vector of its states, and a linear layer the
+class. The poolings: `last`, the last state of each direction; `mean`; and attention with a learned query (Yang et al.,
+2016), SCORE-NORMALIZER-WINDOW. All else is the same, and so is the number of updates.
+
+Built-in data: who acts in the main clause, one or several (`number`), or is it negated (`negation`)? One word decides,
+and up to 12 other clauses, before and after, mislead. Real data: a file (csv, tsv, json, jsonl, parquet) or a data set
+of the hub, with the names of its columns; of a file without --test every fifth row is held out.
+
+Columns: accuracy (95% interval of Wilson), macro-F1 (of the bootstrap), accuracy by words of the sentence; the mean
+weight of the word that decides, and how often all others have less; the same of gradient saliency; the rank correlation
+of weights and saliency (Jain & Wallace, 2019). Beside the table, `figure.png` draws accuracy by length, `words.png` the
+weights over the words of the clearest and the wrong sentences. Minutes; --quick takes fewer and shorter sentences.
+"""
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from nmt.cli import user_errors
+from nmt.data.grammar.chooser import Chooser
+from nmt.data.labeled import HUB, load_labeled
+from nmt.errors import UserError, unknown
+from nmt.text.words import text_words
+from studies.classifier import Classifier, Vocabulary, build_pooling, read, train
+from studies.deciding import TASKS, DecidedSentences
+from studies.options import positive, seed
+from studies.reading import LENGTHS, Example, Reading, clearest_and_wrong, measure
+from studies.shaded_words import ShadedSentence, draw_sentences
+from studies.study import add_output, log, output_folder
+from studies.tables import report
+
+POOLINGS = ("last", "mean", "additive-softmax-global", "additive-entmax15-global", "additive-sparsemax-global")
+WORDS = "words.png"
+HELD_OUT = 5  # one in so many rows
+SHOWN = 3  # sentences in the picture of each sort
+
+
+class Setting(NamedTuple):
+    """Sentences of the built-in data, their clauses that mislead at most, and epochs."""
+
+    sentences: int
+    tested: int
+    clauses: int
+    epochs: int
+
+
+FULL, QUICK = Setting(5_000, 2_000, 12, 5), Setting(2_000, 500, 5, 8)
+
+
+class Data(NamedTuple):
+    """Sentences to train on and to test, and the names of the classes."""
+
+    train: list[Example]
+    test: list[Example]
+    classes: Sequence[str]
+
+
+def main() -> None:
+    """Train a classifier with each pooling, and write the table and the figures."""
+    options = build_parser().parse_args()
+    with user_errors():
+        if options.threads is not None:
+            torch.set_num_threads(options.threads)
+        for name in options.poolings:
+            build_pooling(name)
+        setting = QUICK if options.quick else FULL
+        data = real_data(options) if options.data else built_in(options, setting)
+        log(f"{len(data.train):,} sentences to train on, {len(data.test):,} to test, {len(data.classes)} classes")
+        readings, rows = {}, []
+        for name in options.poolings:
+            readings[name], cost = train_and_read(name, data, options.epochs or setting.epochs, options.seed)
+            rows.append({"pooling": name, **measure(readings[name], len(data.classes)), **cost})
+        folder = output_folder(options, "classification")
+        report(rows, partial(draw, rows), folder, title="classification", summary=[summarize(row) for row in rows])
+        if attending := [row for row in rows if row["correlation"] is not None]:
+            best = max(attending, key=lambda row: (row["accuracy"], row["weight"] or 0.0))["pooling"]
+            draw_sentences(shaded(best, readings[best], data.classes), folder / WORDS)
+            print(f"weights over words: {folder / WORDS}")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--quick", action="store_true", help="fewer and shorter sentences, in less than 3 minutes")
+    add("--task", default="number", metavar="NAME", help=f"of the built-in data: {', '.join(TASKS)} (default: number)")
+    add("--poolings", nargs="+", default=list(POOLINGS), metavar="NAME", help="last, mean, SCORE-NORMALIZER-WINDOW")
+    add("--sentences", type=positive, metavar="N", help=f"of the built-in data (default: {FULL.sentences:,})")
+    add("--clauses", type=positive, metavar="N", help=f"that mislead, in these at most (default: {FULL.clauses})")
+    add("--epochs", type=positive, metavar="N", help=f"default: {FULL.epochs}, with --quick {QUICK.epochs}")
+    add("--data", metavar="SOURCE", help="labeled text: a file, hub:NAME or hub:NAME:CONFIG")
+    add("--split", metavar="NAME", help="to train on, or a slice such as 'train[:1000]' (default: train)")
+    add("--test", metavar="SOURCE", help="labeled text to test on")
+    add("--test-split", metavar="NAME", help="to test on (default: of a data set of the hub, test)")
+    add("--text", default="text", metavar="COLUMN", help="of the texts (default: text)")
+    add("--label", default="label", metavar="COLUMN", help="of the labels (default: label)")
+    add("--seed", type=seed, default=1, help="of sentences and models (default: 1)")
+    add_output(parser)
+    return parser
+
+
+def built_in(options: argparse.Namespace, setting: Setting) -> Data:
+    """Draw sentences; none of the test occurs in training.
+
+    Raises:
+        UserError: there is no such task.
+    """
+    if options.task not in TASKS:
+        raise unknown("task", options.task, TASKS)
+    splits, seen, most = [], set[str](), options.clauses or setting.clauses
+    for split, count in (("train", options.sentences or setting.sentences), ("test", setting.tested)):
+        log(f"drawing {count:,} sentences")
+        drawn = iter(DecidedSentences(options.task, Chooser(f"{options.seed} {split}"), most))
+        chosen = list(islice((each for each in drawn if split == "train" or each.text not in seen), count))
+        seen |= {each.text for each in chosen}
+        splits.append([Example(text_words(each.text), each.label, each.position) for each in chosen])
+    return Data(splits[0], splits[1], TASKS[options.task])
+
+
+def real_data(options: argparse.Namespace) -> Data:
+    """Read labeled text.
+
+    Raises:
+        UserError: as `load_labeled`, or no row is left to hold out.
+    """
+    examples, classes = labeled(options.data, options, options.split, None)
+    on_hub = options.data.startswith(HUB)
+    if options.test or options.test_split or on_hub:
+        test = options.test or options.data
+        split = options.test_split or ("test" if test.startswith(HUB) else None)
+        return Data(examples, labeled(test, options, split, classes)[0], classes)
+    if len(examples) < HELD_OUT:
+        raise UserError(f"{options.data} has {len(examples)} rows with a label, too few to hold some out: give --test")
+    kept = [each for row, each in enumerate(examples, start=1) if row % HELD_OUT]
+    return Data(kept, examples[HELD_OUT - 1 :: HELD_OUT], classes)
+
+
+def labeled(
+    source: str, options: argparse.Namespace, split: str | None, classes: Sequence[str] | None
+) -> tuple[list[Example], Sequence[str]]:
+    """Return the sentences of a file or a data set, as words, and its classes."""
+    log(f"reading {source}")
+    corpus = load_labeled(source, [options.text], options.label, split, classes)
+    if corpus.dropped:
+        log(f"{source}: dropped {corpus.dropped:,} rows without a label")
+    texts = [text_words(text) or [""] for (text,) in corpus.texts]
+    return list(map(Example, texts, corpus.labels)), corpus.classes
+
+
+def train_and_read(name: str, data: Data, epochs: int, seed: int) -> tuple[list[Reading], dict[str, Any]]:
+    """Train a classifier; return its readings of the test sentences and the cost of training."""
+    torch.manual_seed(seed)
+    model = Classifier(Vocabulary(data.train), len(data.classes), name)
+    wall, cpu = time.monotonic(), time.process_time()
+    train(model, data.train, epochs, lambda text: log(f"{name}: {text}"))
+    cost = {"epochs": epochs, "seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - cpu}
+    return read(model, data.test), cost
+
+
+def summarize(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the printed row of a pooling: an interval in one column, and what is less needed left out."""
+    left_out = ("_low", "_high", "_first", "epochs")
+    shown = {key: value for key, value in row.items() if not key.endswith(left_out)}
+    for name in ("accuracy", "macro_f1"):
+        shown[name] = f"{row[name]:.3f} [{row[f'{name}_low']:.3f}, {row[f'{name}_high']:.3f}]"
+    return shown
+
+
+def shaded(name: str, readings: Sequence[Reading], classes: Sequence[str]) -> list[ShadedSentence]:
+    """Return the clearest and the wrong sentences of an attention, with their weights and saliency."""
+    return [
+        ShadedSentence(
+            f"{classes[each.example.label]}, read as {classes[each.predicted]} (p = {each.probabilities.max():.4f})",
+            each.example.words,
+            {name: each.weights, "saliency": each.saliency},
+            each.example.position,
+        )
+        for each in clearest_and_wrong(readings, len(classes), SHOWN)
+        if each.weights is not None
+    ]
+
+
+def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Draw accuracy by length, a line for each pooling, and the weight and saliency of the deciding word."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for row in rows:
+        left.plot(
+            [name.replace("_", " ") for name in LENGTHS],
+            [row[name] for name in LENGTHS],
+            marker="o",
+            label=row["pooling"],
+        )
+    left.set(xlabel="words", ylabel="accuracy", ylim=(0, 1.02))
+    left.legend(fontsize=7)
+    for shift, name in ((-0.2, "weight"), (0.2, "saliency")):
+        right.barh([number + shift for number in range(len(rows))], [row[name] or 0 for row in rows], 0.38, label=name)
+    right.set_yticks(range(len(rows)), [row["pooling"] for row in rows], fontsize=7)
+    right.set(xlabel="share of the word that decides", xlim=(0, 1))
+    right.invert_yaxis()
+    right.legend(fontsize=7)
+    figure.savefig(path, dpi=120)
+
+
+if __name__ == "__main__":
+    main()
