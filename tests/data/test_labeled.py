@@ -14,7 +14,6 @@ from nmt.data.labeled import load_labeled
 from nmt.errors import UserError
 
 ROWS: list[dict[str, Any]] = [
-    {"text": 'a "good film', "label": "good"},
     {"text": '"A good film', "label": "good"},
     {"text": "bad", "label": "bad"},
     {"text": "NA", "label": "good"},
@@ -68,7 +67,6 @@ def write(folder: Path, rows: list[dict[str, Any]], kind: str = "jsonl") -> str:
 @pytest.mark.parametrize("kind", WRITERS)
 def test_a_file_of_each_kind(kind: str, tmp_path: Path) -> None:
     corpus = load_labeled(write(tmp_path, ROWS, kind), ["text"], "label")
-    assert corpus.texts == [('a "good film',), ("bad",), ("NA",)]
     assert corpus.texts == [('"A good film',), ("bad",), ("NA",)]
     assert corpus.classes == ["bad", "good"]
     assert corpus.labels == [1, 0, 1]
