@@ -38,8 +38,9 @@ from nmt.data.labeled import HUB, load_labeled
 from nmt.errors import UserError
 from studies.decomposable import DecomposableAttention, Mean, Vocabulary, Words, words_of
 from studies.entailment_pairs import CLASSES, generate
+from studies.intervals import confusion
 from studies.options import positive, seed
-from studies.pair_classes import MEASURES, Answer, Example, answer, confusion, measure_alignment, train
+from studies.pair_classes import MEASURES, Answer, Example, answer, measure_alignment, train
 from studies.study import add_output, log, output_folder
 from studies.tables import print_table, report, write_table
 
@@ -85,7 +86,8 @@ def main() -> None:
         for name in MODELS:
             epochs = 0 if name == "untrained" else options.epochs or setting.epochs
             answers[name], cost = train_and_answer(name, data, options, epochs)
-            counts = confusion(data.test, answers[name], len(data.classes))
+            gold, given = ([each.label for each in side] for side in (data.test, answers[name]))
+            counts = confusion(gold, given, len(data.classes))
             rows.append({"model": name, **measure(name, data, answers[name], counts), **cost})
             predicted += [{"model": name, "class": each, **row} for each, row in named(counts, data.classes)]
         folder = output_folder(options, "entailment")

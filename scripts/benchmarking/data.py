@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from nmt.config.schema import TrainConfig
 from nmt.data.batch import TrainLoader
 from nmt.data.corpus import clean, load_split
-from nmt.data.tables import SIDES, encode, lines_of
+from nmt.data.tables import encode, lines_of
 from nmt.text.tokenizer import build_tokenizers
 from nmt.training.prepare import learning_text
 
@@ -39,7 +39,7 @@ def measure_data(config: TrainConfig) -> Iterator[dict[str, Any]]:
         text = learning_text(corpus, config.tokenizer)
         learned = yield from measure(
             "learning subwords",
-            lambda: build_tokenizers(*(lines_of(text, side) for side in SIDES), config.tokenizer),
+            lambda: build_tokenizers(lines_of(text, "source"), lines_of(text, "target"), config.tokenizer),
             lambda _: len(text),
         )
         encoded = yield from measure(

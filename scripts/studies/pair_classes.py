@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.alignment.aer import alignment_error_rate
@@ -86,13 +86,6 @@ def answer(model: DecomposableAttention, vocabulary: Vocabulary, examples: Seque
         for label, alpha, beta, (i, j) in zip(labels.tolist(), alphas, betas, lengths, strict=True):
             answers.append(Answer(label, alpha[:j, :i], beta[:i, :j]))
     return answers
-
-
-def confusion(examples: Sequence[Example], answers: Sequence[Answer], classes: int) -> Int[Array, "classes classes"]:
-    """Return how often a class, by row, was given a name, by column."""
-    counts = np.zeros((classes, classes), dtype=np.int64)
-    np.add.at(counts, ([each.label for each in examples], [each.label for each in answers]), 1)
-    return counts
 
 
 def measure_alignment(examples: Sequence[Example], answers: Sequence[Answer]) -> dict[str, float | None]:

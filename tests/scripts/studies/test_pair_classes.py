@@ -10,7 +10,7 @@ from nmt.attention.build import build_attention
 from nmt.attention.settings import Settings
 from nmt.config.schema import AttentionConfig
 from studies.decomposable import DecomposableAttention, Vocabulary, Words
-from studies.pair_classes import Answer, Example, answer, confusion, different, measure_alignment, train
+from studies.pair_classes import Answer, Example, answer, different, measure_alignment, train
 
 LETTERS = "abcdefgh"
 SAME = [Example(one, other, int(one == other)) for one in LETTERS for other in (one, LETTERS[LETTERS.index(one) - 1])]
@@ -44,12 +44,6 @@ def test_answers_have_weights_without_padding() -> None:
     assert [each.alpha.shape for each in answers[:2]] == [(2, 4), (3, 1)]
     assert [each.beta.shape for each in answers[:2]] == [(4, 2), (1, 3)]
     assert all(np.allclose(each.alpha.sum(axis=1), 1) for each in answers)
-
-
-def test_confusion_has_a_row_for_each_class() -> None:
-    examples = [Example("", "", label) for label in (0, 0, 1, 2)]
-    answers = [Answer(label, np.zeros((1, 1)), np.zeros((1, 1))) for label in (0, 2, 1, 0)]
-    assert confusion(examples, answers, 3).tolist() == [[1, 0, 1], [0, 1, 0], [1, 0, 0]]
 
 
 def test_alignment_by_hand() -> None:
