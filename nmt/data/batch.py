@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from nmt.alignment.targets import AlignmentTargets
 from nmt.config.schema import UNITS, BatchConfig
-from nmt.data.tables import SIDES, EncodedCorpus, Ragged, lines_of
+from nmt.data.tables import SIDES, EncodedCorpus, Progress, Ragged, lines_of
 from nmt.errors import UserError
 from nmt.text.tokenizer import BOS, EOS, PAD, Tokenizers
 
@@ -407,15 +407,20 @@ class TrainLoader:
         """Return the current window; where several are sampled, another process then begins the next."""
         place = (self.epoch, self.window)
         if self._planned is None or self._planned.place != place:
-            self._planned = next(self._coming, None)
-        if self._planned is None or self._planned.place != place:
-            places = ((epoch, window) for epoch in count(self.epoch) for window in range(self._windows.count))
-            ahead = {"num_workers": 1, "prefetch_factor": 1} if self.sampling and self._windows.count > 1 else {}
-            self._coming = iter(_loaded(self._windows, islice(places, self.window, None), **ahead))
-            self._planned = next(self._coming)
+            with Progress("planning batches"):
+                self._planned = next(self._coming, None)
+                if self._planned is None or self._planned.place != place:
+                    self._coming = self._from(place)
+                    self._planned = next(self._coming)
         if self._planned.guide is not self.guide:
             self._planned = replace(self._planned, guide=self.guide)
         return self._planned
+
+    def _from(self, place: tuple[int, int]) -> Iterator[Window]:
+        """Return this window and those after it."""
+        places = ((epoch, window) for epoch in count(place[0]) for window in range(self._windows.count))
+        ahead = {"num_workers": 1, "prefetch_factor": 1} if self.sampling and self._windows.count > 1 else {}
+        return iter(_loaded(self._windows, islice(places, place[1], None), **ahead))
 
 
 def _loaded(dataset: Dataset[Any], order: Iterable[Any], **options: Any) -> DataLoader[Any]:

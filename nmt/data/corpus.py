@@ -49,7 +49,8 @@ def load_split(config: DataConfig, split: str) -> datasets.Dataset:
                 )
     if split == "test_long" and not corpus.has_split(split):
         raise UserError(f"data={config.kind} has no split of long sentences: only data=grammar has test_long")
-    table = corpus.load(split)
+    with corpus.progress:
+        table = corpus.load(split)
     if len(table) == 0:
         raise UserError(f"the {split} split is empty: look at data.{config.kind}")
     return table
@@ -92,11 +93,11 @@ def clean(corpus: datasets.Dataset, config: CleaningConfig) -> tuple[datasets.Da
     Raises:
         UserError: when nothing is left.
     """
-    text, progress = corpus.select_columns(list(SIDES)).with_format("arrow"), Progress("cleaning", len(corpus))
-    broken = []
-    for table in text.iter(CLEANED_AT_ONCE):
-        broken.append(_broken_rules(table, config))
-        progress.add(len(table))
+    text, broken = corpus.select_columns(list(SIDES)).with_format("arrow"), []
+    with Progress("cleaning", len(corpus)) as progress:
+        for table in text.iter(CLEANED_AT_ONCE):
+            broken.append(_broken_rules(table, config))
+            progress.add(len(table))
     rules = np.concatenate(broken) if broken else np.zeros(0, np.int8)
     dropped = {name: int((rules == number).sum()) for number, name in enumerate(RULES, start=1)}
     report = CleaningReport(total=len(corpus), **dropped, config=config)

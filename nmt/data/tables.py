@@ -36,7 +36,7 @@ SPLITS = ("train", "validation", "test", "test_long")
 SIDES = ("source", "target")
 BATCH_SIZE = 1_000  # pairs that are encoded at once
 QUEUED = 4  # batches for each process that encodes
-SECONDS = 5.0  # between two messages
+SECONDS = 4.0  # between two messages
 HASHED_AT_ONCE = 100_000
 LINES_AT_ONCE = 10_000
 PARALLEL_FROM = 20_000  # pairs; for fewer, starting processes takes longer than encoding
@@ -52,6 +52,7 @@ class Corpus(ABC):
 
     def __init__(self, config: DataConfig) -> None:
         self.config = config
+        self.progress = Progress("reading the text")
 
     @abstractmethod
     def load(self, split: str) -> datasets.Dataset:
@@ -94,27 +95,43 @@ def lines_of(corpus: datasets.Dataset, side: str) -> Iterator[str]:
 
 
 class Progress:
-    """Messages on how far a work is, at least `SECONDS` apart: pairs done, of how many, a second, and time left."""
+    """Tells every `SECONDS` in a block how far its work is: pairs done, of how many, a second, and the time left.
+
+    Of work that does not count, how long it has taken. What is done sooner is not mentioned.
+    """
 
     def __init__(self, work: str, total: int | None = None) -> None:
         self.work = work
         self.total = total
         self.done = 0
-        self.started = self.told = time.monotonic()
 
     def add(self, count: int) -> None:
         """Count pairs that are done."""
         self.done += count
-        now = time.monotonic()
-        if now - self.told < SECONDS:
-            return
-        self.told = now
-        rate = self.done / (now - self.started)
-        of, left = "", ""
+
+    def __enter__(self) -> "Progress":
+        self._begun = time.monotonic()
+        self._ended = threading.Event()
+        self._teller = threading.Thread(target=self._tell, daemon=True)
+        self._teller.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._teller.join()
+
+    def _tell(self) -> None:
+        while not self._ended.wait(SECONDS):
+            logger.info("%s: %s", self.work, self._state(time.monotonic() - self._begun))
+
+    def _state(self, seconds: float) -> str:
+        if not self.done:
+            return f"{seconds:.0f} s"
+        rate, of, left = self.done / seconds, "", ""
         if self.total is not None:
-            seconds = round((self.total - self.done) / rate)
-            of, left = f" of {self.total:,}", f", {seconds // 60}:{seconds % 60:02d} left"
-        logger.info("%s: %s%s pairs, %s a second%s", self.work, f"{self.done:,}", of, f"{rate:,.0f}", left)
+            rest = round((self.total - self.done) / rate)
+            of, left = f" of {self.total:,}", f", {rest // 60}:{rest % 60:02d} left"
+        return f"{self.done:,}{of} pairs, {rate:,.0f} a second{left}"
 
 
 def stored_table(path: Path, build: Callable[[Path], Iterable[pa.Table]]) -> Path:
@@ -288,7 +305,9 @@ def encode(
     """
     text = corpus.select_columns(list(SIDES)).with_format("arrow")
     path = Path(cache_dir) / f"encoded-{_digest(text, tokenizers)[:24]}.arrow"
-    table = mapped_table(stored_table(path, lambda folder: _encoded(text, tokenizers, num_workers, folder)))
+    with Progress("encoding", len(corpus)) as progress:
+        stored_table(path, lambda folder: _encoded(text, tokenizers, num_workers, folder, progress))
+    table = mapped_table(path)
     lists = [part for column in table.columns for part in column.chunks]  # each column is a single chunk
     sides = [Ragged(side.values.to_numpy(), side.offsets.to_numpy()) for side in lists]
     for name, side in zip(SIDES, sides, strict=True):
@@ -308,12 +327,13 @@ def _digest(text: datasets.Dataset, tokenizers: Tokenizers) -> str:
     return digest.hexdigest()
 
 
-def _encoded(text: datasets.Dataset, tokenizers: Tokenizers, num_workers: int, folder: Path) -> Iterator[pa.Table]:
+def _encoded(
+    text: datasets.Dataset, tokenizers: Tokenizers, num_workers: int, folder: Path, progress: Progress
+) -> Iterator[pa.Table]:
     """Encode both sides into large lists, in a single chunk each, so that their ids are contiguous.
 
     The ids go to a file for each side as they come, and from there, mapped, into the table.
     """
-    progress = Progress("encoding", len(text))
     lengths: list[list[npt.NDArray[np.int64]]] = [[] for _ in SIDES]
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context((folder / side).open("wb")) for side in SIDES]

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from nmt.alignment.pharaoh import check_links, parse_pharaoh
 from nmt.config.schema import SplitConfig
-from nmt.data.tables import Corpus, Progress
+from nmt.data.tables import Corpus
 from nmt.errors import UserError
 
 Lengths = npt.NDArray[np.int64]
@@ -56,11 +56,12 @@ class TextCorpus(Corpus):
                         digest.update(block)
 
         def build() -> Iterator[pa.Table]:
-            progress = Progress(f"reading the {split} split")
+            is_empty = True
             for table in read_split(files):
                 yield table
-                progress.add(len(table))
-            if progress.done == 0:
+                self.progress.add(len(table))
+                is_empty = False
+            if is_empty:
                 raise UserError(f"the {split} split is empty: {config.source} and {config.target} hold no lines")
             for file in itertools.chain.from_iterable(files.values()):
                 file.check_unchanged()

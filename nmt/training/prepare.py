@@ -1,9 +1,7 @@
 """Before training: checks of the configuration, which need no data, then from the corpus to encoded text."""
 
-import contextlib
 import logging
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from nmt.alignment.targets import AlignmentTargets
 from nmt.config.automatic import AUTOMATIC, assign, value_of
 from nmt.config.schema import TokenizerConfig, TrainConfig
 from nmt.data.corpus import CleaningReport, clean, load_split, open_corpus
-from nmt.data.tables import EncodedCorpus, encode, lines_of
+from nmt.data.tables import EncodedCorpus, Progress, encode, lines_of
 from nmt.errors import UserError
 from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
 from nmt.evaluation.registry import check_gold_for, check_watched
@@ -30,7 +28,6 @@ from nmt.training.distributed import ProcessGroup
 logger = logging.getLogger(__name__)
 
 TEST_SPLITS = ("test", "test_long")
-ANNOUNCED_EVERY = 4.0  # seconds
 LEARNING_SEED = 1
 
 
@@ -131,8 +128,7 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
 
     Keys of `config.automatic` are set before.
     """
-    with announced("reading the text"):
-        corpora = load_corpora(config)
+    corpora = load_corpora(config)
     kept = {split: cleaned(config, split, corpora[split]) for split in ("train", "validation")}
     train_corpus, validation_corpus = (corpus for corpus, _ in kept.values())
     on_gpu = resolve_device(config.trainer.device).type == "cuda"
@@ -140,7 +136,7 @@ def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
     if tokenizers is None:
         logger.info("learning subwords" if config.tokenizer.source_model is None else "loading subwords")
         text = learning_text(train_corpus, config.tokenizer)
-        with announced("learning subwords"):
+        with Progress("learning subwords"):
             tokenizers = build_tokenizers(lines_of(text, "source"), lines_of(text, "target"), config.tokenizer)
     logger.info("encoding %s pairs", f"{len(train_corpus):,}")
     train, validation = (
@@ -161,26 +157,6 @@ def learning_text(corpus: datasets.Dataset, config: TokenizerConfig) -> datasets
     logger.info("subwords are learned from %s of %s pairs", f"{config.learning_pairs:,}", f"{len(corpus):,}")
     rows = np.random.default_rng(LEARNING_SEED).choice(len(corpus), config.learning_pairs, replace=False)
     return corpus.select(np.sort(rows))
-
-
-@contextlib.contextmanager
-def announced(phase: str) -> Iterator[None]:
-    """Log the name of a phase if it takes long, again and again; else an error in it is all that is printed."""
-    done = threading.Event()
-
-    def tell() -> None:
-        seconds = ANNOUNCED_EVERY
-        while not done.wait(ANNOUNCED_EVERY):
-            logger.info("%s: %g s", phase, seconds)
-            seconds += ANNOUNCED_EVERY
-
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
-    try:
-        yield
-    finally:
-        done.set()
-        teller.join()
 
 
 def load_corpora(config: TrainConfig) -> dict[str, datasets.Dataset]:

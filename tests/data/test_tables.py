@@ -1,4 +1,6 @@
 import multiprocessing
+import re
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -6,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.data.tables import mapped_table, stored_table
+from nmt.data import tables
+from nmt.data.tables import Progress, mapped_table, stored_table
 from nmt.errors import UserError
 
 TABLE = pa.table({"n": [1, 2, 3]})
@@ -79,3 +82,20 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 
 def build_table(folder: Path) -> list[pa.Table]:
     return [TABLE.slice(0, 1), TABLE.slice(1)]
+
+
+def test_progress_tells_what_is_done_and_how_long_it_will_take(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tables, "SECONDS", 0.05)
+    with caplog.at_level("INFO", logger="nmt.data.tables"), Progress("encoding", 1_000) as progress:
+        while not caplog.messages:
+            time.sleep(0.01)
+        progress.add(400)
+        while not caplog.messages[-1].startswith("encoding: 400 of 1,000 pairs, "):
+            time.sleep(0.01)
+    assert caplog.messages[0] == "encoding: 0 s"
+    assert re.fullmatch(r"encoding: 400 of 1,000 pairs, [\d,]+ a second, 0:0\d left", caplog.messages[-1])
+    told = len(caplog.messages)
+    time.sleep(0.2)
+    assert len(caplog.messages) == told

@@ -16,9 +16,9 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from nmt.alignment.weights import Alignment
 from nmt.config.schema import ModelConfig, OptimizerConfig, TrainConfig, TrainerConfig
+from nmt.data.tables import Progress
 from nmt.training.board import Sample, as_markdown, hyperparameters, tag_of
 from nmt.training.console import duration
-from nmt.training.prepare import announced
 from nmt.training.reporting import Reporter, drop_records
 from nmt.translator import Translation
 
@@ -189,12 +189,12 @@ def test_nothing_is_written_before_the_start(tmp_path: Path, plain: Console) -> 
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.5, "reading: 0.5 s\nreading: 1 s\n"), (60.0, "")])
+@pytest.mark.parametrize(("seconds", "text"), [(1.0, "reading: 1 s\nreading: 2 s\n"), (60.0, "")])
 def test_a_phase_is_announced_where_it_takes_long(
     tmp_path: Path, plain: Console, monkeypatch: pytest.MonkeyPatch, wait: Any, seconds: float, text: str
 ) -> None:
-    monkeypatch.setattr("nmt.training.prepare.ANNOUNCED_EVERY", seconds)
-    with Reporter(tmp_path, config=TrainConfig(), console=plain), announced("reading"):
+    monkeypatch.setattr("nmt.data.tables.SECONDS", seconds)
+    with Reporter(tmp_path, config=TrainConfig(), console=plain), Progress("reading"):
         if text:
             wait(lambda: printed(plain).startswith(text), seconds=20)
     assert printed(plain).startswith(text)
