@@ -1,4 +1,4 @@
-"""What it takes to get from text to batches: time, processor time and memory of each step, for a training text."""
+"""Time, processor time and memory of each step from a training text to batches."""
 
 import contextlib
 import resource

@@ -1,4 +1,4 @@
-"""What a classifier made of sentences, and how right it was."""
+"""The answers of a classifier, and measures of how right they are."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
