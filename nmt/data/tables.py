@@ -144,11 +144,12 @@ def stored_table(path: Path, build: Callable[[Path], Iterable[pa.Table]]) -> Pat
 
     The file is written as a temporary sibling and renamed, so it is never seen incomplete. Several processes may do
     this at once; the last rename wins, so the name must be determined by the content. `build` is given a folder for
-    temporary files that is deleted afterwards.
+    temporary files that is deleted afterwards; those that killed processes of this machine have left are deleted first.
 
     Raises:
         UserError: when the folder cannot be made or written.
     """
+    remove_leftovers(path)
     if is_intact(path):
         return path
     try:
@@ -182,11 +183,16 @@ def temporary_folder(place: Path) -> Iterator[Path]:
 
     Those that killed processes of this machine have left for the same place are deleted first.
     """
-    for left in leftovers(place):
-        shutil.rmtree(left, ignore_errors=True)
+    remove_leftovers(place)
     prefix = f".{place.name}.{socket.gethostname()}.{os.getpid()}-"
     with tempfile.TemporaryDirectory(prefix=prefix, dir=place.parent) as folder:
         yield Path(folder)
+
+
+def remove_leftovers(place: Path) -> None:
+    """Delete the temporary folders for a place whose process on this machine has ended."""
+    for left in leftovers(place):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def leftovers(place: Path) -> list[Path]:

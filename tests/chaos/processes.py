@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(os.environ.get("NMT_TESTED_CHECKOUT", Path(__file__).parents[2]))
 
 
 class Ended(NamedTuple):

@@ -20,7 +20,7 @@ def test_a_hostile_checkpoint(zygote: Zygote, whole: Whole, tmp_path: Path, name
     file, change = (CHECKPOINT | TRAINING_STATE)[name]
     for checkpoint in (run / "checkpoints").iterdir():
         path = checkpoint / file
-        (checkpoint / "manifest.json").unlink()
+        (checkpoint / "manifest.json").unlink(missing_ok=True)
         path.write_bytes(change(path.read_bytes() if path.exists() else b""))
     options: dict[str, Any] = {"cwd": tmp_path, "seconds": SECONDS, "memory": MEMORY}
     if name in CHECKPOINT:
