@@ -88,15 +88,16 @@ def examine_run(run: Path) -> Iterator[Finding]:
         if not held:
             yield Finding("note", str(left), "was left by a killed training: the next one removes or restores it")
     yield from examine_records(run / "metrics.jsonl")
+    yield from examine_records(run / "alignments.jsonl")
 
 
 def examine_records(path: Path) -> Iterator[Finding]:
     """Yield whether all records of a run can be read."""
-    from nmt.training.reporting import is_record
+    from nmt.training.reporting import is_record, lines_of
 
     if path.is_file():
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-        bad = [number for number, line in enumerate(lines, start=1) if not is_record(line, until=sys.maxsize)]
+        lines = lines_of(path)
+        bad = [number for number, line in enumerate(lines, start=1) if not is_record(line)]
         if bad:
             yield Finding(
                 "note", str(path), f"{len(bad)} lines are no records, the first is {bad[0]}: a resume drops them"

@@ -29,9 +29,25 @@ def write_film(records: Iterable[Record], picture: Path) -> None:
 
 def films(records: Iterable[Record]) -> list[list[Record]]:
     """Return the records of each sentence in the order of updates, without those that cannot be drawn."""
-    drawable = [each for each in records if np.size(each["reference_weights"])]
-    ordered = sorted(drawable, key=lambda each: (each["sample"], each["step"]))
-    return [list(group) for _, group in itertools.groupby(ordered, key=lambda each: each["sample"])]
+    ordered = sorted(filter(is_drawable, records), key=lambda each: (sentence(each), each["step"]))
+    return [list(group) for _, group in itertools.groupby(ordered, key=sentence)]
+
+
+def sentence(record: Record) -> tuple[int, list[str], list[str]]:
+    """Return what the records of a sentence have in common."""
+    return record["sample"], record["source_words"], record["reference_words"]
+
+
+def is_drawable(record: Record) -> bool:
+    """Tell whether a record has attention to a reference, with a weight for each pair of words."""
+    try:
+        number, source, reference = sentence(record)
+        weights = np.array(record["reference_weights"], dtype=float)
+        are_words = all(isinstance(word, str) for word in (*source, *reference))
+    except (KeyError, TypeError, ValueError):  # a damaged line that is JSON still
+        return False
+    is_placed = isinstance(number, int) and isinstance(record["step"], int) and record["step"] > 0
+    return is_placed and are_words and weights.size > 0 and weights.shape == (len(reference), len(source))
 
 
 def draw_strip(frames: Sequence[Record]) -> Pixels:

@@ -156,8 +156,8 @@ def validations(path: str) -> list[dict[str, Any]]:
         try:
             record = json.loads(line)
             steps.setdefault(int(record["step"]), {})[int(record["sample"])] = record
-        except (ValueError, KeyError, TypeError):
-            continue  # a line that is being written, or that a crash has cut
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            continue  # a line that is being written, or that is damaged
     return [{"step": step, "samples": [each for _, each in sorted(steps[step].items())]} for step in sorted(steps)]
 
 

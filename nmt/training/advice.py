@@ -1,7 +1,6 @@
 """Notes for newcomers at the end of a run: each is one line that says what was found and what to do."""
 
 import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from nmt.config.schema import TrainConfig
 from nmt.data.corpus import load_split
 from nmt.errors import UserError
 from nmt.evaluation.registry import METRICS
-from nmt.training.reporting import RECORDS
+from nmt.training.reporting import RECORDS, read_records
 
 FEW_UPDATES = 300
 LOW_BLEU = 1.0
@@ -35,8 +34,7 @@ def advise(config: TrainConfig, step: int, scores: Mapping[str, Any]) -> list[st
         scores: those of the test split, or none where there was no evaluation.
     """
     run = Path(config.run_dir)
-    lines = (run / RECORDS).read_text(encoding="utf-8").splitlines()
-    validations = [record for record in map(json.loads, lines) if record["event"] == "validation"]
+    validations = [record for record in read_records(run / RECORDS) if record.get("event") == "validation"]
     limits = [f"trainer.{name}" for name in LIMITS if getattr(config.trainer, name)]
     longer = f"train longer ({', '.join(limits)})"
     notes = [

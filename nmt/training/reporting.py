@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -187,26 +188,30 @@ def as_record(step: int, number: int, sample: Sample) -> dict[str, Any]:
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """Return the records of a file, if there is one."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    """Return the records of a file, if there is one, without lines that are damaged."""
+    return [json.loads(line) for line in lines_of(path) if is_record(line)]
 
 
 def drop_records(path: Path, *, after: int) -> None:
-    """Drop records of updates after `after`, and lines that a crash left incomplete."""
-    if not path.exists():
-        return
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    """Drop records of updates after `after`, and lines that are damaged or that a crash left incomplete."""
+    lines = lines_of(path)
     kept = [line for line in lines if is_record(line, until=after)]
     if kept != lines:
         replacement = path.with_name(f".{path.name}.{os.getpid()}")
-        replacement.write_text("".join(kept), encoding="utf-8")
+        replacement.write_bytes(b"".join(kept))
         replacement.replace(path)
 
 
-def is_record(line: str, *, until: int) -> bool:
+def lines_of(path: Path) -> list[bytes]:
+    """Return the lines of a file, with their ends; none if there is no file."""
+    return path.read_bytes().splitlines(keepends=True) if path.exists() else []
+
+
+def is_record(line: bytes, *, until: int = sys.maxsize) -> bool:
     """Tell whether a line is a complete record of an update up to `until`."""
     try:
-        return line.endswith("\n") and int(json.loads(line)["step"]) <= until
+        record = json.loads(line)
+        return line.endswith(b"\n") and int(record["step"]) <= until and ("event" in record or "sample" in record)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return False
 

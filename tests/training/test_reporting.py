@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
@@ -17,9 +19,10 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from nmt.alignment.weights import Alignment
 from nmt.config.schema import ModelConfig, OptimizerConfig, TrainConfig, TrainerConfig
 from nmt.data.tables import Progress
+from nmt.evaluation.film import films, sentence
 from nmt.training.board import Sample, as_markdown, hyperparameters, tag_of
 from nmt.training.console import duration
-from nmt.training.reporting import Reporter, drop_records
+from nmt.training.reporting import ALIGNMENTS, Reporter, drop_records, read_records
 from nmt.translator import Translation
 
 TRAIN: dict[str, Any] = {
@@ -335,7 +338,30 @@ def test_a_long_phase_says_how_far_it_is(tmp_path: Path, plain: Console, monkeyp
 
 
 def test_lines_that_are_no_records_are_dropped_when_a_run_goes_on(tmp_path: Path) -> None:
-    records = [b'{"step": 1}\n', b'{"step": 1e999}\n', b"\xff\xfe\n", b"[" * 99_999 + b"\n", b'{"step": 3}\n', b'{"st']
-    (tmp_path / "metrics.jsonl").write_bytes(b"".join(records))
-    drop_records(tmp_path / "metrics.jsonl", after=2)
-    assert (tmp_path / "metrics.jsonl").read_bytes() == records[0]
+    path = tmp_path / "metrics.jsonl"
+    drop_records(path, after=2)
+    records = [b'{"step": 1, "event": "train"}\n', b'{"step": 1e999}\n', b"\xff\xfe\n", b"[" * 99_999 + b"\n"]
+    records += [b'{"step": 1}\n', b'{"step": 3, "event": "train"}\n', b'{"step": 1, "event": "tr\xe1in"}\n', b'{"st']
+    path.write_bytes(b"".join(records))
+    assert [each["step"] for each in read_records(path)] == [1, 3]
+    drop_records(path, after=2)
+    assert path.read_bytes() == records[0]
+
+
+@given(place=st.integers(0, 10_000), bit=st.integers(0, 7))
+def test_a_flipped_bit_in_the_sample_alignments_harms_nothing(
+    tmp_path_factory: pytest.TempPathFactory, place: int, bit: int
+) -> None:
+    run = tmp_path_factory.mktemp("run")
+    words = {"source_words": ["a", "b"], "reference_words": ["c", "d", "e"], "reference_weights": [[0.125, 0.875]] * 3}
+    records = [{"step": step, "sample": number} | words for step in (1, 10) for number in (0, 1)]
+    content = bytearray("".join(json.dumps(each) + "\n" for each in records).encode())
+    content[place % len(content)] ^= 1 << bit
+    (run / ALIGNMENTS).write_bytes(content)
+    kept = read_records(run / ALIGNMENTS)
+    assert len(kept) >= 2  # a line break more or less concerns two
+    for film in films(kept):
+        for each in film:
+            assert sentence(each) == sentence(film[0])
+            assert np.shape(each["reference_weights"]) == (len(each["reference_words"]), len(each["source_words"]))
+            assert each["step"] > 0

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# The full recipe for Multi30k, from the text to the scores; docs/quality.md says what it brings.
+#
+#     scripts/reproduce_multi30k.sh CORPUS OUTPUT [KEY=VALUE ...]
+#
+# CORPUS is a folder with train, val and test_2016_flickr, each as .en and .de. Into OUTPUT go a plain run, TEACHERS runs
+# in either direction, the training text that they diversify, and SEEDS students that learn from it; then each student's
+# length penalty is chosen on the validation split, and it is scored on the test split, beside the plain run.
+# A call that was interrupted, or killed, goes on where it was. The keys are given to every training: for text that is
+# tokenized and lowercased, `trainer.bleu_tokenize=none trainer.lowercase=true`. SOURCE=de TARGET=en is the other way.
+set -euo pipefail
+
+if [ $# -lt 2 ]; then
+    sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"
+    exit 2
+fi
+corpus=$(realpath "$1") output=$(realpath "$2")
+shift 2
+keys=("$@")
+source=${SOURCE:-en} target=${TARGET:-de} teachers=${TEACHERS:-2} seeds=${SEEDS:-3}
+penalties=(0.6 0.8 1.0 1.2 1.4)
+cd "$(dirname "$0")/.."
+
+train() { # RUN FROM TO PREFIX-OF-TRAINING-TEXT [KEY=VALUE ...]
+    local run=$1 from=$2 to=$3 text=$4
+    shift 4
+    if [ -e "$output/$run/complete" ]; then return; fi
+    python -m nmt.train experiment=multi30k_long data=text "data.source_language=$from" "data.target_language=$to" \
+        "data.train.source=$text.$from" "data.train.target=$text.$to" \
+        "data.validation.source=$corpus/val.$from" "data.validation.target=$corpus/val.$to" \
+        "data.test.source=$corpus/test_2016_flickr.$from" "data.test.target=$corpus/test_2016_flickr.$to" \
+        "data.cache_dir=$output/cache" trainer.evaluate=false "run_dir=$output/$run" "${keys[@]}" "$@"
+    touch "$output/$run/complete"
+}
+
+score() { # RUN [KEY=VALUE ...]: choose its length penalty on the validation split, then score it on the test split
+    local run=$output/$1 penalty folder
+    shift
+    if [ -e "$run/evaluation/test/metrics.json" ]; then return; fi
+    for penalty in "${penalties[@]}"; do
+        folder=$run/evaluation/validation-$penalty
+        if [ ! -e "$folder/metrics.json" ]; then
+            python -m nmt.evaluate "checkpoint=$run" split=validation "search.length_penalty=$penalty" \
+                search.beam_size=10 num_heatmaps=0 "output=$folder"
+        fi
+    done
+    penalty=$(best_penalty "$run")
+    echo "$run: length penalty $penalty"
+    python -m nmt.evaluate "checkpoint=$run" "search.length_penalty=$penalty" search.beam_size=10 "$@"
+}
+
+best_penalty() { # RUN
+    python - "$1" "${penalties[@]}" <<'END'
+import json, sys
+from pathlib import Path
+run, *penalties = sys.argv[1:]
+def bleu(penalty):
+    return json.loads((Path(run) / "evaluation" / f"validation-{penalty}" / "metrics.json").read_text())["bleu"]
+print(max(penalties, key=bleu))
+END
+}
+
+runs() { # DIRECTION: the folders of its teachers
+    for ((n = 1; n <= teachers; n++)); do echo "$output/$1-$n"; done
+}
+
+train plain "$source" "$target" "$corpus/train"
+score plain
+for ((n = 1; n <= teachers; n++)); do
+    train "forward-$n" "$source" "$target" "$corpus/train" "seed=$((100 + n))"
+    train "backward-$n" "$target" "$source" "$corpus/train" "seed=$((200 + n))"
+done
+mapfile -t forward < <(runs forward)
+mapfile -t backward < <(runs backward)
+python scripts/diversify.py --forward "${forward[@]}" --backward "${backward[@]}" --output "$output/diversified"
+for ((n = 1; n <= seeds; n++)); do
+    train "student-$n" "$source" "$target" "$output/diversified/train" "seed=$n"
+    score "student-$n" "baseline=$output/plain"
+done

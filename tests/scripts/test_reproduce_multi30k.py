@@ -1,0 +1,64 @@
+"""The chain of trainings, with a small corpus and runs of a few updates: it ends, and goes on where it was killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import TINY
+from tests.scripts.running import ROOT, SCRIPTS
+from tests.template_pairs import template_pairs
+
+SMALL = [each for each in TINY if not each.startswith("data.")]
+SMALL += ["model.readout=linear", "trainer.max_steps=4", "trainer.max_epochs=null", "trainer.validate_every_steps=2"]
+
+
+def start(cwd: Path) -> subprocess.Popen[str]:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    line = [str(SCRIPTS / "reproduce_multi30k.sh"), "corpus", "out", *SMALL]
+    environment |= {"TEACHERS": "1", "SEEDS": "1", "SOURCE": "en", "TARGET": "de"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "start_new_session": True}
+    return subprocess.Popen(line, cwd=cwd, env=environment, **pipes)  # type: ignore[call-overload, no-any-return]
+
+
+@pytest.mark.slow
+def test_the_chain(tmp_path: Path) -> None:
+    """About two minutes: `python -m pytest -m slow tests/scripts/test_reproduce_multi30k.py`."""
+    pairs = template_pairs(260)
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (tmp_path / "out").mkdir()
+    for name, part in (("train", pairs[:200]), ("val", pairs[200:230]), ("test_2016_flickr", pairs[230:])):
+        for side, language in enumerate(("en", "de")):
+            (corpus / f"{name}.{language}").write_text("".join(f"{pair[side]}\n" for pair in part), encoding="utf-8")
+    killed = start(tmp_path)
+    limit = time.monotonic() + 300
+    while not (tmp_path / "out" / "backward-1" / "checkpoints" / "last").exists():
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    kept = tmp_path / "out" / "plain" / "evaluation" / "test" / "metrics.json"
+    before = kept.stat().st_mtime_ns
+    going_on = start(tmp_path)
+    told, _ = going_on.communicate(timeout=600)
+    assert going_on.returncode == 0, told
+    assert kept.stat().st_mtime_ns == before
+    assert (tmp_path / "out" / "diversified" / "train.de").read_text().count("\n") > 200
+    metrics = json.loads((tmp_path / "out" / "student-1" / "evaluation" / "test" / "metrics.json").read_text())
+    assert "baseline" in json.dumps(metrics)
+    scored = {float(path.name.split("-")[1]) for path in (tmp_path / "out/student-1/evaluation").glob("validation-*")}
+    assert scored == {0.6, 0.8, 1.0, 1.2, 1.4}
+
+
+def test_without_folders_it_says_how_it_is_called(tmp_path: Path) -> None:
+    done = subprocess.run([str(SCRIPTS / "reproduce_multi30k.sh")], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "scripts/reproduce_multi30k.sh CORPUS OUTPUT" in done.stdout
+    assert list(tmp_path.iterdir()) == []
