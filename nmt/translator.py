@@ -12,7 +12,6 @@ from typing import Any, TypeVar, overload
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
 
 from nmt.alignment.weights import Alignment, in_characters, merge_words
 from nmt.config.check import check
@@ -38,6 +37,8 @@ __all__ = ["SentencePair", "Translation", "Translator", "Words", "empty", "sente
 Array = np.ndarray
 Words = tuple[list[str], list[int]]  # words, and for each piece the index of its word
 Found = TypeVar("Found")
+# Does the same work on each of several items, one after the other as `map` does, or shared with other processes.
+Spread = Callable[[Callable[[Any], Found], Sequence[Any]], Iterable[Found]]
 
 # Most bytes of attention and probabilities in a batch: of those, long sentences and wide beams take most.
 MEMORY = {"cpu": 2**30}
@@ -83,6 +84,7 @@ class Translator:
         self.ensemble: list[Path] = []
         self.step: int | None = None
         self.progress: Callable[[int], None] = lambda count: None  # told how many sentences more have been read
+        self.spread: Spread[Any] = map  # how the work on batches is done
         self.aligned = True  # False: text only, without words and weights, which is quicker
         self.longest: int | None = None  # subwords of the longest training sources; far longer lines are cut into parts
 
@@ -199,8 +201,12 @@ class Translator:
         self.model.eval()
         ids = self.tokenizers.source.encode(sentences)
         results: list[list[Translation]] = [[empty(sentence)] for sentence in sentences]
-        for rows in self._groups(ids, self._search_costs(ids, n, sampling)):
-            found = in_halves(lambda rows: self._search([ids[row] for row in rows], n, sampling), rows)
+        groups = self._groups(ids, self._search_costs(ids, n, sampling))
+
+        def search(rows: list[int]) -> list[list[Hypothesis]]:
+            return in_halves(lambda rows: self._search([ids[row] for row in rows], n, sampling), rows)
+
+        for rows, found in zip(groups, self.spread(search, groups), strict=True):
             for row, hypotheses in zip(rows, found, strict=True):
                 results[row] = [self._translation(sentences[row], ids[row], each) for each in hypotheses]
             self.progress(len(rows))
@@ -243,11 +249,15 @@ class Translator:
         sides = self.tokenizers.source, self.tokenizers.target
         source_ids, target_ids = (side.encode(texts) for side, texts in zip(sides, lines, strict=True))
         results = [SentencePair([], [], np.zeros((0, 0)), *pair) for pair in zip(*lines, strict=True)]
-        for batch, found in self._read(source_ids, target_ids, self.model.attend):
-            for row, weights in zip(batch.rows, found.float().cpu().numpy(), strict=True):
+
+        def read(batch: Batch) -> tuple[Array, Array]:
+            return batch.rows, self.model.attend(batch).float().cpu().numpy()
+
+        for rows, found in self._read(source_ids, target_ids, read):
+            for row, weights in zip(rows, found, strict=True):
                 pair = lines[0][row], lines[1][row]
-                read = [side.parts if words == "spaces" else side.view_words for side in sides]
-                aligned = alignment(read[0](source_ids[row], pair[0]), read[1](target_ids[row], pair[1]), weights)
+                views = [side.parts if words == "spaces" else side.view_words for side in sides]
+                aligned = alignment(views[0](source_ids[row], pair[0]), views[1](target_ids[row], pair[1]), weights)
                 aligned = in_characters(aligned) if words == "split" else aligned
                 results[row] = SentencePair(**vars(aligned), source=pair[0], text=pair[1])
         return results[0] if isinstance(sources, str) else results
@@ -261,26 +271,31 @@ class Translator:
         lines = sentences_of(sources), sentences_of(targets)
         check_pairs(*lines)
         ids = self.tokenizers.source.encode(lines[0]), self.tokenizers.target.encode(lines[1])
-        for batch, found in self._read(*ids, self.model.log_probs):
-            log_prob += float(found.double().sum())
-            num_tokens += batch.num_target_tokens
+
+        def read(batch: Batch) -> tuple[float, int]:
+            return float(self.model.log_probs(batch).double().sum()), batch.num_target_tokens
+
+        for found, count in self._read(*ids, read):
+            log_prob += found
+            num_tokens += count
         return math.exp(-log_prob / num_tokens) if num_tokens else math.nan
 
     def _read(
-        self, sources: list[list[int]], targets: list[list[int]], read: Callable[[Batch], Tensor]
-    ) -> Iterator[tuple[Batch, Tensor]]:
-        """Yield the pairs in batches, each with the output of `read`; `Batch.rows` are the indices of the pairs."""
+        self, sources: list[list[int]], targets: list[list[int]], read: Callable[[Batch], Found]
+    ) -> Iterator[Found]:
+        """Yield what `read` makes of the pairs, batch by batch; `Batch.rows` are the indices of the pairs."""
         self.model.eval()
 
-        def read_rows(rows: list[int]) -> list[tuple[Batch, Tensor]]:
+        def read_rows(rows: list[int]) -> list[Found]:
             arrays = [[np.asarray(side[row], dtype=np.int32) for row in rows] for side in (sources, targets)]
             batch = collate(arrays[0], arrays[1], np.asarray(rows)).to(self.device)
             with torch.inference_mode(), self._arithmetic():
-                return [(batch, read(batch))]
+                return [read(batch)]
 
         sizes = lengths_of(sources), lengths_of(targets) + 1
-        for rows in self._groups(sources, FLOAT * sizes[1] * (2 * sizes[0] + 3 * len(self.tokenizers.target))):
-            yield from in_halves(read_rows, rows)
+        groups = self._groups(sources, FLOAT * sizes[1] * (2 * sizes[0] + 3 * len(self.tokenizers.target)))
+        for rows, found in zip(groups, self.spread(partial(in_halves, read_rows), groups), strict=True):
+            yield from found
             self.progress(len(rows))
 
     def _groups(self, sentences: Sequence[Sequence[int]], costs: Int64Array) -> list[list[int]]:

@@ -95,17 +95,17 @@ def command() -> Callable[..., Completed]:
 
 @pytest.fixture(scope="session")
 def together() -> Callable[..., list[Completed]]:
-    """Run `python -m <module> <arguments>` in two processes that train together, started as `torchrun` does."""
+    """Run `python -m <module> <arguments>` in processes that train together, started as `torchrun` does."""
 
-    def run(module: str, *arguments: str, cwd: Path, timeout: float = 120) -> list[Completed]:
+    def run(module: str, *arguments: str, cwd: Path, timeout: float = 120, number: int = 2) -> list[Completed]:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = str(probe.getsockname()[1])
         common = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        common |= {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        common |= {"WORLD_SIZE": str(number), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         line = [sys.executable, "-m", module, *arguments]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        places = [{**common, "RANK": rank, "LOCAL_RANK": rank} for rank in ("0", "1")]
+        places = [{**common, "RANK": rank, "LOCAL_RANK": rank} for rank in map(str, range(number))]
         processes = [subprocess.Popen(line, cwd=cwd, env=place, **pipes) for place in places]
         try:
             told = [process.communicate(timeout=timeout) for process in processes]

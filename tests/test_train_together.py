@@ -14,6 +14,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from nmt.fast.accelerate import accelerate
+from nmt.models.checkpoint import load_checkpoint
+from nmt.training.prepare import prepare
+from nmt.training.validation import Validator
+
 ROOT = Path(__file__).parents[1]
 QUIET = ("trainer.evaluate=false", "trainer.num_samples=0", "trainer.log_every=1")
 STATEFUL = ("tokenizer.sampling=0.2", "model.dropout=0.3", "trainer.ema_decay=0.9", "trainer.accumulate=2")
@@ -65,6 +70,50 @@ def test_an_interrupted_run_of_two_can_be_continued(
     assert steps(run, "validation") == [stopped + 2]
     assert len(list((run / "tensorboard").iterdir())) == 2  # one file a start
     assert [path.name for path in tmp_path.iterdir()] == ["outputs"]  # the other process's own folder is tmp_path
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(4, marks=pytest.mark.slow)]
+)
+def test_the_scores_of_several_processes_are_those_of_one(
+    together: Callable[..., Any], call: Callable[..., Any], tiny_options: list[str], tmp_path: Path, number: int
+) -> None:
+    """To the last digit, of validations and of the test split: each process reads some of the batches."""
+    options = [*tiny_options, "search.batch_size=2", "data.grammar.test_size=13", "threads=1", "model.hidden_size=24"]
+    options += ["run_dir=run", "trainer.max_steps=6", "trainer.ema_decay=0.9", "batch.size=60"]
+    done = together("nmt.train", *options, cwd=tmp_path, number=number)
+    assert [each.returncode for each in done] == [0] * number, done
+    assert [each.stdout.count("sentences of test ·") for each in done] == [1, *[0] * (number - 1)]
+    run = tmp_path / "run"
+    (record,) = (each for each in map(json.loads, (run / "metrics.jsonl").open()) if each["event"] == "validation")
+    checkpoint = load_checkpoint(run)
+    prepared = prepare(checkpoint.config, checkpoint.tokenizers)
+    validator = Validator(prepared.validation, checkpoint.tokenizers, checkpoint.config, torch.device("cpu"))
+    alone = validator(accelerate(checkpoint.model))
+    assert {name: record[name] for name in alone.metrics} == alone.metrics
+    assert {"loss", "bleu", "aer", "attention_entropy"} <= alone.metrics.keys()
+    again = call("evaluate", "checkpoint=run", "output=again", "search.batch_size=2", "threads=1", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    folders = run / "evaluation" / "test", tmp_path / "again"
+    first, second = (json.loads((folder / "metrics.json").read_text()) for folder in folders)
+    timed = {"seconds": 0.0, "sentences_per_second": 0.0}
+    assert first | timed == second | timed
+    for name in ("hypotheses.txt", "alignments.pharaoh"):
+        assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
+
+
+@pytest.mark.parametrize("file", ["run/evaluation/test", pytest.param("outputs", marks=pytest.mark.slow)])
+def test_a_folder_that_cannot_be_made_is_told_once_and_ends_all(
+    together: Callable[..., Any], tiny_options: list[str], tmp_path: Path, file: str
+) -> None:
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).touch()  # it is no folder
+    done = together("nmt.train", *tiny_options, "run_dir=run", "trainer.max_steps=2", cwd=tmp_path)
+    assert [each.returncode for each in done] == [2, 2], done
+    assert done[0].stderr.splitlines()[-1].startswith("error: cannot write ")
+    assert "Traceback" not in done[0].stderr
+    assert done[1].stderr == ""
+    assert (tmp_path / "run" / "checkpoints" / "last").is_dir() == (file != "outputs")
 
 
 def test_a_mistake_of_the_user_is_told_once_and_ends_all(

@@ -32,7 +32,7 @@ from nmt.translator import Translation
 def evaluate_split(
     translator: Translating,
     corpus: datasets.Dataset,
-    folder: Path,
+    folder: Path | None,
     *,
     split: str,
     bleu_tokenize: str = "13a",
@@ -45,8 +45,8 @@ def evaluate_split(
 
     Alignment error rates are of the references (forced decoding), because gold links join their words; entropy,
     coverage, correlation and heatmaps are of the translations. An older evaluation in `folder` is replaced file by file
-    once all files are complete. Of the `views`, a reverse translator adds alignments.intersection.pharaoh, and an
-    explainer the saliency beside every heatmap.
+    once all files are complete; without a folder nothing is written. Of the `views`, a reverse translator adds
+    alignments.intersection.pharaoh, and an explainer the saliency beside every heatmap.
 
     Returns:
         The contents of metrics.json.
@@ -59,7 +59,8 @@ def evaluate_split(
     check_lines(sources, targets)
     check_tokenizer(bleu_tokenize)
     gold, views = read_gold(corpus, split), views or Views()
-    prepare(folder)
+    if folder is not None:
+        prepare(folder)
     outcome = outcome_of(translator, sources, targets, gold, views, tokenize=bleu_tokenize, lowercase=lowercase)
     metrics: dict[str, Any] = finite(
         {
@@ -77,6 +78,8 @@ def evaluate_split(
             **settings_of(views),
         }
     )
+    if folder is None:
+        return metrics
     # Gold counts pieces where text is segmented already, and so cannot be drawn on the words made of them.
     is_segmented = list(map(str.split, outcome.references)) != list(map(str.split, targets))
     rows = sentences_of(outcome, baseline)

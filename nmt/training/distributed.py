@@ -1,13 +1,15 @@
 """Training in one process or in several: gradients by DistributedDataParallel, and what torch lacks beside it.
 
-Every rank has a whole copy of the model and batches of its own; rank 0 alone reports, validates and writes. Added to
-torch.distributed are one error message for all ranks (`on_rank_zero`, `on_all_ranks`) and one clock.
+Every rank has a whole copy of the model and batches of its own; rank 0 alone reports and writes. Added to
+torch.distributed are one error message for all ranks (`on_rank_zero`, `on_all_ranks`), shares of the work of validation
+(`spread`), and one clock.
 """
 
 import contextlib
+import itertools
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar, final
@@ -24,9 +26,10 @@ from nmt.training.torchrun_env import MASTER_VARIABLES, RankEnvironment
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Item = TypeVar("Item")
 
 RENDEZVOUS_TIMEOUT = timedelta(minutes=10)
-COLLECTIVE_TIMEOUT = timedelta(days=7)  # rank 0 may learn subwords, or validate, for hours
+COLLECTIVE_TIMEOUT = timedelta(days=7)  # rank 0 may learn subwords for hours
 
 
 @final
@@ -53,6 +56,9 @@ class SingleProcess:
 
     def all_gather(self, value: T) -> list[T]:
         return [value]
+
+    def spread(self, work: Callable[[Item], T], items: Sequence[Item]) -> Iterable[T]:
+        return map(work, items)
 
     def on_rank_zero(self, function: Callable[P, T]) -> Callable[P, T]:
         return function
@@ -125,6 +131,17 @@ class MultiProcess:
         dist.all_gather_object(values, value, group=self._group)
         return values
 
+    def spread(self, work: Callable[[Item], T], items: Sequence[Item]) -> Iterator[T]:
+        """Yield `work(item)` for each item, in order; each rank does its share of the work; collective.
+
+        The ranks work on neighbors at the same time, which should take about equally long. All of them must consume
+        what is yielded, and each receives all of it.
+        """
+        for start in range(0, len(items), self.world_size):
+            mine = items[start + self.rank : start + self.rank + 1]
+            done = self.on_all_ranks(lambda mine: [work(each) for each in mine])(mine)
+            yield from itertools.chain.from_iterable(self.all_gather(done))
+
     def on_rank_zero(self, function: Callable[P, T]) -> Callable[P, T]:
         """Wrap a function to run on rank 0 only, its value returned, or its error raised, on all ranks; collective."""
 
@@ -143,7 +160,9 @@ class MultiProcess:
 
         def call(*arguments: P.args, **options: P.kwargs) -> T:
             value, error = attempt(function, *arguments, **options)
-            raise_first([error, *self.all_gather(error_for_others(error))])
+            gathered = self.all_gather((error_for_others(error), self._time()))
+            self._now = gathered[0][1]
+            raise_first([error, *(other for other, _ in gathered)])
             return value  # type: ignore[return-value]
 
         return call

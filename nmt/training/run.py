@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from nmt.config.schema import TrainConfig
 from nmt.data.batch import Batch, TrainLoader
 from nmt.data.corpus import CleaningReport, load_split, open_corpus
+from nmt.errors import writing
 from nmt.evaluation.baseline import lasting
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.fast import objective as chunked
@@ -19,6 +21,7 @@ from nmt.fast.accelerate import accelerate
 from nmt.models.build import build_model
 from nmt.models.checkpoint import load_checkpoint, save_checkpoint, training_state
 from nmt.models.decoder import Decoded
+from nmt.models.manifest import MANIFEST
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import summarize
 from nmt.training.advice import advise
@@ -58,12 +61,12 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
     ):
         with process_group(environment, config.trainer.device) as processes:
             trainer = start(config, reporter, processes)
-            if latest and environment.is_rank_zero:
-                point_to(run_dir)
+            if latest:
+                processes.on_rank_zero(point_to)(run_dir)
             trainer.fit()
-        if isinstance(reporter, Reporter):
             reporter.end_progress()
-            final = evaluate_best(config, run_dir, reporter.phase) if config.trainer.evaluate else {}
+            final = evaluate_best(config, run_dir, reporter.phase, processes) if config.trainer.evaluate else {}
+        if isinstance(reporter, Reporter):
             describe_best(run_dir, reporter.cleaning)
             reporter.finish(final, advise(config, trainer.progress.step, final))
             reporter.notice(f"run folder {run_dir}; heatmaps: tensorboard --logdir {run_dir / 'tensorboard'}")
@@ -138,7 +141,7 @@ def build_trainer(
     )
     lengths = prepared.train.source.lengths
     longest = int(np.quantile(lengths[lengths <= config.batch.max_length], COMMON, method="higher"))
-    validator = Validator(prepared.validation, prepared.tokenizers, config, device, reporter.phase)
+    validator = Validator(prepared.validation, prepared.tokenizers, config, device, reporter.phase, processes)
     optimizer = build_optimizer(model, config.optimizer)
     return Trainer(
         model,
@@ -148,8 +151,8 @@ def build_trainer(
         config.trainer,
         config.optimizer,
         device=device,
-        validate=processes.on_rank_zero(validator),
-        sample=processes.on_rank_zero(validator.samples) if config.trainer.num_samples else None,
+        validate=validator,
+        sample=validator.samples if config.trainer.num_samples else None,
         save=processes.on_rank_zero(save),
         reporter=reporter,
         objective=chunked_loss if config.model.fast == "auto" else token_loss,
@@ -165,25 +168,40 @@ def chunked_loss(
     return Loss(*chunked.token_loss(model, decoded, batch, **settings))
 
 
-def evaluate_best(config: TrainConfig, run_dir: Path, phase: Phase = unreported) -> dict[str, Any]:
-    """Evaluate the best checkpoint on the test splits that exist; return the scores of the first."""
-    # Imported late: drawing takes 30 MiB, which ranks that do not report need not hold.
+def evaluate_best(
+    config: TrainConfig, run_dir: Path, phase: Phase = unreported, processes: ProcessGroup = SINGLE_PROCESS
+) -> dict[str, Any]:
+    """Evaluate the best checkpoint on the test splits that exist; return the scores of the first; collective.
+
+    Rank 0 does so alone where the others do not see the checkpoint, as on machines without a common folder.
+    """
+    manifest = run_dir / "checkpoints" / "best" / MANIFEST
+    seen = processes.all_gather(manifest.read_bytes() if manifest.exists() else None)
+    if len(set(seen)) > 1:
+        return processes.on_rank_zero(evaluate_best)(config, run_dir, phase)
+    # Imported late: training itself needs none of it.
     from nmt.evaluation.evaluator import evaluate_split
+    from nmt.evaluation.output import prepare
     from nmt.evaluation.report import print_table
 
     scores: dict[str, Any] = {}
-    translator = Translator.load(run_dir, device=config.trainer.device, **vars(config.search))
+    load = processes.on_all_ranks(partial(Translator.load, device=config.trainer.device, **vars(config.search)))
+    translator = load(run_dir)
+    translator.spread = processes.spread
     for split in filter(open_corpus(config.data).has_split, TEST_SPLITS):
         folder = run_dir / "evaluation" / split
-        corpus = load_split(config.data, split)
+        processes.on_rank_zero(prepare)(folder)
+        corpus = processes.on_all_ranks(load_split)(config.data, split)
         scoring: dict[str, Any] = {"bleu_tokenize": bleu_tokenizer(config), "lowercase": config.lowercase}
         # Sentences are translated, greedily too where there is a beam, scored, and aligned where there is gold.
         passes = 2 + (config.search.beam_size > 1) + ("alignment" in corpus.column_names)
         with phase(f"testing on {split}", len(corpus) * passes) as advance:
             translator.progress = advance
-            metrics = evaluate_split(translator, corpus, folder, split=split, **scoring)
-        print_table(metrics)
-        print(f"report: {folder / 'report.html'}   heatmaps: {folder / 'heatmaps'}")
+            place = folder if processes.rank == 0 else None
+            metrics = processes.on_all_ranks(evaluate_split)(translator, corpus, place, split=split, **scoring)
+        if processes.rank == 0:
+            print_table(metrics)
+            print(f"report: {folder / 'report.html'}   heatmaps: {folder / 'heatmaps'}")
         scores = scores or metrics
     return scores
 
@@ -200,18 +218,22 @@ def point_to(run_dir: Path) -> None:
     """Make outputs/latest a folder of links to what a run holds; a folder that holds anything else is left alone.
 
     It is no link to the run itself, and has none to `tensorboard`: TensorBoard would follow it and show the run twice.
+
+    Raises:
+        UserError: it cannot be made, or the run's folder of evaluations.
     """
     run = resolved(run_dir)
-    if LATEST.is_symlink():  # as earlier versions made it
-        LATEST.unlink()
-    LATEST.mkdir(parents=True, exist_ok=True)
-    if not all(each.is_symlink() for each in LATEST.iterdir()):
-        return
-    (run / "evaluation").mkdir(parents=True, exist_ok=True)  # through a link that leads nowhere it cannot be made
-    for name in ("checkpoints", "config.yaml", "train.log", RECORDS, ALIGNMENTS, "evaluation"):
-        link = LATEST / f".{name}.{os.getpid()}"
-        link.symlink_to(os.path.relpath(run / name, LATEST.resolve()))
-        link.replace(LATEST / name)
+    with writing(f"{LATEST} or {run / 'evaluation'}"):
+        if LATEST.is_symlink():  # as earlier versions made it
+            LATEST.unlink()
+        LATEST.mkdir(parents=True, exist_ok=True)
+        if not all(each.is_symlink() for each in LATEST.iterdir()):
+            return
+        (run / "evaluation").mkdir(parents=True, exist_ok=True)  # through a link that leads nowhere it cannot be made
+        for name in ("checkpoints", "config.yaml", "train.log", RECORDS, ALIGNMENTS, "evaluation"):
+            link = LATEST / f".{name}.{os.getpid()}"
+            link.symlink_to(os.path.relpath(run / name, LATEST.resolve()))
+            link.replace(LATEST / name)
 
 
 def resolved(run_dir: Path) -> Path:

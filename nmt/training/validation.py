@@ -9,7 +9,7 @@ import torch
 
 from nmt.alignment.aer import check_comparable, read_gold
 from nmt.config.schema import TrainConfig
-from nmt.data.batch import fixed_batches
+from nmt.data.batch import Batch, fixed_batches
 from nmt.data.tables import EncodedCorpus
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.evaluation.outcome import Outcome
@@ -20,6 +20,7 @@ from nmt.text.tokenizer import Tokenizers
 from nmt.text.words import plain_words
 from nmt.training.board import Sample
 from nmt.training.console import Advance, Phase, unreported
+from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup
 from nmt.translator import Translation, Translator
 
 
@@ -33,7 +34,7 @@ class Validation:
 
 @final
 class Validator:
-    """Measures a model on the validation split."""
+    """Measures a model on the validation split; calls are collective, and every rank does its share."""
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class Validator:
         config: TrainConfig,
         device: torch.device,
         phase: Phase = unreported,
+        processes: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
         self.encoded = encoded
         self.tokenizers = tokenizers
@@ -50,6 +52,7 @@ class Validator:
         self.tokenize, self.lowercase = bleu_tokenizer(config), config.lowercase
         self.device = device
         self.phase = phase
+        self.processes = processes
         self.metric = config.trainer.metric
         self.sources, self.targets = list(encoded.corpus["source"]), list(encoded.corpus["target"])
         self.sampled = sample_rows(self.sources, config.trainer.num_samples)
@@ -65,7 +68,7 @@ class Validator:
         """
         with self.phase("validating", len(self.sources) * (2 if self.gold is None else 3)) as advance:
             outcome = self._outcome(model, advance)
-        values, _ = measure(outcome, names_at("validation"))
+        values, _ = self.processes.on_rank_zero(measure)(outcome, names_at("validation"))
         metrics = {name: value for name, value in values.items() if value is not None}
         metrics.setdefault(self.metric, math.nan)  # never the best
         return Validation(metrics, self._samples(model, [outcome.translations[row] for row in self.sampled]))
@@ -83,7 +86,9 @@ class Validator:
         return [Sample(*each) for each in zip(translations, translator.plain(targets), forced, strict=True)]
 
     def _translator(self, model: Seq2Seq) -> Translator:
-        return Translator(model, self.tokenizers, self.search, self.device)
+        translator = Translator(model, self.tokenizers, self.search, self.device)
+        translator.spread = self.processes.spread
+        return translator
 
     def _outcome(self, model: Seq2Seq, advance: Advance) -> Outcome:
         """Read every sentence for its loss, to translate it, and where there is gold to align it."""
@@ -103,10 +108,14 @@ class Validator:
 
     def _loss(self, model: Seq2Seq, advance: Advance) -> float:
         """Mean cross-entropy of a target token, in nats, without label smoothing."""
+
+        def read(batch: Batch) -> float:
+            return model.log_probs(batch.to(self.device)).sum().item()
+
+        batches = list(fixed_batches(self.encoded, self.batch_size))
         total, tokens = 0.0, 0
-        for batch in fixed_batches(self.encoded, self.batch_size):
-            batch = batch.to(self.device)
-            total -= model.log_probs(batch).sum().item()
+        for batch, log_prob in zip(batches, self.processes.spread(read, batches), strict=True):
+            total -= log_prob
             tokens += batch.num_target_tokens
             advance(len(batch))
         return total / tokens

@@ -176,6 +176,8 @@ def primitives(processes: ProcessGroup) -> dict[str, Any]:
         "gathered": processes.all_gather({"rank": rank}),
         "on_rank_zero": processes.on_rank_zero(lambda: f"rank {rank}")(),
         "on_all_ranks": processes.on_all_ranks(lambda: rank)(),
+        "spread": list(processes.spread(lambda number: (rank, number**2), range(5))),
+        "error in a share": caught(lambda: list(processes.spread(divide, [2, 1, 4, 0]))),
         "error of rank 0": caught(processes.on_rank_zero(fail), rank, on=0),
         "error of rank 1": caught(processes.on_all_ranks(fail), rank, on=1),
         "defect of rank 0": caught(processes.on_rank_zero(divide), 0),

@@ -63,6 +63,7 @@ def test_collective_calls_return_the_same_on_all_ranks(results: Callable[[str], 
         assert found["gathered"] == [{"rank": 0}, {"rank": 1}]
         assert found["on_rank_zero"] == "rank 0"
         assert found["on_all_ranks"] == number
+        assert found["spread"] == [(0, 0), (1, 1), (0, 4), (1, 9), (0, 16)]
 
 
 def test_the_clock_is_that_of_rank_zero_and_stands_between_collective_calls(results: Callable[[str], Results]) -> None:
@@ -84,6 +85,7 @@ def test_what_one_rank_raises_all_raise(results: Callable[[str], Results]) -> No
     found = results("primitives")
     assert [each["error of rank 0"] for each in found] == ["UserError: process 0 misses a file"] * 2
     assert [each["error of rank 1"] for each in found] == ["UserError: process 1 misses a file"] * 2
+    assert [each["error in a share"] for each in found] == ["SystemExit: 1", "ZeroDivisionError: division by zero"]
     assert [each["defect of rank 0"] for each in found] == ["ZeroDivisionError: division by zero", "SystemExit: 1"]
 
 
