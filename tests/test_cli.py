@@ -143,6 +143,18 @@ def test_a_sweep_goes_on_after_a_job_that_fails(script: Path, tmp_path: Path) ->
     assert second == "error: 1 of the 2 jobs of this sweep have failed, as told above"
 
 
+def test_a_sweep_of_jobs_in_processes_of_their_own_tells_of_one_that_fails(script: Path, tmp_path: Path) -> None:
+    """As SLURM runs them: the launcher's stand-in for a machine without it."""
+    options = ["hydra/launcher=submitit_local", "run_dir=sweep", "model.dropout=2,0.1"]
+    result = run(script, tmp_path, "-m", *options)
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1] == "error: job 0 of this sweep has failed, as told in its log"
+    assert "Traceback" not in result.stderr
+    told = "".join(path.read_text() for path in (tmp_path / "sweep" / ".submitit").rglob("*_log.*"))
+    assert "error: model.dropout=2.0 is out of range" in told
+    assert "sweep/1 bahdanau None" in told
+
+
 def test_help_and_cfg_run_nothing(script: Path, tmp_path: Path) -> None:
     help_text = run(script, tmp_path, "--help")
     assert help_text.returncode == 0
