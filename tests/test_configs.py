@@ -60,7 +60,7 @@ def test_an_experiment_overrides_groups_and_the_command_line_overrides_it() -> N
     config = compose("train", "experiment=multi30k", "data=text", "data.train.source=[a.en,b.en]")
     assert (config.data.kind, config.data.target_language) == ("text", "de")
     assert config.data.train.source == ["a.en", "b.en"]
-    assert config.model.decoder == "conditional"
+    assert config.model.decoder == "luong"
 
 
 def test_the_pair_of_iwslt2017_follows_the_languages() -> None:
