@@ -190,7 +190,9 @@ def compose_and_run(
             if exit.code != 2 or HydraConfig.get().mode != RunMode.MULTIRUN:
                 raise
             if not HydraConfig.get().launcher._target_.endswith(".BasicLauncher"):  # not here, but in another process
-                raise UserError(f"job {HydraConfig.get().job.num} of this sweep has failed, as told in its log") from None
+                raise UserError(
+                    f"job {HydraConfig.get().job.num} of this sweep has failed, as told in its log"
+                ) from None
             failed += 1
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise errors instead of printing them

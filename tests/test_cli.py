@@ -169,6 +169,11 @@ def test_the_command_line_starts_without_torch() -> None:
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
+def test_translation_starts_without_what_only_corpora_need() -> None:
+    code = "import sys, nmt.translate, nmt.translator; assert not {'datasets', 'pandas', 'hydra'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
 def test_only_the_first_of_several_processes_makes_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", "ERROR")  # what it sets, unset again after the test
     ranks = (RankEnvironment(), RankEnvironment(0, 0, 2), RankEnvironment(1, 1, 2))

@@ -2,9 +2,8 @@
 
 import logging
 from collections.abc import Sequence
-from typing import final
+from typing import TYPE_CHECKING, final
 
-import datasets
 import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
@@ -14,6 +13,9 @@ from nmt.alignment.pharaoh import parse_pharaoh
 from nmt.errors import UserError
 from nmt.text.tokenizer import Tokenizer, Tokenizers
 from nmt.text.vocabulary import WORD_MARK, Vocabulary
+
+if TYPE_CHECKING:  # translation, which needs no tables, starts a third sooner without it
+    import datasets
 
 COLUMNS = ("source", "target", "alignment")
 SAMPLE_SIZE = 1_000  # sentence pairs checked before training
@@ -40,7 +42,7 @@ class AlignmentTargets:
         UserError: no pair has links, or none of a sample of those that have can be given a target.
     """
 
-    def __init__(self, corpus: datasets.Dataset, tokenizers: Tokenizers) -> None:
+    def __init__(self, corpus: "datasets.Dataset", tokenizers: Tokenizers) -> None:
         assert "alignment" in corpus.column_names, "guided alignment needs gold"
         self._text = corpus.select_columns(list(COLUMNS))
         self._source_words = WordIndex(tokenizers.source)

@@ -19,9 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import datasets
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -29,6 +28,9 @@ import pyarrow as pa
 from nmt.config.schema import DataConfig, SplitConfig
 from nmt.errors import UserError
 from nmt.text.tokenizer import Tokenizers
+
+if TYPE_CHECKING:  # translation, which needs no tables, starts a third sooner without it
+    import datasets
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +57,7 @@ class Corpus(ABC):
         self.progress = Progress("reading the text")
 
     @abstractmethod
-    def load(self, split: str) -> datasets.Dataset:
+    def load(self, split: str) -> "datasets.Dataset":
         """Return a split, memory-mapped: text columns source, target and, where there is gold, alignment (Pharaoh).
 
         Raises:
@@ -82,13 +84,15 @@ class Corpus(ABC):
         config: SplitConfig = getattr(self.config, split, SplitConfig())
         return config
 
-    def stored(self, digest: str, build: Callable[[], Iterable[pa.Table]]) -> datasets.Dataset:
+    def stored(self, digest: str, build: Callable[[], Iterable[pa.Table]]) -> "datasets.Dataset":
         """Return the table whose parts `build` makes, stored in `data.cache_dir` under a digest of its content."""
         path = Path(self.config.cache_dir) / f"corpus-{digest[:24]}.arrow"
+        import datasets
+
         return datasets.Dataset.from_file(str(stored_table(path, lambda _: build())))
 
 
-def lines_of(corpus: datasets.Dataset, side: str) -> Iterator[str]:
+def lines_of(corpus: "datasets.Dataset", side: str) -> Iterator[str]:
     """Yield the sentences of a column, which the table itself yields at a sixth of the speed."""
     for part in corpus.select_columns([side]).iter(LINES_AT_ONCE):
         yield from part[side]
@@ -244,6 +248,8 @@ def mapped_table(path: Path) -> pa.Table:
 @contextlib.contextmanager
 def progress_on_terminals_only() -> Iterator[None]:
     """Disable the progress bars of `datasets` where standard error is a file or a pipe."""
+    import datasets
+
     if sys.stderr.isatty() or datasets.are_progress_bars_disabled():
         yield
         return
@@ -286,7 +292,7 @@ class Ragged:
 class EncodedCorpus:
     """A corpus and the subword ids of its sides, without bos and eos."""
 
-    corpus: datasets.Dataset
+    corpus: "datasets.Dataset"
     source: Ragged
     target: Ragged
 
@@ -300,7 +306,7 @@ class EncodedCorpus:
 
 
 def encode(
-    corpus: datasets.Dataset, tokenizers: Tokenizers, *, cache_dir: str | Path, num_workers: int
+    corpus: "datasets.Dataset", tokenizers: Tokenizers, *, cache_dir: str | Path, num_workers: int
 ) -> EncodedCorpus:
     """Return the corpus (columns source and target) with its subword ids, from `cache_dir` if it is encoded there.
 
@@ -323,7 +329,7 @@ def encode(
     return EncodedCorpus(corpus, *sides)
 
 
-def _digest(text: datasets.Dataset, tokenizers: Tokenizers) -> str:
+def _digest(text: "datasets.Dataset", tokenizers: Tokenizers) -> str:
     digest = hashlib.sha256()
     for tokenizer in (tokenizers.source, tokenizers.target):
         digest.update(hashlib.sha256(tokenizer.model).digest())
@@ -334,7 +340,7 @@ def _digest(text: datasets.Dataset, tokenizers: Tokenizers) -> str:
 
 
 def _encoded(
-    text: datasets.Dataset, tokenizers: Tokenizers, num_workers: int, folder: Path, progress: Progress
+    text: "datasets.Dataset", tokenizers: Tokenizers, num_workers: int, folder: Path, progress: Progress
 ) -> Iterator[pa.Table]:
     """Encode both sides into large lists, in a single chunk each, so that their ids are contiguous.
 
@@ -356,7 +362,9 @@ def _encoded(
     yield pa.table(columns, names=list(SIDES))
 
 
-def _encoded_batches(text: datasets.Dataset, tokenizers: Tokenizers, num_workers: int) -> Iterator[tuple[Ragged, ...]]:
+def _encoded_batches(
+    text: "datasets.Dataset", tokenizers: Tokenizers, num_workers: int
+) -> Iterator[tuple[Ragged, ...]]:
     """Yield the ids of both sides, `BATCH_SIZE` pairs at a time, in order."""
     batches = ([table.column(side) for side in SIDES] for table in text.iter(BATCH_SIZE))
     num_workers = min(num_workers, len(text) // BATCH_SIZE) if len(text) >= PARALLEL_FROM else 1
