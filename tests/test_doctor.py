@@ -44,7 +44,8 @@ def test_a_run_that_is_well(run: Path, doctor: Callable[..., Any]) -> None:
     status, found, _ = doctor(run)
     assert status == 0
     assert [each["state"] for each in found[:-1]] == ["ok"] * 5
-    assert [Path(each["what"]).name for each in found[:-1]] == ["run", "best", "last", "metrics.jsonl"]
+    names = ["run", "best", "last", "metrics.jsonl", "alignments.jsonl"]
+    assert [Path(each["what"]).name for each in found[:-1]] == names
     assert found[2]["found"] == "en to fr, update 100, can be continued"
 
 
