@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.compute as pc
 from jaxtyping import Float32
 
 from nmt.alignment.pharaoh import parse_pharaoh
@@ -69,6 +68,8 @@ class AlignmentTargets:
 
     def _check_sample(self, tokenizers: Tokenizers) -> None:
         """Warn of the share of linked pairs that have no target, estimated on pairs spread over the corpus."""
+        import pyarrow.compute as pc  # late: 0.15 s, which translation need not wait for
+
         column = self._text.with_format("arrow")[:].column("alignment")
         linked = np.flatnonzero(pc.not_equal(pc.utf8_trim_whitespace(column), "").to_numpy())
         if len(linked) == 0:
