@@ -18,7 +18,7 @@ SETTINGS += ["data.grammar.train_size=3000", "trainer.max_steps=3", "model.embed
 def test_many_processes_have_the_scores_of_one(
     zygote: Zygote, tmp_path: Path, tiny_options: list[str], number: int
 ) -> None:
-    """Some minutes, and 8 GB: `python -m pytest -m chaos -s tests/chaos/test_many.py`."""
+    """A minute for 8 on two cores: `python -m pytest -m chaos -s tests/chaos/test_many.py`; 64 take memory to match."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         common = {"WORLD_SIZE": str(number), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
