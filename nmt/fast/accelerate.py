@@ -19,6 +19,7 @@ from nmt.fast import encoder, parallel, recurrence
 from nmt.fast.attention import attention_steps
 from nmt.fast.chains import CHAINS
 from nmt.fast.dropout import dropout, dropout_along
+from nmt.fast.projection import linear
 from nmt.fast.words import read_words
 from nmt.models.decoder import Decoder, DecoderState, Emission, Gnmt, Luong
 from nmt.models.encoder import Recurrent
@@ -75,6 +76,7 @@ def twins(module: nn.Module) -> Twins:
         return decoder_twins(module)
     known: dict[type, Twins] = {
         nn.Dropout: {"forward": dropout},
+        nn.Linear: {"forward": linear},
         Dropout: {"forward": dropout_along},
         Additive: {"compare": compare},
         Recurrent: {"recur": encoder.recur},

@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 from nmt.fast.cells import Recurrent
 from nmt.fast.dropout import keep_mask
 from nmt.fast.layer import layer
+from nmt.fast.projection import project
 from nmt.fast.words import distinct_words
 from nmt.models.encoder import Recurrent as RecurrentEncoder
 
@@ -55,7 +56,7 @@ def bidirectional(
     """
     ahead, back = weights_of(rnn, f"l{index}"), weights_of(rnn, f"l{index}_reverse")
     weight, bias = torch.cat((ahead.inputs, back.inputs)), torch.cat((ahead.bias, back.bias))
-    both = nn.functional.linear(inputs, weight, bias).to(weight.dtype)
+    both = project(inputs, weight, bias).to(weight.dtype)
     # One gather for both: of each vector's two rows of gates the first is read ahead, the second turned round.
     order = torch.stack((2 * indices, 2 * indices.flatten()[reversal].view_as(indices) + 1))
     gates = nn.functional.embedding(order, both.view(-1, weight.shape[0] // 2))

@@ -77,6 +77,27 @@ def affine(
     return torch.mm(x, weight.t(), out=out) if bias is None else torch.addmm(bias, x, weight.t(), out=out)
 
 
+def product(left: Float[Tensor, "row inner"], right: Float[Tensor, "inner column"]) -> Float[Tensor, "row column"]:
+    """Return left @ right by the faster library; not for autograd."""
+    if onednn_is_faster(left) and has_no_gaps(left) and has_no_gaps(right):
+        return onednn_linear(left, right.t(), None)
+    return left @ right
+
+
+def grad_weight(
+    grad: Float[Tensor, "*direction row output"], x: Float[Tensor, "*direction row input"]
+) -> Float[Tensor, "*direction output input"]:
+    """Return grad^T x, the gradient of the weights of y = W x, by the faster library.
+
+    oneDNN copies a left factor that is transposed, so that is the one with fewer columns.
+    """
+    if grad.dim() > 2:
+        return torch.stack([grad_weight(*pair) for pair in zip(grad, x, strict=True)])
+    if x.shape[1] < grad.shape[1]:
+        return product(x.t(), grad).t()
+    return product(grad.t(), x)
+
+
 def multiplier(weight: Float[Tensor, "*direction output input"]) -> Callable[[Tensor, Tensor], Tensor]:
     """Choose, once for many products, how to multiply by W; return f(x, memory that may be written to) = x W^T.
 
@@ -84,10 +105,18 @@ def multiplier(weight: Float[Tensor, "*direction output input"]) -> Callable[[Te
     """
     transposed = weight.mT
     if weight.dim() > 2:
-        return lambda x, out: torch.bmm(x, transposed, out=out)
+        if not onednn_is_faster(weight):
+            return lambda x, out: torch.bmm(x, transposed, out=out)
+        multipliers = [multiplier(matrix) for matrix in weight]
+
+        def multiply_each(x: Tensor, out: Tensor) -> Tensor:
+            for multiply, one, memory in zip(multipliers, x, out, strict=True):
+                memory.copy_(multiply(one, memory))
+            return out
+
+        return multiply_each
     if onednn_is_faster(weight) and has_no_gaps(weight):
-        # Reordering a transposed matrix costs as much as it gains over one sequence.
-        ordered = reorder(weight) if weight.is_contiguous() else weight
+        ordered = reorder(weight.contiguous())  # a matrix that is still transposed takes ten times as long to reorder
         return lambda x, out: onednn_linear(x.contiguous(), ordered, None)
     return lambda x, out: torch.mm(x, transposed, out=out)
 

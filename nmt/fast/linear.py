@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nmt.fast.arena import Arena
-from nmt.fast.kernels import multiplier
+from nmt.fast.kernels import grad_weight, multiplier
 
 STEP = -3  # the axis of steps; those of rows and sizes follow, that of an encoder's directions may come first
 
@@ -75,7 +75,7 @@ class FusedLinear:
 
     def grad_weights(self) -> tuple[Tensor, ...]:
         """Return the gradients of the weights, when every step has been through `backward`."""
-        grad = self.all_grad_outputs.flatten(STEP, -2).mT @ self.all_inputs.flatten(STEP, -2)
+        grad = grad_weight(self.all_grad_outputs.flatten(STEP, -2), self.all_inputs.flatten(STEP, -2))
         return grad.to(self.dtype).split(self.sizes, dim=-2)
 
     def grad_bias(self) -> Tensor:

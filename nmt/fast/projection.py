@@ -1,0 +1,52 @@
+"""Linear maps of many vectors at once, forward and backward by the faster library."""
+
+from typing import Any, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from nmt.fast.kernels import affine, grad_weight, onednn_is_faster
+
+
+def linear(module: nn.Linear, x: Float[Tensor, "*row input"]) -> Float[Tensor, "*row output"]:
+    """As `nn.Linear.forward`."""
+    return project(x, module.weight, module.bias)
+
+
+def project(x: Float[Tensor, "*row input"], weight: Tensor, bias: Tensor | None) -> Float[Tensor, "*row output"]:
+    """Return W x + b. What oneDNN does not do faster, another precision among it, is left to torch."""
+    if not onednn_is_faster(x) or torch.is_autocast_enabled("cpu") or min(weight.shape) == 1:
+        return nn.functional.linear(x, weight, bias)
+    y: Tensor = Projection.apply(x.flatten(0, -2), weight, bias)  # type: ignore[no-untyped-call]
+    return y.view(*x.shape[:-1], len(weight))
+
+
+@final
+class Projection(torch.autograd.Function):
+    """Y = X W^T + b and its gradients G W, G^T X and the sum of G's rows."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Float[Tensor, "row input"],
+        weight: Float[Tensor, "output input"],
+        bias: Float[Tensor, " output"] | None,
+    ) -> Float[Tensor, "row output"]:
+        """Return Y."""
+        ctx.save_for_backward(x, weight)
+        return affine(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Float[Tensor, "row output"]) -> tuple[Tensor | None, ...]:
+        """Return the gradients that are needed."""
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        grad = grad.contiguous()
+        return (
+            affine(grad, weight.t()) if needs_x else None,
+            grad_weight(grad, x) if needs_weight else None,
+            grad.sum(dim=0) if needs_bias else None,
+        )
