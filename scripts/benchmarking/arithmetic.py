@@ -6,16 +6,21 @@ Each weight matrix multiplies every real token of its side once, so with n sourc
 
 and an update is three times that, as the gradient of a product is two products. Padding and elementwise functions, the
 additive score's v . tanh(.) among them, count as 0, so needless work does not raise the GFLOP/s reached. Work that an
-implementation avoids still counts: the fast path projects equal tokens of a batch once.
+implementation avoids still counts. That is the nominal arithmetic. Equal words of a batch may share what is computed
+from their embeddings alone (nmt/fast/words.py); what is then left is the arithmetic done.
 """
 
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 
+import torch
 from torch import nn
 
 from nmt.config.schema import ModelConfig
 from nmt.data.batch import Batch
+from nmt.fast.accelerate import replaced
+from nmt.models.decoder import Decoder
+from nmt.models.encoder import Recurrent
 from nmt.models.seq2seq import Seq2Seq
 
 UPDATE = 3  # products of an update for each product of its forward pass
@@ -32,6 +37,8 @@ class Work:
     target_positions: int = 0  # including padding
     pairs: int = 0  # (source token, target token) of a sentence pair
     source_pairs: int = 0  # (source token, source token) of a sentence
+    source_repeats: int = 0  # tokens that are in their batch before
+    target_repeats: int = 0
 
     def __add__(self, other: "Work") -> "Work":
         return Work(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
@@ -51,12 +58,37 @@ def count(batch: Batch) -> Work:
         target_positions=batch.target_mask.numel(),
         pairs=int((batch.target_mask.sum(dim=1) * batch.source_lengths).sum()),
         source_pairs=int(batch.source_lengths.square().sum()),
+        source_repeats=batch.num_source_tokens - len(batch.source[batch.source_mask].unique()),
+        target_repeats=batch.num_target_tokens - len(batch.target_in[batch.target_mask].unique()),
     )
 
 
 def update_flop(model: Seq2Seq, config: ModelConfig, work: Work) -> int:
     """Return the floating-point operations of the forward and the backward pass."""
     return UPDATE * forward_flop(model, config, work)
+
+
+def spared_flop(model: Seq2Seq, work: Work) -> int:
+    """Return the floating-point operations of the forward and the backward pass that equal words of a batch share."""
+    products = 0
+    encoder, decoder = model.encoder, model.decoder
+    if isinstance(encoder, Recurrent) and "recur" in replaced(encoder) and not encoder.embedding.is_random:
+        matrices = [weight for name, weight in encoder.rnn.named_parameters() if name.startswith("weight_ih_l0")]
+        products += work.source_repeats * sum(weight.numel() for weight in matrices)
+    if "read_words" in replaced(decoder) and not decoder.embedding.is_random:
+        products += work.target_repeats * word_size(decoder)
+    return 2 * UPDATE * products
+
+
+def word_size(decoder: Decoder) -> int:
+    """Return the number of elements in the matrices that the decoder multiplies a word's embedding with."""
+    sizes: list[int] = []
+    maps = [part for part in decoder.modules() if isinstance(part, nn.Linear)]
+    hooks = [part.register_forward_hook(lambda part, *_: sizes.append(matrix_size(part))) for part in maps]
+    type(decoder).read_words(decoder, torch.zeros(1, dtype=torch.long, device=decoder.embedding.weight.device))
+    for hook in hooks:
+        hook.remove()
+    return sum(sizes)
 
 
 def forward_flop(model: Seq2Seq, config: ModelConfig, work: Work) -> int:

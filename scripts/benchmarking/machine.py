@@ -5,16 +5,22 @@ import resource
 import statistics
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
-from nmt.fast.kernels import affine
+from nmt.fast.kernels import LINEAR, onednn_linear
 
-# Rows and columns of the large product: far larger than the caches, and done in a second.
-SIZES = {"cpu": 2_048, "cuda": 8_192}
-REPEATS = 7
+# Rows, inner size and columns of products, each far larger than the caches: square, an output layer's, a layer's.
+SHAPES = {
+    "cpu": ((2_048, 2_048, 2_048), (1_024, 512, 8_192), (4_096, 1_024, 1_024)),
+    "cuda": ((8_192, 8_192, 8_192), (8_192, 1_024, 16_384)),
+}
+REPEATS = 5
 
 
 def synchronize(device: torch.device) -> None:
@@ -23,22 +29,38 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def gflops_of_product(device: torch.device, dtype: torch.dtype) -> float:
-    """Return GFLOP/s of a large matrix product, the median of several: an upper bound for any program.
+def gflops_of_products(device: torch.device, dtype: torch.dtype) -> float:
+    """Return GFLOP/s of large matrix products: an upper bound for any program.
 
-    It uses the fastest kernels at hand, those of the fast path.
+    The best of all shapes and libraries at hand, each the median of several products.
     """
-    size = SIZES[device.type]
-    left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
-    out = left @ right
+    return max(
+        gflops_of_product(multiply, shape, device, dtype)
+        for multiply in libraries(device, dtype)
+        for shape in SHAPES[device.type]
+    )
+
+
+def libraries(device: torch.device, dtype: torch.dtype) -> list[Callable[[Tensor, Tensor], Tensor]]:
+    """Return functions that compute X W^T: by what torch calls, and by oneDNN where torch does not call it."""
+    by_onednn = LINEAR is not None and device.type == "cpu" and dtype == torch.float32
+    return [nn.functional.linear, partial(onednn_linear, bias=None)] if by_onednn else [nn.functional.linear]
+
+
+def gflops_of_product(
+    multiply: Callable[[Tensor, Tensor], Tensor], shape: tuple[int, int, int], device: torch.device, dtype: torch.dtype
+) -> float:
+    """Return GFLOP/s of a product of this shape, the median of several, after one to warm up."""
+    rows, inner, columns = shape
+    left, right = torch.randn(rows, inner).to(device, dtype), torch.randn(columns, inner).to(device, dtype)
     seconds = []
-    for _ in range(REPEATS):
+    for _ in range(1 + REPEATS):
         synchronize(device)
         began = time.perf_counter()
-        affine(left, right, out=out)
+        multiply(left, right)
         synchronize(device)
         seconds.append(time.perf_counter() - began)
-    return 2 * size**3 / statistics.median(seconds) / 1e9
+    return 2 * rows * inner * columns / statistics.median(seconds[1:]) / 1e9
 
 
 def peak_rss_mib() -> float:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from benchmarking.arithmetic import Work, update_flop
-from benchmarking.machine import describe, gflops_of_product, peak_rss_mib, synchronize
+from benchmarking.arithmetic import Work, spared_flop, update_flop
+from benchmarking.machine import describe, gflops_of_products, peak_rss_mib, synchronize
 from nmt.config.schema import TrainConfig
 from nmt.data.batch import Batch
 from nmt.training.trainer import Trainer
@@ -32,24 +32,33 @@ class Repeat(NamedTuple):
 def measure_training(config: TrainConfig, trainer: Trainer, *, updates: int, repeats: int) -> dict[str, Any]:
     """Return speed, memory and arithmetic of training.
 
+    The share of the machine is the rate of the arithmetic done, without what equal words share, over the rate of large
+    products, measured before and after the updates.
+
     Args:
         config: that of the trainer.
         trainer: a trainer, as `start_training` returns it.
         updates: updates in a repeat.
         repeats: the number of measurements, after one to warm up.
     """
+    precision = trainer.autocast_dtype or torch.float32
+    before = gflops_of_products(trainer.device, precision)
     measured = repeat_updates(trainer, updates=updates, repeats=repeats)
-    memory = peak_memory(trainer.device)  # before the large product allocates its own
-    gflop = [update_flop(trainer.model, config.model, each.work) / 1e9 for each in measured]
-    reached = statistics.median(each / repeat.seconds for each, repeat in zip(gflop, measured, strict=True))
-    machine = gflops_of_product(trainer.device, trainer.autocast_dtype or torch.float32)
+    memory = peak_memory(trainer.device)
+    machine = statistics.mean((before, gflops_of_products(trainer.device, precision)))
+    nominal = [update_flop(trainer.model, config.model, each.work) / 1e9 for each in measured]
+    spared = [spared_flop(trainer.model, each.work) / 1e9 for each in measured]
+    done = [(all_of - part) / each.seconds for all_of, part, each in zip(nominal, spared, measured, strict=True)]
     return {
         **speed(measured),
         **memory,
-        "gflop_per_update": sum(gflop) / (updates * repeats),
-        "gflops_reached": reached,
+        "gflop_per_update": sum(nominal) / (updates * repeats),
+        "gflop_spared_per_update": sum(spared) / (updates * repeats),
+        "gflops_reached": statistics.median(done),
         "gflops_machine": machine,
-        "share_of_machine": reached / machine,
+        "gflops_machine_before": before,
+        "share_of_machine": statistics.median(done) / machine,
+        "share_of_machine_of_repeats": [each / machine for each in done],
         "updates": updates,
         "repeats": repeats,
         "batch": asdict(config.batch),

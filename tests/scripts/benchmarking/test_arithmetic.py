@@ -7,10 +7,11 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarking.arithmetic import Work, forward_flop, update_flop
+from benchmarking.arithmetic import Work, forward_flop, spared_flop, update_flop
 from nmt.attention.scores import SCORES
 from nmt.config.schema import AttentionConfig, ModelConfig
 from nmt.data.batch import Batch, collate
+from nmt.fast.accelerate import accelerate
 from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq
 from nmt.training.objective import token_loss
@@ -102,6 +103,8 @@ def test_work_is_counted_in_tokens_with_end_marks() -> None:
         target_positions=20,
         pairs=18 + 24 + 16,
         source_pairs=81 + 9 + 16,
+        source_repeats=(9 + 3 - 2) + (4 - 2),  # one word and the end mark are distinct
+        target_repeats=(2 + 8 - 2) + (4 - 2),
     )
 
 
@@ -117,3 +120,15 @@ def test_a_worked_example() -> None:
     output = 16 * VOCAB * 3
     by_hand = 2 * (encoder + keys + bridge + cell + attentional + attention + output)
     assert forward_flop(model, config, Work.of([batch_of([(5, 3)])])) == by_hand
+
+
+def test_what_equal_words_spare() -> None:
+    """By hand: of 5 + 4 and 3 + 7 tokens, the word 5 and a mark, 2 are distinct."""
+    variant = {"decoder": "conditional", "cell": "lstm", "readout": "linear"}
+    model, _ = model_of(variant)
+    work = Work.of([batch_of([(5, 3), (4, 7)])])
+    assert spared_flop(model, work) == 0  # as it is written, each word is multiplied
+    source = 12 * (2 * 4 * 8) * (5 + 4 - 2)
+    target = 12 * (4 * 16 + 12) * (3 + 7 - 2)  # gates of the proposal; features
+    assert spared_flop(accelerate(model), work) == 2 * 3 * (source + target)
+    assert spared_flop(accelerate(model_of({**variant, "embedding_dropout": 0.1})[0]), work) == 0
