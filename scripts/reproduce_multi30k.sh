@@ -7,7 +7,7 @@
 # in either direction, the training text that they diversify, and SEEDS students that learn from it; then each student's
 # length penalty is chosen on the validation split, and it is scored on the test split, beside the plain run.
 # A call that was interrupted, or killed, goes on where it was. The keys are given to every training: for text that is
-# tokenized and lowercased, `trainer.bleu_tokenize=none trainer.lowercase=true`. SOURCE=de TARGET=en is the other way.
+# tokenized and lowercased, `bleu_tokenize=none lowercase=true`. SOURCE=de TARGET=en is the other way.
 set -euo pipefail
 
 if [ $# -lt 2 ]; then
