@@ -16,8 +16,9 @@ def linear(module: nn.Linear, x: Float[Tensor, "*row input"]) -> Float[Tensor, "
 
 
 def project(x: Float[Tensor, "*row input"], weight: Tensor, bias: Tensor | None) -> Float[Tensor, "*row output"]:
-    """Return W x + b. What oneDNN does not do faster, another precision among it, is left to torch."""
-    if not onednn_is_faster(x) or torch.is_autocast_enabled("cpu") or min(weight.shape) == 1:
+    """Return W x + b. What oneDNN cannot do, or not faster, is left to torch: no rows, another precision, a vector."""
+    is_product = x.numel() > 0 and min(weight.shape) > 1
+    if not is_product or not onednn_is_faster(x) or torch.is_autocast_enabled("cpu"):
         return nn.functional.linear(x, weight, bias)
     y: Tensor = Projection.apply(x.flatten(0, -2), weight, bias)  # type: ignore[no-untyped-call]
     return y.view(*x.shape[:-1], len(weight))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nmt.fast import kernels
-from nmt.fast.kernels import affine, multiplier
+from nmt.fast.kernels import affine, grad_weight, multiplier, product
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
 
@@ -46,3 +46,29 @@ def test_multiplier(quicker: bool, layout: str, directions: tuple[int, ...]) -> 
             x = torch.randn(*directions, rows, 2 * size)[..., size:]
             found = multiply(x, torch.full((*directions, rows, outputs), torch.nan))
             torch.testing.assert_close(found.double(), x.double() @ weight.double().mT, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("layout", ["rows", "columns", "slice"])
+def test_product(quicker: bool, dtype: torch.dtype, layout: str) -> None:
+    for rows, size, columns in ((1, 1, 1), (3, 7, 5), (64, 48, 33), (17, 64, 130)):
+        left, right = (laid_out(layout, *shape, dtype=dtype) for shape in ((rows, size), (size, columns)))
+        found = product(left, right)
+        assert found.dtype == dtype
+        torch.testing.assert_close(found.double(), left.double() @ right.double(), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("directions", [(), (2,)], ids=["one", "two"])
+def test_grad_weight_is_what_autograd_finds(quicker: bool, directions: tuple[int, ...]) -> None:
+    """In either order of the factors: with more outputs than inputs, and with fewer."""
+    for rows, size, outputs in ((1, 1, 1), (9, 7, 5), (9, 5, 7), (64, 48, 33)):
+        x, grad = torch.randn(*directions, rows, size), torch.randn(*directions, rows, outputs)
+        weight = torch.randn(*directions, outputs, size, dtype=torch.float64, requires_grad=True)
+        (x.double() @ weight.mT).backward(grad.double())
+        torch.testing.assert_close(grad_weight(grad, x).double(), weight.grad, rtol=1e-5, atol=1e-4)
+
+
+def laid_out(layout: str, rows: int, columns: int, *, dtype: torch.dtype) -> torch.Tensor:
+    whole = torch.randn(2 * rows, 2 * columns, dtype=dtype)
+    part = whole[:rows, columns:]
+    return {"rows": part.contiguous(), "columns": part.t().contiguous().t(), "slice": part}[layout]
