@@ -21,8 +21,8 @@ def gradients(y: Tensor, leaves: list[Tensor], grad: Tensor) -> list[Tensor]:
 def test_values_and_gradients(
     shape: tuple[int, ...], sizes: tuple[int, int], has_bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (kernels, projection):
-        monkeypatch.setattr(module, "onednn_is_faster", lambda x: x.dtype == torch.float32)
+    for each in (kernels, projection):
+        monkeypatch.setattr(each, "onednn_is_faster", lambda x: x.dtype == torch.float32)
     size, outputs = sizes
     module = nn.Linear(size, outputs, bias=has_bias)
     x = torch.randn(*shape, size).transpose(0, -2).requires_grad_()  # not contiguous where it has several axes
