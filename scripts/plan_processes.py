@@ -1,4 +1,4 @@
-"""What to expect of several processes: the cost model of docs/scaling.md.
+"""Predict the time of an update of several processes, by the cost model of docs/scaling.md.
 
     torchrun --nproc-per-node=2 scripts/plan_processes.py link [--parameters P]
     python scripts/plan_processes.py update --update-seconds C --update-tokens T --parameters P --bandwidth B --delay L
@@ -32,7 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     modes = parser.add_subparsers(dest="mode", required=True)
     link = modes.add_parser("link", help="measure bandwidth and delay between the processes of torchrun")
-    update = modes.add_parser("update", help="what an update of several processes takes")
+    update = modes.add_parser("update", help="predict the time of an update of several processes")
     for part in (link, update):
         part.add_argument("--parameters", type=positive, default=10_000_000, metavar="P", help="numbers of the model")
     add: Any = update.add_argument

@@ -13,7 +13,7 @@ BYTES = 4  # of a number of a gradient
 
 
 class Link(NamedTuple):
-    """What connects neighboring processes."""
+    """The connection between neighboring processes."""
 
     bandwidth: float  # bytes a second
     delay: float  # seconds for a message without content
