@@ -1,0 +1,50 @@
+"""Shapes that come once must not be paid for in memory for ever."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+VARIABLES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+MULTIPLY = """
+import torch
+import nmt.models
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096 / 2**20
+
+def multiply(rows):
+    for row in rows:
+        torch.nn.functional.linear(torch.randn(row, 256).bfloat16(), weight)
+
+torch.set_num_threads(1)
+weight = torch.randn(512, 256).bfloat16()
+multiply(range(600, 620))
+before = resident()
+multiply(range(100, 600))
+print(resident() - before)
+"""
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+
+
+def growth(**environment: str) -> float:
+    """Return by how many MiB a process grows that multiplies matrices of 500 shapes."""
+    inherited = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    command = [sys.executable, "-c", MULTIPLY]
+    done = subprocess.run(command, env=inherited | environment, capture_output=True, text=True, check=True, timeout=300)
+    return float(done.stdout)
+
+
+def test_memory_does_not_grow_with_the_number_of_shapes() -> None:
+    assert growth() < 40
+
+
+@pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() != "AVX512", reason="bf16 is not by oneDNN here")
+def test_caches_of_another_size_can_be_asked_for() -> None:
+    """Without that, or without this module, memory grows by the size of a kernel with each shape."""
+    assert growth(**dict.fromkeys(VARIABLES, "1024")) > 40
