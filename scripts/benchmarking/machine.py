@@ -1,11 +1,13 @@
 """The machine that a benchmark runs on: its name, its speed in matrix products, the memory used."""
 
+import multiprocessing
 import platform
 import resource
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,14 @@ def gflops_of_products(device: torch.device, dtype: torch.dtype) -> float:
         for multiply in libraries(device, dtype)
         for shape in SHAPES[device.type]
     )
+
+
+def gflops_apart(device: torch.device, dtype: torch.dtype) -> float:
+    """As `gflops_of_products`, in a process of its own: its memory is not that of what is measured."""
+    threads = torch.get_num_threads()
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, spawn, initializer=torch.set_num_threads, initargs=(threads,)) as pool:
+        return pool.submit(gflops_of_products, device, dtype).result()
 
 
 def libraries(device: torch.device, dtype: torch.dtype) -> list[Callable[[Tensor, Tensor], Tensor]]:

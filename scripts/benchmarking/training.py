@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from benchmarking.arithmetic import Work, spared_flop, update_flop
-from benchmarking.machine import describe, gflops_of_products, peak_rss_mib, synchronize
+from benchmarking.machine import describe, gflops_apart, peak_rss_mib, synchronize
 from nmt.config.schema import TrainConfig
 from nmt.data.batch import Batch
 from nmt.training.trainer import Trainer
@@ -42,10 +42,10 @@ def measure_training(config: TrainConfig, trainer: Trainer, *, updates: int, rep
         repeats: the number of measurements, after one to warm up.
     """
     precision = trainer.autocast_dtype or torch.float32
-    before = gflops_of_products(trainer.device, precision)
+    before = gflops_apart(trainer.device, precision)
     measured = repeat_updates(trainer, updates=updates, repeats=repeats)
     memory = peak_memory(trainer.device)
-    machine = statistics.mean((before, gflops_of_products(trainer.device, precision)))
+    machine = statistics.mean((before, gflops_apart(trainer.device, precision)))
     nominal = [update_flop(trainer.model, config.model, each.work) / 1e9 for each in measured]
     spared = [spared_flop(trainer.model, each.work) / 1e9 for each in measured]
     done = [(all_of - part) / each.seconds for all_of, part, each in zip(nominal, spared, measured, strict=True)]
