@@ -28,6 +28,7 @@ from nmt.training.advice import advise
 from nmt.training.console import Phase, unreported
 from nmt.training.determinism import be_deterministic
 from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, process_group, seed_rank
+from nmt.training.kernel_caches import keep_few_kernels
 from nmt.training.lock import locked
 from nmt.training.objective import Loss, token_loss
 from nmt.training.optimizer import Schedule, build_optimizer
@@ -122,6 +123,7 @@ def build_trainer(
     processes: ProcessGroup = SINGLE_PROCESS,
 ) -> Trainer:
     """Assemble the trainer from its parts; collective."""
+    keep_few_kernels()
 
     def save(name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:
         folder = Path(config.run_dir) / "checkpoints" / name

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-VARIABLES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+from nmt.training.kernel_caches import VARIABLES
+
 MULTIPLY = """
 import torch
-import nmt.models
+from nmt.training.kernel_caches import keep_few_kernels
 
 def resident():
     with open("/proc/self/statm") as file:
@@ -22,6 +23,7 @@ def multiply(rows):
         torch.nn.functional.linear(torch.randn(row, 256).bfloat16(), weight)
 
 torch.set_num_threads(1)
+keep_few_kernels()
 weight = torch.randn(512, 256).bfloat16()
 multiply(range(600, 620))
 before = resident()
@@ -46,5 +48,16 @@ def test_memory_does_not_grow_with_the_number_of_shapes() -> None:
 
 @pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() != "AVX512", reason="bf16 is not by oneDNN here")
 def test_caches_of_another_size_can_be_asked_for() -> None:
-    """Without that, or without this module, memory grows by the size of a kernel with each shape."""
+    """Without that, or without the function, memory grows by the size of a kernel with each shape."""
     assert growth(**dict.fromkeys(VARIABLES, "1024")) > 40
+
+
+def test_a_training_keeps_few(tmp_path: Path, tiny_options: list[str]) -> None:
+    """In the process of the real command."""
+    told = f"import atexit, os; atexit.register(lambda: print(*map(os.getenv, {VARIABLES})))"
+    program = f"{told}; from nmt.train import main; main()"
+    command = [sys.executable, "-c", program, "run_dir=run", *tiny_options, "trainer.max_steps=2"]
+    inherited = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    done = subprocess.run(command, env=inherited, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "8 8"
