@@ -122,7 +122,7 @@ def build_trainer(
     reporter: Reporter | NullReporter,
     processes: ProcessGroup = SINGLE_PROCESS,
 ) -> Trainer:
-    """Assemble the trainer from its parts; collective."""
+    """Assemble the trainer from its parts, and from now on keep few kernels in this process; collective."""
     keep_few_kernels()
 
     def save(name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:
