@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from nmt.fast.accelerate import accelerate
 from nmt.models.checkpoint import load_checkpoint
+from nmt.training.distributed import SINGLE_PROCESS
 from nmt.training.prepare import prepare
 from nmt.training.validation import Validator
 
@@ -87,7 +88,7 @@ def test_the_scores_of_several_processes_are_those_of_one(
     run = tmp_path / "run"
     (record,) = (each for each in map(json.loads, (run / "metrics.jsonl").open()) if each["event"] == "validation")
     checkpoint = load_checkpoint(run)
-    prepared = prepare(checkpoint.config, checkpoint.tokenizers)
+    prepared = prepare(checkpoint.config, run / "checkpoints" / "best", SINGLE_PROCESS)
     validator = Validator(prepared.validation, checkpoint.tokenizers, checkpoint.config, torch.device("cpu"))
     alone = validator(accelerate(checkpoint.model))
     assert {name: record[name] for name in alone.metrics} == alone.metrics

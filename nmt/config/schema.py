@@ -103,7 +103,7 @@ class DataConfig:
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     cache_dir: str = key("data/cache", "folder of cleaned and encoded corpora, named by their content")
     max_gzip_ratio: float = key(100.0, "a gzipped file may not become more than this many times as large", at_least=1)
-    num_workers: int = key(2, "processes that encode the corpus", at_least=1)
+    num_workers: int = key(2, "processes that encode the corpus, of each rank", at_least=1)
 
     @property
     def direction(self) -> str:

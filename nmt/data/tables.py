@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nmt.config.schema import DataConfig, SplitConfig
-from nmt.errors import UserError
+from nmt.errors import UserError, writing
 from nmt.text.tokenizer import Tokenizers
 
 if TYPE_CHECKING:  # translation, which needs no tables, starts a third sooner without it
@@ -41,6 +41,7 @@ QUEUED = 4  # batches for each process that encodes
 SECONDS = 4.0  # between two messages
 HASHED_AT_ONCE = 100_000
 LINES_AT_ONCE = 10_000
+ADVICE = "choose another folder with data.cache_dir"
 PARALLEL_FROM = 20_000  # pairs; for fewer, starting processes takes longer than encoding
 
 
@@ -156,20 +157,14 @@ def stored_table(path: Path, build: Callable[[Path], Iterable[pa.Table]]) -> Pat
     remove_leftovers(path)
     if is_intact(path):
         return path
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary_folder(path) as folder:
-            complete = folder / path.name
-            write_tables(complete, iter(build(folder)))
-            digest = folder / "digest"
-            digest.write_text(digest_of(complete), encoding="ascii")
-            # In this order: a table without its digest would be made anew.
-            digest.replace(digest_file(path))
-            complete.replace(path)
-    except OSError as error:
-        raise UserError(
-            f"cannot write {path}: {error.strerror or error}; choose another folder with data.cache_dir"
-        ) from None
+    with writing(path, ADVICE), temporary_folder(path) as folder:
+        complete = folder / path.name
+        write_tables(complete, iter(build(folder)))
+        digest = folder / "digest"
+        digest.write_text(digest_of(complete), encoding="ascii")
+        # In this order: a table without its digest would be made anew.
+        digest.replace(digest_file(path))
+        complete.replace(path)
     return path
 
 
@@ -189,6 +184,7 @@ def temporary_folder(place: Path) -> Iterator[Path]:
     """
     remove_leftovers(place)
     prefix = f".{place.name}.{socket.gethostname()}.{os.getpid()}-"
+    place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=prefix, dir=place.parent) as folder:
         yield Path(folder)
 
@@ -306,22 +302,32 @@ class EncodedCorpus:
 
 
 def encode(
-    corpus: "datasets.Dataset", tokenizers: Tokenizers, *, cache_dir: str | Path, num_workers: int
+    corpus: "datasets.Dataset",
+    tokenizers: Tokenizers,
+    *,
+    cache_dir: str | Path,
+    num_workers: int,
+    parts: Sequence[Path] = (),
 ) -> EncodedCorpus:
     """Return the corpus (columns source and target) with its subword ids, from `cache_dir` if it is encoded there.
 
     Files are named by a digest of the text and the models. `num_workers` processes encode; a small corpus, this one.
+    `parts` are files that `encode_part` has written, to be joined; those that are missing are encoded here.
 
     Raises:
         UserError: when `cache_dir` cannot be written, or the file there has ids that the models do not have.
     """
-    text = corpus.select_columns(list(SIDES)).with_format("arrow")
-    path = Path(cache_dir) / f"encoded-{_digest(text, tokenizers)[:24]}.arrow"
+    path = encoded_path(corpus, tokenizers, cache_dir)
+
+    def batches() -> Iterator[tuple[Ragged, ...]]:
+        if not parts:
+            yield from _encoded_batches(corpus, tokenizers, num_workers)
+        for number in range(len(parts)):
+            yield _sides(encode_part(corpus, tokenizers, parts, number, num_workers=num_workers))
+
     with Progress("encoding", len(corpus)) as progress:
-        stored_table(path, lambda folder: _encoded(text, tokenizers, num_workers, folder, progress))
-    table = mapped_table(path)
-    lists = [part for column in table.columns for part in column.chunks]  # each column is a single chunk
-    sides = [Ragged(side.values.to_numpy(), side.offsets.to_numpy()) for side in lists]
+        stored_table(path, lambda folder: _one_table(batches(), folder, progress))
+    sides = _sides(path)
     for name, side in zip(SIDES, sides, strict=True):
         size = len(getattr(tokenizers, name))
         if side.ids.size and not (side.ids.min() >= 0 and side.ids.max() < size):
@@ -329,27 +335,54 @@ def encode(
     return EncodedCorpus(corpus, *sides)
 
 
-def _digest(text: "datasets.Dataset", tokenizers: Tokenizers) -> str:
+def encode_part(
+    corpus: "datasets.Dataset", tokenizers: Tokenizers, parts: Sequence[Path], number: int, *, num_workers: int
+) -> Path:
+    """Encode one of `len(parts)` equal parts of a corpus, the `number`-th, into `parts[number]`; return that path.
+
+    There may be no more parts than pairs.
+
+    Raises:
+        UserError: when the file cannot be written.
+    """
+    first, end = (share * len(corpus) // len(parts) for share in (number, number + 1))
+    mine = corpus.select(range(first, end))
+    with Progress(f"encoding part {number + 1} of {len(parts)}", len(mine)) as progress:
+        batches = _encoded_batches(mine, tokenizers, num_workers)
+        return stored_table(parts[number], lambda folder: _one_table(batches, folder, progress))
+
+
+def encoded_path(corpus: "datasets.Dataset", tokenizers: Tokenizers, cache_dir: str | Path) -> Path:
+    """Return the file of a corpus's subword ids, which has to be made yet or is there."""
     digest = hashlib.sha256()
     for tokenizer in (tokenizers.source, tokenizers.target):
         digest.update(hashlib.sha256(tokenizer.model).digest())
-    for table in text.iter(HASHED_AT_ONCE):
+    for table in _text(corpus).iter(HASHED_AT_ONCE):
         for batch in table.combine_chunks().to_batches():
             digest.update(batch.serialize())
-    return digest.hexdigest()
+    return Path(cache_dir) / f"encoded-{digest.hexdigest()[:24]}.arrow"
 
 
-def _encoded(
-    text: "datasets.Dataset", tokenizers: Tokenizers, num_workers: int, folder: Path, progress: Progress
-) -> Iterator[pa.Table]:
-    """Encode both sides into large lists, in a single chunk each, so that their ids are contiguous.
+def _text(corpus: "datasets.Dataset") -> "datasets.Dataset":
+    return corpus.select_columns(list(SIDES)).with_format("arrow")
+
+
+def _sides(path: Path) -> tuple[Ragged, ...]:
+    """Return the ids of both sides in a file, memory-mapped."""
+    table = mapped_table(path)
+    lists = [part for column in table.columns for part in column.chunks]  # each column is a single chunk
+    return tuple(Ragged(side.values.to_numpy(), side.offsets.to_numpy()) for side in lists)
+
+
+def _one_table(batches: Iterable[tuple[Ragged, ...]], folder: Path, progress: Progress) -> Iterator[pa.Table]:
+    """Make one table of the ids of both sides: large lists, in a single chunk each, so that they are contiguous.
 
     The ids go to a file for each side as they come, and from there, mapped, into the table.
     """
     lengths: list[list[npt.NDArray[np.int64]]] = [[] for _ in SIDES]
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context((folder / side).open("wb")) for side in SIDES]
-        for batch in _encoded_batches(text, tokenizers, num_workers):
+        for batch in batches:
             for encoded, file, found in zip(batch, files, lengths, strict=True):
                 encoded.ids.tofile(file)
                 found.append(encoded.lengths)
@@ -363,11 +396,11 @@ def _encoded(
 
 
 def _encoded_batches(
-    text: "datasets.Dataset", tokenizers: Tokenizers, num_workers: int
+    corpus: "datasets.Dataset", tokenizers: Tokenizers, num_workers: int
 ) -> Iterator[tuple[Ragged, ...]]:
     """Yield the ids of both sides, `BATCH_SIZE` pairs at a time, in order."""
-    batches = ([table.column(side) for side in SIDES] for table in text.iter(BATCH_SIZE))
-    num_workers = min(num_workers, len(text) // BATCH_SIZE) if len(text) >= PARALLEL_FROM else 1
+    batches = ([table.column(side) for side in SIDES] for table in _text(corpus).iter(BATCH_SIZE))
+    num_workers = min(num_workers, len(corpus) // BATCH_SIZE) if len(corpus) >= PARALLEL_FROM else 1
     if num_workers <= 1:
         yield from (_encode_batch(batch, tokenizers) for batch in batches)
         return

@@ -1,8 +1,8 @@
 """Training in one process or in several: gradients by DistributedDataParallel, and what torch lacks beside it.
 
 Every rank has a whole copy of the model and batches of its own; rank 0 alone reports and writes. Added to
-torch.distributed are one error message for all ranks (`on_rank_zero`, `on_all_ranks`), shares of the work of validation
-(`spread`), and one clock.
+torch.distributed are one error message for all ranks (`on_rank_zero`, `on_all_ranks`, `rank_zero_first`), shares of the
+work of validation (`spread`), and one clock.
 """
 
 import contextlib
@@ -64,6 +64,9 @@ class SingleProcess:
         return function
 
     def on_all_ranks(self, function: Callable[P, T]) -> Callable[P, T]:
+        return function
+
+    def rank_zero_first(self, function: Callable[P, T]) -> Callable[P, T]:
         return function
 
 
@@ -164,6 +167,16 @@ class MultiProcess:
             self._now = gathered[0][1]
             raise_first([error, *(other for other, _ in gathered)])
             return value  # type: ignore[return-value]
+
+        return call
+
+    def rank_zero_first(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Wrap a function to run on rank 0, then on the others, which find what it stored; collective."""
+
+        def call(*arguments: P.args, **options: P.kwargs) -> T:
+            values: list[T] = []
+            self.on_rank_zero(lambda: values.append(function(*arguments, **options)))()
+            return self.on_all_ranks(lambda: values[0] if values else function(*arguments, **options))()
 
         return call
 

@@ -1,5 +1,6 @@
 """Before training: checks of the configuration, which need no data, then from the corpus to encoded text."""
 
+import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,10 +12,20 @@ import numpy as np
 
 from nmt.alignment.targets import AlignmentTargets
 from nmt.config.automatic import AUTOMATIC, assign, value_of
-from nmt.config.schema import TokenizerConfig, TrainConfig
+from nmt.config.schema import DataConfig, TokenizerConfig, TrainConfig
 from nmt.data.corpus import CleaningReport, clean, load_split, open_corpus
-from nmt.data.tables import EncodedCorpus, Progress, encode, lines_of
-from nmt.errors import UserError
+from nmt.data.tables import (
+    ADVICE,
+    PARALLEL_FROM,
+    EncodedCorpus,
+    Progress,
+    encode,
+    encode_part,
+    encoded_path,
+    lines_of,
+    temporary_folder,
+)
+from nmt.errors import UserError, writing
 from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
 from nmt.evaluation.registry import check_gold_for, check_watched
 from nmt.models.build import check_model, check_used
@@ -103,48 +114,95 @@ class Prepared:
     cleaning: Mapping[str, CleaningReport] = field(default_factory=dict)
 
 
-def prepare_on_all_ranks(config: TrainConfig, origin: Path | None, processes: ProcessGroup) -> Prepared:
-    """Prepare on rank 0 first, then on the others, which find the subwords learned and the encoded text cached.
+def prepare(config: TrainConfig, origin: Path | None, processes: ProcessGroup) -> Prepared:
+    """Load, clean and encode the training and validation splits; collective.
 
-    Subwords are those of the checkpoint `origin`, if there is one. Sets `config.automatic` keys (see `settle`).
-    Collective.
+    Rank 0 goes first: it learns subwords, or takes those of the checkpoint `origin`, and sets the keys of
+    `config.automatic` (see `settle`). The others read the text that it stored, and each rank encodes a part of it.
 
     Raises:
         UserError: the corpus cannot be trained on.
     """
-    prepared: list[Prepared] = []
+    loaded: list[CleanText] = []
 
-    def prepare_first() -> tuple[Tokenizers, dict[str, Any]]:
-        prepared.append(prepare(config, None if origin is None else Tokenizers.load(origin)))
-        return prepared[0].tokenizers, {name: value_of(config, name) for name in ("automatic", *AUTOMATIC)}
+    def go_first() -> tuple[Tokenizers, dict[str, Any]]:
+        tokenizers = None if origin is None else Tokenizers.load(origin)
+        loaded.append(CleanText.load(config))
+        train = loaded[0].train
+        settle(config, train, on_gpu=resolve_device(config.trainer.device).type == "cuda")
+        if tokenizers is None:
+            tokenizers = learn_subwords(train, config.tokenizer)
+        return tokenizers, {name: value_of(config, name) for name in ("automatic", *AUTOMATIC)}
 
-    tokenizers, values = processes.on_rank_zero(prepare_first)()
+    tokenizers, values = processes.on_rank_zero(go_first)()
     assign(config, values)  # with nothing left to choose: other ranks have not seen the checkpoint that rank 0 adopts
-    return processes.on_all_ranks(lambda: prepared[0] if prepared else prepare(config, tokenizers))()
-
-
-def prepare(config: TrainConfig, tokenizers: Tokenizers | None) -> Prepared:
-    """Load, clean, segment and encode the training and validation splits; learn subwords unless they are given.
-
-    Keys of `config.automatic` are set before.
-    """
-    corpora = load_corpora(config)
-    kept = {split: cleaned(config, split, corpora[split]) for split in ("train", "validation")}
-    train_corpus, validation_corpus = (corpus for corpus, _ in kept.values())
-    on_gpu = resolve_device(config.trainer.device).type == "cuda"
-    settle(config, train_corpus, on_gpu=on_gpu)
-    if tokenizers is None:
-        logger.info("learning subwords" if config.tokenizer.source_model is None else "loading subwords")
-        text = learning_text(train_corpus, config.tokenizer)
-        with Progress("learning subwords"):
-            tokenizers = build_tokenizers(lines_of(text, "source"), lines_of(text, "target"), config.tokenizer)
-    logger.info("encoding %s pairs", f"{len(train_corpus):,}")
+    text = processes.on_all_ranks(lambda: loaded[0] if loaded else CleanText.load(config))()
+    logger.info("encoding %s pairs", f"{len(text.train):,}")
     train, validation = (
-        encode(corpus, tokenizers, cache_dir=config.data.cache_dir, num_workers=config.data.num_workers)
-        for corpus in (train_corpus, validation_corpus)
+        encode_together(each, tokenizers, config.data, processes) for each in (text.train, text.validation)
     )
-    guide = AlignmentTargets(train_corpus, tokenizers) if config.trainer.guided_alignment.weight > 0 else None
-    return Prepared(tokenizers, train, validation, guide, {split: report for split, (_, report) in kept.items()})
+    guided = config.trainer.guided_alignment.weight > 0
+    guide = processes.on_all_ranks(lambda: AlignmentTargets(text.train, tokenizers) if guided else None)()
+    return Prepared(tokenizers, train, validation, guide, text.cleaning)
+
+
+@dataclass(frozen=True)
+class CleanText:
+    """The text to train on and to validate with; `cleaning` by split: what was dropped of them."""
+
+    train: datasets.Dataset
+    validation: datasets.Dataset
+    cleaning: Mapping[str, CleaningReport]
+
+    @classmethod
+    def load(cls, config: TrainConfig) -> "CleanText":
+        """Load every split that the run will read, and clean those two."""
+        corpora = load_corpora(config)
+        train, validation = (cleaned(config, split, corpora[split]) for split in ("train", "validation"))
+        return cls(train[0], validation[0], {"train": train[1], "validation": validation[1]})
+
+
+def learn_subwords(corpus: datasets.Dataset, config: TokenizerConfig) -> Tokenizers:
+    """Return subwords that were learned from text, or those in the files that the configuration names."""
+    logger.info("learning subwords" if config.source_model is None else "loading subwords")
+    text = learning_text(corpus, config)
+    with Progress("learning subwords"):
+        return build_tokenizers(lines_of(text, "source"), lines_of(text, "target"), config)
+
+
+def encode_together(
+    corpus: datasets.Dataset, tokenizers: Tokenizers, config: DataConfig, processes: ProcessGroup
+) -> EncodedCorpus:
+    """Encode a corpus, of a large one each rank a part, which rank 0 joins to one file for all; collective.
+
+    A rank that does not see the folder of rank 0 leaves its part to rank 0, and encodes all for itself.
+
+    Raises:
+        UserError: when `data.cache_dir` cannot be written.
+    """
+    workers = config.num_workers
+    with contextlib.ExitStack() as stack:
+
+        def make_folder() -> Path | None:
+            path = encoded_path(corpus, tokenizers, config.cache_dir)
+            shared = processes.world_size > 1 and len(corpus) >= PARALLEL_FROM and not path.exists()
+            with writing(path, ADVICE):
+                return stack.enter_context(temporary_folder(path.with_suffix(".parts"))) if shared else None
+
+        folder = processes.on_rank_zero(make_folder)()
+        parts: list[Path] = []
+        if folder is not None and folder.is_dir():
+            parts = [folder / f"{rank}.arrow" for rank in range(processes.world_size)]
+
+        def encode_mine() -> None:
+            if parts:
+                encode_part(corpus, tokenizers, parts, processes.rank, num_workers=workers)
+
+        def encode_all() -> EncodedCorpus:
+            return encode(corpus, tokenizers, cache_dir=config.cache_dir, num_workers=workers, parts=parts)
+
+        processes.on_all_ranks(encode_mine)()
+        return processes.rank_zero_first(encode_all)()
 
 
 def learning_text(corpus: datasets.Dataset, config: TokenizerConfig) -> datasets.Dataset:

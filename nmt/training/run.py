@@ -32,7 +32,7 @@ from nmt.training.kernel_caches import keep_few_kernels
 from nmt.training.lock import locked
 from nmt.training.objective import Loss, token_loss
 from nmt.training.optimizer import Schedule, build_optimizer
-from nmt.training.prepare import TEST_SPLITS, Prepared, check_files, check_run, prepare_on_all_ranks
+from nmt.training.prepare import TEST_SPLITS, Prepared, check_files, check_run, prepare
 from nmt.training.reporting import ALIGNMENTS, RECORDS, NullReporter, Reporter
 from nmt.training.resuming import initial_checkpoint, previous_checkpoint, scores_are_comparable
 from nmt.training.torchrun_env import RankEnvironment
@@ -86,7 +86,7 @@ def start(config: TrainConfig, reporter: Reporter | NullReporter, processes: Pro
         processes.on_all_ranks(be_deterministic)(config)
     torch.manual_seed(config.seed)
     origin = last or processes.on_rank_zero(initial_checkpoint)(config)
-    prepared = prepare_on_all_ranks(config, origin, processes)
+    prepared = prepare(config, origin, processes)
     reporter.cleaning = prepared.cleaning
     vocabularies = prepared.tokenizers
     model = build_model(config.model, len(vocabularies.source), len(vocabularies.target), joint=vocabularies.joint)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nmt.config.schema import TokenizerConfig
 from nmt.data import tables as encoded
-from nmt.data.tables import EncodedCorpus, Ragged, encode
+from nmt.data.tables import EncodedCorpus, Ragged, encode, encode_part, encoded_path
 from nmt.errors import UserError
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
 
@@ -65,7 +65,7 @@ def test_ids_are_views_of_the_file(tmp_path: Path) -> None:
 
 def test_a_corpus_is_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = encoded_in(tmp_path)
-    monkeypatch.setattr(encoded, "_encoded", None)
+    monkeypatch.setattr(encoded, "_one_table", None)
     for corpus in (
         CORPUS,
         CORPUS.select(range(len(CORPUS))),
@@ -73,6 +73,20 @@ def test_a_corpus_is_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         CORPUS.remove_columns("alignment"),
     ):
         assert (encoded_in(tmp_path, corpus).source.ids == first.source.ids).all()
+
+
+@given(count=st.integers(9, 30), number=st.integers(1, 9), stored=st.sets(st.integers(0, 8)))
+def test_parts_that_were_stored_or_are_missing_make_the_same_file(
+    tmp_path_factory: pytest.TempPathFactory, count: int, number: int, stored: set[int]
+) -> None:
+    folder, corpus = tmp_path_factory.mktemp("parts"), CORPUS.select(range(count))
+    whole, joined = encoded_path(corpus, TOKENIZERS, folder), encoded_path(corpus, TOKENIZERS, folder / "joined")
+    encoded_in(folder, corpus)
+    parts = [folder / f"{part}.arrow" for part in range(number)]
+    for part in stored & set(range(number)):
+        assert encode_part(corpus, TOKENIZERS, parts, part, num_workers=1) == parts[part]
+    encode(corpus, TOKENIZERS, cache_dir=joined.parent, num_workers=1, parts=parts)
+    assert whole.read_bytes() == joined.read_bytes()
 
 
 def test_other_text_or_models_are_encoded_anew(tmp_path: Path) -> None:
@@ -97,7 +111,7 @@ def test_no_progress_bar_in_files(tmp_path: Path, capfd: pytest.CaptureFixture[s
 def test_ids_that_no_subword_has_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, id: int) -> None:
     columns = [pa.array([ids], type=pa.large_list(pa.int32())) for ids in ([4], [5, id])]
     table = pa.table(columns, names=["source", "target"])
-    monkeypatch.setattr(encoded, "_encoded", lambda *given: iter([table]))
+    monkeypatch.setattr(encoded, "_one_table", lambda *given: iter([table]))
     with pytest.raises(
         UserError, match=rf"has ids of no target subword \(there are {len(TOKENIZERS.target)}\): delete it"
     ):

@@ -11,12 +11,14 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pytest
 import torch
 
 from nmt.attention.normalizers import SampledAttention
 from nmt.config.schema import (
     AttentionConfig,
     BatchConfig,
+    DataConfig,
     GuidedAlignmentConfig,
     ModelConfig,
     OptimizerConfig,
@@ -25,6 +27,7 @@ from nmt.config.schema import (
     TokenizerConfig,
     TrainerConfig,
 )
+from nmt.data import tables
 from nmt.data.batch import Batch, TrainLoader, collate
 from nmt.data.tables import EncodedCorpus, Ragged
 from nmt.errors import UserError
@@ -32,6 +35,7 @@ from nmt.models.build import build_model
 from nmt.models.decoder import Decoded
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import build_tokenizers
+from nmt.training import prepare
 from nmt.training.distributed import ProcessGroup, no_sync, process_group, seed_rank
 from nmt.training.optimizer import Schedule
 from nmt.training.reinforce import Reinforce
@@ -176,6 +180,7 @@ def primitives(processes: ProcessGroup) -> dict[str, Any]:
         "gathered": processes.all_gather({"rank": rank}),
         "on_rank_zero": processes.on_rank_zero(lambda: f"rank {rank}")(),
         "on_all_ranks": processes.on_all_ranks(lambda: rank)(),
+        "rank_zero_first": rank_zero_first(processes),
         "spread": list(processes.spread(lambda number: (rank, number**2), range(5))),
         "error in a share": caught(lambda: list(processes.spread(divide, [2, 1, 4, 0]))),
         "error of rank 0": caught(processes.on_rank_zero(fail), rank, on=0),
@@ -183,6 +188,50 @@ def primitives(processes: ProcessGroup) -> dict[str, Any]:
         "defect of rank 0": caught(processes.on_rank_zero(divide), 0),
         "random": torch.rand(3),
     }
+
+
+def rank_zero_first(processes: ProcessGroup) -> list[int]:
+    """The numbers in a file that each rank adds its own to, as each finds them; rank 0 takes longer."""
+    path = Path(sys.argv[2]) / "numbers"
+
+    def add() -> list[int]:
+        time.sleep(0.1 * (processes.rank == 0))
+        with path.open("a") as file:
+            file.write(f"{processes.rank}\n")
+        return list(map(int, path.read_text().split()))
+
+    return processes.rank_zero_first(add)()
+
+
+def encoded(processes: ProcessGroup) -> dict[str, Any]:
+    """A corpus that is encoded together, twice; its text, its ids, and how much of it this rank has encoded."""
+    corpus = long_corpus()
+    lines = [*corpus["source"][:99], *corpus["target"][:99]]
+    tokenizers = build_tokenizers(lines, lines, TokenizerConfig(vocab_size=300))
+    config = DataConfig(cache_dir=str(Path(sys.argv[2]) / "cache"), num_workers=1)
+    done = []
+    encode_batch = tables._encode_batch
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            tables, "_encode_batch", lambda sides, *given: done.append(len(sides[0])) or encode_batch(sides, *given)
+        )
+        patch.setattr(prepare, "PARALLEL_FROM", 100)
+        whole = [prepare.encode_together(corpus, tokenizers, config, processes) for _ in range(2)]
+    return {
+        "encoded here": sum(done),
+        "files": sorted(path.suffix for path in Path(config.cache_dir).iterdir()),
+        "source": [ids.tolist() for ids in map(whole[0].source.__getitem__, range(len(corpus)))],
+        "target": [ids.tolist() for ids in map(whole[1].target.__getitem__, range(len(corpus)))],
+        "expected": [tokenizers.source.encode(corpus["source"]), tokenizers.target.encode(corpus["target"])],
+    }
+
+
+def long_corpus() -> datasets.Dataset:
+    sides = {
+        "source": [f"pair {row} of many" for row in range(2_501)],
+        "target": [f"{row} is it" for row in range(2_501)],
+    }
+    return datasets.Dataset.from_dict(sides)
 
 
 def fail(rank: int, on: int) -> None:
@@ -317,7 +366,20 @@ def broken(processes: ProcessGroup) -> dict[str, Any]:
     raise AssertionError("no defect")
 
 
-TASKS = (primitives, updates, consistent, sampled, unused, skipped, clocks, interrupted, resumed, straight, broken)
+TASKS = (
+    primitives,
+    encoded,
+    updates,
+    consistent,
+    sampled,
+    unused,
+    skipped,
+    clocks,
+    interrupted,
+    resumed,
+    straight,
+    broken,
+)
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ from nmt.models.decoder import DECODERS
 from nmt.text.tokenizer import build_tokenizers
 from nmt.training.defaults import TABLE, choose, count_characters, settle, time_to_train
 from nmt.training.distributed import SingleProcess
-from nmt.training.prepare import prepare_on_all_ranks
+from nmt.training.prepare import prepare
 from nmt.training.resuming import initial_checkpoint
 from tests.composing import compose
 from tests.template_pairs import write_template_corpus
@@ -220,10 +220,10 @@ def test_all_ranks_have_the_values_of_rank_zero(tmp_path: Path) -> None:
 
     class Second(SingleProcess):  # type: ignore[misc]
         def on_rank_zero(self, function: Any) -> Any:
-            return lambda: sent[0]
+            return lambda: sent.pop(0)
 
     for config, processes in zip(configs, (First(), Second()), strict=True):
         config.data = DataConfig(kind="text", target_language="zh", cache_dir=str(tmp_path / "cache"), **splits)
-        prepare_on_all_ranks(config, None, processes)
+        prepare(config, None, processes)
     assert configs[0] == configs[1]
     assert (configs[1].model.hidden_size, configs[1].model.embedding_size) == (64, 64)

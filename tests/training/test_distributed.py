@@ -16,6 +16,7 @@ from tests.training import rank
 ROOT = Path(__file__).parents[2]
 TASKS = (
     "primitives",
+    "encoded",
     "updates",
     "consistent",
     "sampled",
@@ -63,7 +64,16 @@ def test_collective_calls_return_the_same_on_all_ranks(results: Callable[[str], 
         assert found["gathered"] == [{"rank": 0}, {"rank": 1}]
         assert found["on_rank_zero"] == "rank 0"
         assert found["on_all_ranks"] == number
+        assert found["rank_zero_first"] == [0, 1][: number + 1]
         assert found["spread"] == [(0, 0), (1, 1), (0, 4), (1, 9), (0, 16)]
+
+
+def test_each_rank_encodes_a_share_of_a_corpus(results: Callable[[str], Results]) -> None:
+    """Half of 2,501 pairs each, and nothing the second time; one file is left, and its digest."""
+    assert [found["encoded here"] for found in results("encoded")] == [1_250, 1_251]
+    for found in results("encoded"):
+        assert [found["source"], found["target"]] == found["expected"]
+        assert found["files"] == [".arrow", ".sha256"]
 
 
 def test_the_clock_is_that_of_rank_zero_and_stands_between_collective_calls(results: Callable[[str], Results]) -> None:
