@@ -72,13 +72,14 @@ def user_errors(*, show: bool = True) -> Iterator[None]:
 
 
 def full(error: Exception) -> str | None:
-    """Return what to tell of an exception that means that memory or a disk is full, else None."""
-    if isinstance(error, OSError):
-        name = error.filename or "a file, or standard output"
-        return f"cannot write {name}: {error.strerror}; free some space" if error.errno in UNWRITABLE else None
-    if not is_out_of_memory(error):
-        return None
-    return "memory does not suffice: lower batch.size, search.batch_size or the sizes of the model"
+    """Return what to tell of an exception that means that memory or a disk is full or a file forbidden, else None."""
+    if is_out_of_memory(error):
+        return "memory does not suffice: lower batch.size, search.batch_size or the sizes of the model"
+    if isinstance(error, OSError) and error.errno in UNWRITABLE:
+        return f"cannot write {error.filename or 'a file, or standard output'}: {error.strerror}; free some space"
+    if isinstance(error, PermissionError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return None
 
 
 def discard_output() -> None:

@@ -42,8 +42,10 @@ NO_MEMORY = (
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Tell whether an exception means that memory, of the computer or of a GPU, has run out."""
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)
+    return (
+        isinstance(error, MemoryError)
+        or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+        or (isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY))
     )
 
 

@@ -18,11 +18,14 @@ from tensorboard.backend.event_processing.plugin_event_multiplexer import EventM
 
 from nmt.config.file import load_config
 from nmt.config.schema import AttentionConfig, DataConfig, ModelConfig, SplitConfig, TrainConfig, TrainerConfig
+from nmt.data.corpus import load_split
 from nmt.errors import UserError
 from nmt.models.checkpoint import find_checkpoint
 from nmt.training.prepare import check_run
 from nmt.training.run import evaluate_best, point_to
 from nmt.training.run import train as train_here
+from nmt.training.trainer import Trainer
+from tests.template_pairs import write_template_corpus
 
 ROOT = Path(__file__).parents[1]
 
@@ -245,10 +248,11 @@ def test_a_sweep_makes_a_run_of_every_job(train: Callable[..., Path], tmp_path: 
 def test_the_final_evaluation_scores_as_configured(tiny_run: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_run / "checkpoints" / "best", tmp_path / "checkpoints" / "best")
     config = load_config(tiny_run / "config.yaml")
-    plain = evaluate_best(config, tmp_path)
+    tests = {"test": load_split(config.data, "test")}
+    plain = evaluate_best(config, tmp_path, tests)
     assert (plain["bleu_tokenize"], plain["lowercase"]) == ("13a", False)
     config.bleu_tokenize, config.lowercase = "char", True
-    changed = evaluate_best(config, tmp_path)
+    changed = evaluate_best(config, tmp_path, tests)
     assert (changed["bleu_tokenize"], changed["lowercase"]) == ("char", True)
     assert "tok:char" in changed["signature"]["bleu"]
 
@@ -293,6 +297,41 @@ def test_the_newest_run_can_be_continued_by_that_name(
     assert train_here(config, latest=True) == Path("outputs/run")
     assert latest_run(tmp_path) == run
     assert state(run)["progress"]["step"] == 101
+
+
+def test_a_run_whose_checkpoints_lie_elsewhere_goes_on_in_its_own_folder(tiny_run: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    (tmp_path / "large").mkdir()
+    (run / "checkpoints").rename(tmp_path / "large/checkpoints")
+    (run / "checkpoints").symlink_to(tmp_path / "large/checkpoints")
+    before = (run / "metrics.jsonl").read_bytes()
+    config = load_config(run / "config.yaml")
+    config.run_dir, config.trainer.evaluate, config.trainer.max_steps = str(run), False, 101
+    assert train_here(config) == run
+    assert state(run)["progress"]["step"] == 101
+    assert (run / "metrics.jsonl").read_bytes().startswith(before)
+    assert [path.name for path in (tmp_path / "large").iterdir()] == ["checkpoints"]
+
+
+def test_test_text_is_read_once(call: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it may come from a pipe, or be deleted while the run trains."""
+    (tmp_path / "text").mkdir()
+    write_template_corpus(tmp_path / "text", train=60, validation=5, test=5)
+    files = [
+        f"data.{split}.{side}=text/{split}.{suffix}"
+        for split in ("train", "validation", "test")
+        for side, suffix in (("source", "en"), ("target", "zh"))
+    ]
+    fit = Trainer.fit
+
+    def unlinked(trainer: Trainer) -> None:
+        shutil.rmtree(tmp_path / "text")
+        fit(trainer)
+
+    monkeypatch.setattr(Trainer, "fit", unlinked)
+    done = call("train", "data=text", *files, "run_dir=run", "trainer.max_steps=2", "tokenizer.vocab_size=400")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run/evaluation/test/metrics.json").is_file()
 
 
 def test_a_link_of_an_earlier_version_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

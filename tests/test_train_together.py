@@ -82,8 +82,10 @@ def test_the_scores_of_several_processes_are_those_of_one(
     """To the last digit, of validations and of the test split: each process reads some of the batches."""
     options = [*tiny_options, "search.batch_size=2", "data.grammar.test_size=13", "threads=1", "model.hidden_size=24"]
     options += ["run_dir=run", "trainer.max_steps=6", "trainer.ema_decay=0.9", "batch.size=60"]
-    done = together("nmt.train", *options, cwd=tmp_path, number=number)
+    done = together("tests.counting", *options, cwd=tmp_path, number=number)
     assert [each.returncode for each in done] == [0] * number, done
+    shares = [int(each.stderr.splitlines()[-1].split()[1]) for each in done]
+    assert min(shares) > 0
     assert [each.stdout.count("sentences of test ·") for each in done] == [1, *[0] * (number - 1)]
     run = tmp_path / "run"
     (record,) = (each for each in map(json.loads, (run / "metrics.jsonl").open()) if each["event"] == "validation")

@@ -3,11 +3,15 @@
 import contextlib
 import difflib
 import io
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from nmt.config.schema import keys
 from nmt.errors import UserError
+
+HOME = re.compile(r"""(?P<key>[+\w./]+)=(?P<quote>["']?)(?P<path>~/[^"']*)(?P=quote)""")
 
 
 def arrange(arguments: Sequence[str], config: Any) -> list[str]:
@@ -20,7 +24,7 @@ def arrange(arguments: Sequence[str], config: Any) -> list[str]:
     """
     from hydra._internal.utils import get_args_parser
 
-    arguments = with_checkpoint(arguments, config)
+    arguments = [with_home(each) for each in with_checkpoint(arguments, config)]
     told = io.StringIO()
     try:
         with contextlib.redirect_stderr(told):
@@ -46,12 +50,19 @@ def with_checkpoint(arguments: Sequence[str], config: Any) -> list[str]:
     return joined
 
 
+def with_home(argument: str) -> str:
+    """Return an override whose value begins with ~/, quoted or not, with the home folder there."""
+    found = HOME.fullmatch(argument)
+    return f'{found["key"]}="{Path(found["path"]).expanduser()}"' if found else argument
+
+
 def unknown_option(option: str, arguments: Sequence[str], config: Any) -> UserError:
     """Return the error for an option that does not exist, with the override that was probably meant."""
     name, equals, value = option.partition("=")
     following = arguments[arguments.index(option) + 1 :]
     if not equals:
-        value = following[0] if following and "=" not in following[0] and following[0][0] != "-" else "..."
+        is_value = following and "=" not in following[0] and not following[0].startswith("-")
+        value = following[0] if is_value else "..."
     known = [key for key, _, _ in keys(config)]
     names = [*(group for group in vars(config) if group not in known), *known]
     word = name.lstrip("-").replace("-", "_")

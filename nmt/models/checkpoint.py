@@ -180,6 +180,12 @@ def find_checkpoint(path: str | Path) -> Path:
     raise UserError(f"no checkpoint at {path}: {reason}")
 
 
+def run_of(path: Path) -> Path:
+    """Return the folder of a run; where it is one of links to what a run holds, as outputs/latest is, that run's."""
+    is_linked = (path / CONFIG).is_symlink() and (path / "checkpoints").is_symlink()
+    return (path / CONFIG).resolve().parent if is_linked else path
+
+
 def local(path: str | Path) -> Path:
     """Return a path as it is, and for an address of the hub (`nmt.models.hub`) the folder it is downloaded to.
 

@@ -246,18 +246,21 @@ class Tokenizers:
         raise UserError(f"no tokenizer in {folder}: it needs joint.model, or source.model and target.model")
 
 
-def build_tokenizers(sources: Iterable[str], targets: Iterable[str], config: TokenizerConfig) -> Tokenizers:
-    """Learn the subwords of both sides, or load the models that the configuration names.
-
-    Raises:
-        UserError: for a joint vocabulary with two different models, for segmented text that is to be segmented at
-            random, and see `Tokenizer` and `Vocabulary`.
-    """
+def check_sampling(config: TokenizerConfig) -> None:
+    """Raise UserError for text that is segmented already and is to be segmented at random."""
     if config.kind == "whitespace" and config.sampling:
         raise UserError(
             f"tokenizer.sampling={config.sampling:g} cannot segment text anew that is segmented already "
             "(tokenizer.kind=whitespace): set it to 0"
         )
+
+
+def build_tokenizers(sources: Iterable[str], targets: Iterable[str], config: TokenizerConfig) -> Tokenizers:
+    """Learn the subwords of both sides, or load the models that the configuration names.
+
+    Raises:
+        UserError: for a joint vocabulary with two different models, and see `Tokenizer` and `Vocabulary`.
+    """
     if not config.joint:
         return Tokenizers(
             _built(config.source_model, sources, config, "source"),

@@ -1,6 +1,5 @@
 """Notes for newcomers at the end of a run: each is one line that says what was found and what to do."""
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nmt.config.schema import TrainConfig
-from nmt.data.corpus import load_split
-from nmt.errors import UserError
 from nmt.evaluation.registry import METRICS
 from nmt.training.reporting import RECORDS, read_records
 
@@ -25,13 +22,21 @@ LONG_WORDS = 12  # characters between spaces, on average; German has 6
 LIMITS = ("max_minutes", "max_epochs", "max_steps")
 
 
-def advise(config: TrainConfig, step: int, scores: Mapping[str, Any]) -> list[str]:
+def advise(
+    config: TrainConfig,
+    step: int,
+    scores: Mapping[str, Any],
+    train: datasets.Dataset,
+    tests: Mapping[str, datasets.Dataset],
+) -> list[str]:
     """Return what should be known of a run that has ended.
 
     Args:
         config: that of the run, whose folder holds the record of its validations, and the evaluation.
         step: the number of its updates.
         scores: those of the test split, or none where there was no evaluation.
+        train: the training text.
+        tests: the test splits by name.
     """
     run = Path(config.run_dir)
     validations = [record for record in read_records(run / RECORDS) if record.get("event") == "validation"]
@@ -44,13 +49,12 @@ def advise(config: TrainConfig, step: int, scores: Mapping[str, Any]) -> list[st
         low_bleu(scores.get("bleu"), longer),
     ]
     if scores:
-        test = load_split(config.data, scores["split"])
+        test = tests[scores["split"]]
         sources = list(test["source"])
         written = (run / "evaluation" / scores["split"] / "hypotheses.txt").read_bytes()
         notes.append(copies(sources, written.decode().split("\n")[:-1]))
         notes.append(unspaced(list(test["target"]), scores["bleu_tokenize"]))
-        with contextlib.suppress(UserError):  # the files may be gone by now, which is no reason to fail
-            notes.append(overlap(load_split(config.data, "train"), sources))
+        notes.append(overlap(train, sources))
     return [note for note in notes if note]
 
 

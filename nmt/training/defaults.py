@@ -12,6 +12,7 @@ import datasets
 from nmt.config.automatic import assign
 from nmt.config.schema import TokenizerConfig, TrainConfig, TrainerConfig
 from nmt.data.tables import SIDES, lines_of
+from nmt.training.progress import validates_by_time
 from nmt.training.resuming import shown
 
 logger = logging.getLogger(__name__)
@@ -107,7 +108,7 @@ def choose(config: TrainConfig, pairs: int, minutes: float, *, num_characters: i
 
 def validation_time(config: TrainerConfig) -> float | None:
     """Return the minutes between two validations; None where they are scheduled otherwise or there is no time limit."""
-    if config.max_minutes is None or config.validate_every_steps or config.validate_every_epochs:
+    if config.max_minutes is None or not validates_by_time(config):
         return None
     return float(f"{config.max_minutes / VALIDATIONS:.3g}")
 

@@ -32,7 +32,7 @@ from nmt.models.build import check_model, check_used
 from nmt.models.checkpoint import resolve_device
 from nmt.models.decoder import DECODERS
 from nmt.models.sizes import has_dropout
-from nmt.text.tokenizer import Tokenizers, build_tokenizers
+from nmt.text.tokenizer import Tokenizers, build_tokenizers, check_sampling
 from nmt.training.defaults import settle
 from nmt.training.distributed import ProcessGroup
 
@@ -67,6 +67,7 @@ def check_run(config: TrainConfig) -> None:
         check_guided_alignment(config)
     if config.trainer.consistency > 0:
         check_consistency(config)
+    check_sampling(config.tokenizer)
 
 
 def check_guided_alignment(config: TrainConfig) -> None:
@@ -105,11 +106,12 @@ def check_consistency(config: TrainConfig) -> None:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Subwords and encoded text; `guide`: the gold links where attention is guided; `cleaning`: what was dropped."""
+    """Subwords and text; `guide`: the gold links where attention is guided; `cleaning`: what was dropped."""
 
     tokenizers: Tokenizers
     train: EncodedCorpus
     validation: EncodedCorpus
+    tests: Mapping[str, datasets.Dataset] = field(default_factory=dict)
     guide: AlignmentTargets | None = None
     cleaning: Mapping[str, CleaningReport] = field(default_factory=dict)
 
@@ -123,43 +125,40 @@ def prepare(config: TrainConfig, origin: Path | None, processes: ProcessGroup) -
     Raises:
         UserError: the corpus cannot be trained on.
     """
-    loaded: list[CleanText] = []
+    given = None if origin is None else processes.on_rank_zero(Tokenizers.load)(origin)
+    text = processes.rank_zero_first(CleanText.load)(config)
 
-    def go_first() -> tuple[Tokenizers, dict[str, Any]]:
-        tokenizers = None if origin is None else Tokenizers.load(origin)
-        loaded.append(CleanText.load(config))
-        train = loaded[0].train
-        settle(config, train, on_gpu=resolve_device(config.trainer.device).type == "cuda")
-        if tokenizers is None:
-            tokenizers = learn_subwords(train, config.tokenizer)
+    def choose() -> tuple[Tokenizers, dict[str, Any]]:
+        settle(config, text.train, on_gpu=resolve_device(config.trainer.device).type == "cuda")
+        tokenizers = given or learn_subwords(text.train, config.tokenizer)
         return tokenizers, {name: value_of(config, name) for name in ("automatic", *AUTOMATIC)}
 
-    tokenizers, values = processes.on_rank_zero(go_first)()
+    tokenizers, values = processes.on_rank_zero(choose)()
     assign(config, values)  # with nothing left to choose: other ranks have not seen the checkpoint that rank 0 adopts
-    text = processes.on_all_ranks(lambda: loaded[0] if loaded else CleanText.load(config))()
     logger.info("encoding %s pairs", f"{len(text.train):,}")
     train, validation = (
         encode_together(each, tokenizers, config.data, processes) for each in (text.train, text.validation)
     )
     guided = config.trainer.guided_alignment.weight > 0
     guide = processes.on_all_ranks(lambda: AlignmentTargets(text.train, tokenizers) if guided else None)()
-    return Prepared(tokenizers, train, validation, guide, text.cleaning)
+    return Prepared(tokenizers, train, validation, text.tests, guide, text.cleaning)
 
 
 @dataclass(frozen=True)
 class CleanText:
-    """The text to train on and to validate with; `cleaning` by split: what was dropped of them."""
+    """The text to train on and to validate with; `cleaning` by split: what was dropped of them; `tests` as it is."""
 
     train: datasets.Dataset
     validation: datasets.Dataset
+    tests: Mapping[str, datasets.Dataset]
     cleaning: Mapping[str, CleaningReport]
 
     @classmethod
     def load(cls, config: TrainConfig) -> "CleanText":
         """Load every split that the run will read, and clean those two."""
         corpora = load_corpora(config)
-        train, validation = (cleaned(config, split, corpora[split]) for split in ("train", "validation"))
-        return cls(train[0], validation[0], {"train": train[1], "validation": validation[1]})
+        train, validation = (cleaned(config, split, corpora.pop(split)) for split in ("train", "validation"))
+        return cls(train[0], validation[0], corpora, {"train": train[1], "validation": validation[1]})
 
 
 def learn_subwords(corpus: datasets.Dataset, config: TokenizerConfig) -> Tokenizers:
@@ -184,10 +183,11 @@ def encode_together(
     with contextlib.ExitStack() as stack:
 
         def make_folder() -> Path | None:
+            if processes.world_size == 1 or len(corpus) < PARALLEL_FROM:
+                return None
             path = encoded_path(corpus, tokenizers, config.cache_dir)
-            shared = processes.world_size > 1 and len(corpus) >= PARALLEL_FROM and not path.exists()
             with writing(path, ADVICE):
-                return stack.enter_context(temporary_folder(path.with_suffix(".parts"))) if shared else None
+                return None if path.exists() else stack.enter_context(temporary_folder(path))
 
         folder = processes.on_rank_zero(make_folder)()
         parts: list[Path] = []

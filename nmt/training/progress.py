@@ -99,6 +99,11 @@ def validation_due(progress: Progress, config: TrainerConfig) -> bool:
     return by_epochs is not None and int(progress.epochs) >= progress.validated_epoch + by_epochs
 
 
+def validates_by_time(config: TrainerConfig) -> bool:
+    """Tell whether validations that are not scheduled follow the clock: there is a time limit to divide."""
+    return config.max_minutes is not None and not (config.validate_every_steps or config.validate_every_epochs)
+
+
 def samples_due(progress: Progress) -> bool:
     """Tell whether to show samples after this update, which is not followed by a validation."""
     return progress.validated_step < 0 and progress.step in EARLY_SAMPLES

@@ -67,6 +67,7 @@ class Reporter:
             self.log.write_to(self.run_dir / "train.log")
             drop_records(self.run_dir / RECORDS, after=step)
             drop_records(self.run_dir / ALIGNMENTS, after=step)
+        self.step = step
         self.sampled = max((each["step"] for each in read_records(self.run_dir / ALIGNMENTS)), default=-1)
         self.board = Board(self.run_dir / "tensorboard", after=step)
         for line in summary.splitlines():

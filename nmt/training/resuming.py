@@ -10,6 +10,11 @@ from nmt.config.schema import TrainConfig, changes
 from nmt.errors import UserError
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.models.checkpoint import CONFIG, WEIGHTS, find_checkpoint, recover, retired
+from nmt.training.progress import validates_by_time
+
+UNSCORED = ("data.train.", "data.test.", "data.cache_dir", "data.num_workers", "data.max_gzip_ratio")
+# Validations have a beam size of their own, and how sentences are batched changes no score.
+UNVALIDATED = ("search.beam_size", "search.batch_size", "search.batch_unit")
 
 
 def previous_checkpoint(config: TrainConfig) -> Path | None:
@@ -24,7 +29,9 @@ def previous_checkpoint(config: TrainConfig) -> Path | None:
     recover(last.parent)
     if not (last / WEIGHTS).is_file():
         return None
-    adopt(config, last, lambda name: True)
+    # Those of time limits make sense with them only.
+    by_time = validates_by_time(config.trainer)
+    adopt(config, last, lambda name: name != "trainer.validate_every_minutes" or by_time)
     check_same(config, last, fixed_in_run, f"cannot continue from {last}", "restore that, or give another run_dir")
     return last
 
@@ -85,8 +92,9 @@ def scores_are_comparable(config: TrainConfig, checkpoint: Path) -> bool:
 
 def affects_scores(name: str) -> bool:
     """Return whether validation scores depend on a key, besides those of the model and BLEU's tokenizer."""
-    text = name.startswith("data.") and not name.startswith(("data.train.", "data.test.", "data.cache", "data.num"))
-    return text or name.startswith("search.") or name in ("trainer.metric", "trainer.validation_beam_size", "lowercase")
+    text = name.startswith("data.") and not name.startswith(UNSCORED)
+    search = name.startswith("search.") and name not in UNVALIDATED
+    return text or search or name in ("trainer.metric", "trainer.validation_beam_size", "lowercase")
 
 
 def shown(value: Any) -> str:

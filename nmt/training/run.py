@@ -7,19 +7,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import torch
 
 from nmt.config.schema import TrainConfig
 from nmt.data.batch import Batch, TrainLoader
-from nmt.data.corpus import CleaningReport, load_split, open_corpus
+from nmt.data.corpus import CleaningReport
 from nmt.errors import writing
 from nmt.evaluation.baseline import lasting
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.fast import objective as chunked
 from nmt.fast.accelerate import accelerate
 from nmt.models.build import build_model
-from nmt.models.checkpoint import load_checkpoint, save_checkpoint, training_state
+from nmt.models.checkpoint import load_checkpoint, run_of, save_checkpoint, training_state
 from nmt.models.decoder import Decoded
 from nmt.models.manifest import MANIFEST
 from nmt.models.seq2seq import Seq2Seq
@@ -32,7 +33,7 @@ from nmt.training.kernel_caches import keep_few_kernels
 from nmt.training.lock import locked
 from nmt.training.objective import Loss, token_loss
 from nmt.training.optimizer import Schedule, build_optimizer
-from nmt.training.prepare import TEST_SPLITS, Prepared, check_files, check_run, prepare
+from nmt.training.prepare import Prepared, check_files, check_run, prepare
 from nmt.training.reporting import ALIGNMENTS, RECORDS, NullReporter, Reporter
 from nmt.training.resuming import initial_checkpoint, previous_checkpoint, scores_are_comparable
 from nmt.training.torchrun_env import RankEnvironment
@@ -53,31 +54,35 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
         UserError: the configuration or the corpus cannot be trained on.
     """
     environment = RankEnvironment.of(os.environ)
-    if (Path(config.run_dir) / "checkpoints").is_symlink():
-        config.run_dir = lasting(resolved(Path(config.run_dir)))
+    if (found := run_of(Path(config.run_dir))) != Path(config.run_dir):
+        config.run_dir = lasting(found)
     run_dir = Path(config.run_dir)
     with (
         locked(run_dir) if environment.is_rank_zero else contextlib.nullcontext(),
         Reporter(run_dir, config=config) if environment.is_rank_zero else NullReporter() as reporter,
     ):
         with process_group(environment, config.trainer.device) as processes:
-            trainer = start(config, reporter, processes)
+            run_dir = Path(processes.on_rank_zero(lambda: config.run_dir)())  # the others were given none
+            trainer, prepared = start(config, reporter, processes)
             if latest:
                 processes.on_rank_zero(point_to)(run_dir)
             trainer.fit()
             reporter.end_progress()
-            final = evaluate_best(config, run_dir, reporter.phase, processes) if config.trainer.evaluate else {}
+            final = evaluate_best(config, run_dir, prepared.tests, reporter.phase, processes)
         if isinstance(reporter, Reporter):
             describe_best(run_dir, reporter.cleaning)
-            reporter.finish(final, advise(config, trainer.progress.step, final))
+            text = prepared.train.corpus, prepared.tests
+            reporter.finish(final, advise(config, trainer.progress.step, final, *text))
             reporter.notice(f"run folder {run_dir}; heatmaps: tensorboard --logdir {run_dir / 'tensorboard'}")
     return run_dir
 
 
-def start(config: TrainConfig, reporter: Reporter | NullReporter, processes: ProcessGroup) -> Trainer:
-    """Return a trainer that is ready to fit: at update 0, or where the run's last checkpoint was saved; collective."""
+def start(config: TrainConfig, reporter: Reporter | NullReporter, processes: ProcessGroup) -> tuple[Trainer, Prepared]:
+    """Return a trainer that is ready to fit, and its text; collective.
+
+    It is at update 0, or where the run's last checkpoint was saved.
+    """
     processes.on_rank_zero(check_files)(config)
-    processes.on_rank_zero(check_run)(config)
     last = processes.on_rank_zero(previous_checkpoint)(config)
     device = processes.on_all_ranks(processes.device)(config.trainer.device)
     if config.threads is not None:
@@ -86,6 +91,7 @@ def start(config: TrainConfig, reporter: Reporter | NullReporter, processes: Pro
         processes.on_all_ranks(be_deterministic)(config)
     torch.manual_seed(config.seed)
     origin = last or processes.on_rank_zero(initial_checkpoint)(config)
+    processes.on_rank_zero(check_run)(config)  # with the values that these checkpoints give to keys that were not given
     prepared = prepare(config, origin, processes)
     reporter.cleaning = prepared.cleaning
     vocabularies = prepared.tokenizers
@@ -103,7 +109,7 @@ def start(config: TrainConfig, reporter: Reporter | NullReporter, processes: Pro
     if origin is not None:
         how = "continuing from" if last is not None else "beginning with the weights and subwords of"
         reporter.notice(f"{how} {origin} at update {trainer.progress.step}")
-    return trainer
+    return trainer, prepared
 
 
 def resume(trainer: Trainer, config: TrainConfig, last: Path) -> None:
@@ -171,16 +177,22 @@ def chunked_loss(
 
 
 def evaluate_best(
-    config: TrainConfig, run_dir: Path, phase: Phase = unreported, processes: ProcessGroup = SINGLE_PROCESS
+    config: TrainConfig,
+    run_dir: Path,
+    tests: Mapping[str, datasets.Dataset],
+    phase: Phase = unreported,
+    processes: ProcessGroup = SINGLE_PROCESS,
 ) -> dict[str, Any]:
-    """Evaluate the best checkpoint on the test splits that exist; return the scores of the first; collective.
+    """Evaluate the best checkpoint on test splits, if there are any; return the scores of the first; collective.
 
     Rank 0 does so alone where the others do not see the checkpoint, as on machines without a common folder.
     """
+    if not tests:
+        return {}
     manifest = run_dir / "checkpoints" / "best" / MANIFEST
     seen = processes.all_gather(manifest.read_bytes() if manifest.exists() else None)
     if len(set(seen)) > 1:
-        return processes.on_rank_zero(evaluate_best)(config, run_dir, phase)
+        return processes.on_rank_zero(evaluate_best)(config, run_dir, tests, phase)
     # Imported late: training itself needs none of it.
     from nmt.evaluation.evaluator import evaluate_split
     from nmt.evaluation.output import prepare
@@ -190,10 +202,9 @@ def evaluate_best(
     load = processes.on_all_ranks(partial(Translator.load, device=config.trainer.device, **vars(config.search)))
     translator = load(run_dir)
     translator.spread = processes.spread
-    for split in filter(open_corpus(config.data).has_split, TEST_SPLITS):
+    for split, corpus in tests.items():
         folder = run_dir / "evaluation" / split
         processes.on_rank_zero(prepare)(folder)
-        corpus = processes.on_all_ranks(load_split)(config.data, split)
         scoring: dict[str, Any] = {"bleu_tokenize": bleu_tokenizer(config), "lowercase": config.lowercase}
         # Sentences are translated, greedily too where there is a beam, scored, and aligned where there is gold.
         passes = 2 + (config.search.beam_size > 1) + ("alignment" in corpus.column_names)
@@ -224,7 +235,7 @@ def point_to(run_dir: Path) -> None:
     Raises:
         UserError: it cannot be made, or the run's folder of evaluations.
     """
-    run = resolved(run_dir)
+    run = run_of(run_dir).resolve()
     with writing(f"{LATEST} or {run / 'evaluation'}"):
         if LATEST.is_symlink():  # as earlier versions made it
             LATEST.unlink()
@@ -236,9 +247,3 @@ def point_to(run_dir: Path) -> None:
             link = LATEST / f".{name}.{os.getpid()}"
             link.symlink_to(os.path.relpath(run / name, LATEST.resolve()))
             link.replace(LATEST / name)
-
-
-def resolved(run_dir: Path) -> Path:
-    """Return the folder of a run itself, where outputs/latest is given."""
-    checkpoints = run_dir / "checkpoints"
-    return checkpoints.resolve().parent if checkpoints.is_symlink() else run_dir.resolve()

@@ -93,6 +93,8 @@ class Trainer:
         """
         with deferred_interrupts(self.processes) as raise_interrupt:
             try:
+                if self.validation_was_cut_short():
+                    self.checkpoint()
                 for batches in self.updates():
                     self.update(batches)
                     self.resumable = True
@@ -107,6 +109,11 @@ class Trainer:
                     self.save_last()
                 raise
         self.reporter.notice(f"training ends at update {self.progress.step}: {ending(self.progress, self.config)}")
+
+    def validation_was_cut_short(self) -> bool:
+        """Return whether training was saved after an update whose validation an interrupt did not let finish."""
+        progress = self.progress
+        return progress.step > 0 and progress.validated_step != progress.step and validation_due(progress, self.config)
 
     def updates(self) -> Iterator[list[Batch]]:
         """Yield the batches of each update, epoch after epoch, until training is over."""
@@ -187,7 +194,7 @@ class Trainer:
     def status(self, measured: dict[str, Any]) -> dict[str, Any]:
         """Return what the meter has measured, and how far training has come."""
         done = share_done(self.progress, self.config)
-        eta = self.progress.seconds * (1.0 - done) / done if done else None
+        eta = self.progress.seconds * max(0.0, 1.0 - done) / done if done else None
         now = {"step": self.progress.step, "epoch": self.progress.epochs, "eta_seconds": eta, "share_done": done}
         return measured | now
 

@@ -22,6 +22,14 @@ def test_options_and_overrides_come_in_any_order(given: list[str], arranged: lis
     assert arrange(given, TrainConfig()) == arranged
 
 
+@pytest.mark.parametrize("quote", ["", "'", '"'])
+def test_the_home_folder_may_be_written_as_a_shell_does(quote: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hydra refuses a tilde that is not quoted, and would make a folder of that name of one that is."""
+    monkeypatch.setenv("HOME", "/home/me")
+    given = [f"data.cache_dir={quote}~/my data{quote}", "run_dir=a~/b", "model.dropout=0.1", "~optimizer"]
+    assert arrange(given, TrainConfig()) == ['data.cache_dir="/home/me/my data"', *given[1:]]
+
+
 @pytest.mark.parametrize(
     "given",
     [
@@ -46,6 +54,7 @@ def test_the_checkpoint_is_given_as_to_translate(given: list[str]) -> None:
         (["--zzz", "3"], "there is no option --zzz: write key=value;"),
         (["--checkpoint", "run"], "there is no option --checkpoint: write"),
         (["--cfg", "jobb"], "invalid choice: 'jobb'"),
+        (["--seed", ""], "there is no option --seed: write seed=;"),
         (["--cfg"], "expected one argument; see --help"),
     ],
 )

@@ -8,6 +8,7 @@ import datasets
 import pytest
 
 from nmt.config.schema import DataConfig, SplitConfig, TrainConfig, TrainerConfig
+from nmt.data.corpus import load_split
 from nmt.training.advice import advise, copies, few_updates, low_bleu, overfitting, overlap, still_improving, unspaced
 
 SCORES = {"bleu": 0.2, "split": "test", "bleu_tokenize": "13a"}
@@ -130,10 +131,9 @@ def test_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
     split = SplitConfig(source=str(tmp_path / "source"), target=str(tmp_path / "target"))
     data = DataConfig(kind="text", train=split, test=split, cache_dir=str(tmp_path / "cache"))
     config = TrainConfig(run_dir=str(tmp_path), data=data, trainer=TrainerConfig(max_epochs=1, max_minutes=2))
-    notes = advise(config, 9, SCORES)
+    train, tests = (load_split(data, split) for split in ("train", "test"))
+    notes = advise(config, 9, SCORES, train, {"test": tests})
     assert len(notes) == 6
     assert all("\n" not in note for note in notes)
     assert notes[0].endswith("train longer (trainer.max_minutes, trainer.max_epochs), or lower batch.size")
-    assert len(advise(config, 9, {})) == 3
-    config.data.train = SplitConfig(source=str(tmp_path / "gone"), target=split.target)
-    assert len(advise(config, 9, SCORES)) == 5
+    assert len(advise(config, 9, {}, train, {})) == 3

@@ -96,6 +96,11 @@ def test_a_second_interrupt_within_a_validation_loses_nothing(make: Make) -> Non
         trainer.fit()
     assert saved.steps("last") == [3]
     assert saved.states[-1]["progress"]["best"] is None
+    resumed, done = make([1.0, 2.0, 3.0], max_steps=8, validate_every_steps=3)
+    resumed.load_state_dict(saved.states[-1])
+    resumed.fit()
+    assert done.steps("best") == [3, 6, 8]  # that of update 3 is made up for
+    assert resumed.progress.best == 3.0
 
 
 @pytest.mark.usefixtures("usual_signals")

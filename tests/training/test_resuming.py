@@ -10,11 +10,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from nmt.config.file import load_config
-from nmt.config.schema import TrainConfig
+from nmt.config.file import load_config, save_config
+from nmt.config.schema import TrainConfig, TrainerConfig
 from nmt.errors import UserError
 from nmt.models.checkpoint import retired
-from nmt.training.resuming import initial_checkpoint, previous_checkpoint
+from nmt.training.reporting import read_records
+from nmt.training.resuming import initial_checkpoint, previous_checkpoint, scores_are_comparable
+from nmt.training.run import train as train_run
 
 QUIET = ("trainer.evaluate=false", "trainer.num_samples=0", "trainer.log_every=1")
 
@@ -138,6 +140,60 @@ def test_the_best_is_judged_anew_by_another_metric(run: Path, train: Callable[..
     assert load_config(run / "checkpoints" / "best" / "config.yaml").trainer.metric == "bleu"
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "comparable"),
+    [
+        ("search.beam_size", 9, True),
+        ("search.batch_size", 9, True),
+        ("search.batch_unit", "sentences", True),
+        ("data.max_gzip_ratio", 9.0, True),
+        ("data.cache_dir", "elsewhere", True),
+        ("search.max_length_ratio", 1.0, False),
+        ("trainer.validation_beam_size", 3, False),
+        ("data.grammar.seed", 9, False),
+    ],
+)
+def test_what_makes_scores_of_validations_other_scores(
+    config: TrainConfig, tiny_run: Path, name: str, value: object, comparable: bool
+) -> None:
+    put(config, name, value)
+    assert scores_are_comparable(config, tiny_run / "checkpoints/last") is comparable
+
+
+@pytest.mark.parametrize(
+    ("limits", "adopted"),
+    [
+        ({"max_minutes": 12.0}, 1.25),
+        ({"max_minutes": None, "max_steps": 9}, None),
+        ({"max_minutes": 12.0, "validate_every_epochs": 1}, None),
+    ],
+)
+def test_the_time_between_validations_is_adopted_with_a_limit_of_time(
+    config: TrainConfig, run: Path, limits: dict[str, Any], adopted: float | None
+) -> None:
+    before = load_config(run / "checkpoints/last/config.yaml")
+    before.trainer.validate_every_minutes = 1.25
+    save_config(before, run / "checkpoints/last/config.yaml")
+    config.run_dir, config.automatic = str(run), ["trainer.validate_every_minutes"]
+    config.trainer = TrainerConfig(**limits)
+    previous_checkpoint(config)
+    assert config.trainer.validate_every_minutes == adopted
+
+
+def test_a_setting_is_judged_by_the_values_that_are_adopted(config: TrainConfig, run: Path) -> None:
+    """Dropout is not given: it is that of the run, which has none."""
+    for name in ("best", "last"):
+        path = run / "checkpoints" / name / "config.yaml"
+        before = load_config(path)
+        before.model.dropout = 0.0
+        save_config(before, path)
+        path.with_name("manifest.json").unlink()
+    config.run_dir, config.automatic, config.model.dropout = str(run), ["model.dropout"], 0.2
+    config.trainer.consistency = 5.0
+    with pytest.raises(UserError, match=r"trainer\.consistency=5 needs dropout"):
+        train_run(config)
+
+
 def test_a_run_that_is_refused_is_left_as_it_was(run: Path, train: Callable[..., Any]) -> None:
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != ".lock"}
     done = train("trainer.max_steps=101", "batch.size=77")
@@ -150,6 +206,8 @@ def test_a_finished_run_is_evaluated_as_configured_now(run: Path, train: Callabl
     done = train("trainer.max_steps=100", "trainer.evaluate=true", "search.beam_size=2", "search.length_penalty=0.3")
     assert done.returncode == 0, done.stderr
     assert "beam 2 · length penalty 0.3" in done.stdout
+    finals = [each["step"] for each in read_records(run / "metrics.jsonl") if each["event"] == "final"]
+    assert set(finals) == {100}
 
 
 def test_a_run_begins_with_the_weights_of_another(

@@ -1,0 +1,32 @@
+"""`nmt.train`, which says afterwards how many sentences this process has translated in the final evaluation."""
+
+import sys
+from typing import Any
+
+import nmt.evaluation.evaluator
+from nmt.search.hypothesis import Hypothesis
+from nmt.train import main
+from nmt.translator import Translator
+
+
+def count() -> None:
+    counted: list[int] = []
+    begun: list[bool] = []
+    search, evaluate = Translator._search, nmt.evaluation.evaluator.evaluate_split
+
+    def counting_search(self: Translator, ids: Any, *options: Any) -> list[list[Hypothesis]]:
+        counted.append(len(ids) if begun else 0)
+        return search(self, ids, *options)
+
+    def counting_evaluation(*given: Any, **options: Any) -> dict[str, Any]:
+        begun.append(True)
+        return evaluate(*given, **options)
+
+    Translator._search = counting_search  # type: ignore[assignment,method-assign]
+    nmt.evaluation.evaluator.evaluate_split = counting_evaluation
+    main()
+    print(f"translated {sum(counted)} sentences", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    count()
