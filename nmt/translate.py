@@ -262,7 +262,7 @@ def open_output(path: str | None, stack: contextlib.ExitStack) -> TextIO:
     try:
         if target.exists() and not target.is_file():  # a pipe or a device is written to as it is
             return stack.enter_context(target.open("w", encoding="utf-8", newline="\n"))
-        return stack.enter_context(complete(target))
+        return stack.enter_context(complete(target.resolve()))  # a link stays a link
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
 

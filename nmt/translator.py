@@ -171,6 +171,8 @@ class Translator:
     def sample(self, sentences: Iterable[str], n: int = 1, **sampling: Any) -> list[list[Translation]]:
         """Return n translations of each sentence, drawn at random from the model (`nmt.search.sampling`).
 
+        An empty sentence, or one of which a part between marks has no subwords, has one.
+
         Each depends on the seed, the sentence and its number among the n alone; on the batch only by rounding, which is
         more of it with `precision=int8`. Log-probabilities are the model's. There is no beam and no coverage penalty.
 
@@ -420,6 +422,10 @@ def sentences_of(given: Any) -> list[str]:
     for number, sentence in enumerate(found, start=1):
         if not isinstance(sentence, str):
             raise UserError(f"sentence {number} of {len(found)} is {sentence!r}, not a text: leave it out, or give ''")
+        try:
+            sentence.encode()
+        except UnicodeEncodeError:  # bytes of a command line that are no UTF-8 come as halves of a pair
+            raise UserError(f"sentence {number} of {len(found)} is not text in UTF-8: convert it first") from None
     return found
 
 

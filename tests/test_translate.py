@@ -249,6 +249,28 @@ def test_bad_input_loses_no_earlier_output(translate: Callable[..., Any], tmp_pa
     assert not [path.name for path in tmp_path.iterdir() if "unfinished" in path.name]
 
 
+def test_the_output_may_be_a_link(translate: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "old.txt").write_text("old\n")
+    (tmp_path / "current.txt").symlink_to("old.txt")
+    assert translate("--output", "current.txt", "He sleeps.").returncode == 0
+    assert (tmp_path / "current.txt").is_symlink()
+    assert (tmp_path / "old.txt").read_text() != "old\n"
+
+
+def test_an_argument_that_is_not_utf8(translate: Callable[..., Any]) -> None:
+    done = translate("He sleeps.", "caf\udce9")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: sentence 2 of 2 is not text in UTF-8: convert it first\n"
+
+
+@pytest.mark.parametrize("option", [("--max-length-ratio", "inf"), ("--length-penalty", "600")])
+def test_settings_of_the_search_out_of_range(translate: Callable[..., Any], option: tuple[str, str]) -> None:
+    done = translate(*option, "He sleeps.")
+    assert done.returncode == 2
+    assert f"{option[0][2:].replace('-', '_')}={option[1]} is out of range" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_the_output_may_not_overwrite_the_input(translate: Callable[..., Any], tmp_path: Path) -> None:
     file = tmp_path / "text"
     file.write_text("He sleeps.\n")

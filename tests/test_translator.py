@@ -132,9 +132,8 @@ def test_a_sample_depends_on_seed_and_sentence_alone(tiny_run: Path) -> None:
 def test_a_sample_has_the_log_probability_of_forced_decoding(translator: Translator) -> None:
     """That of the model, whatever the temperature; it is the score times the length."""
     source, target = translator.tokenizers.source, translator.tokenizers.target
-    id_of = {piece: i for i, piece in enumerate(target.pieces(range(len(target))))}
     for each, *_ in translator.sample(SENTENCES, temperature=0.7, seed=3):
-        tokens = np.array([id_of[piece] for piece in each.pieces])
+        tokens = np.array(target.ids_of(each.pieces))
         (ids,) = source.encode([each.source])
         batch = collate([np.array(ids)], [tokens], np.arange(1))
         with torch.inference_mode():

@@ -87,6 +87,11 @@ def word_saliency(
     return weights
 
 
+def without_weights(found: Alignment) -> Alignment:
+    """Return the same words with weights of 0."""
+    return Alignment(found.source_words, found.target_words, np.zeros_like(found.weights))
+
+
 @final
 class Explainer:
     """Computes the saliency of a translator's words, in the form of its attention (`Alignment`)."""
@@ -107,15 +112,18 @@ class Explainer:
         return self._explain(source_ids, target_ids, source_parts, list(map(target.parts, target_ids, targets)))
 
     def translations(self, translations: Sequence[Translation]) -> list[Alignment]:
-        """Return the saliency of translations, for the pieces that search chose."""
+        """Return the saliency of translations, for the pieces that search chose.
+
+        That of a translation in parts is 0: the model has never read the whole of it.
+        """
         source, target = self.tokenizers.source, self.tokenizers.target
-        id_of = {piece: i for i, piece in enumerate(target.pieces(range(len(target))))}
-        lines = [each.source for each in translations]
-        sources = source.encode(lines)
-        targets = [[id_of[piece] for piece in each.pieces] for each in translations]
-        source_words = [self.words_of(source, *each) for each in zip(sources, lines, strict=True)]
-        found = self._explain(sources, targets, source_words, [self.words_of(target, ids) for ids in targets])
-        return list(map(in_characters, found)) if self.is_split else found
+        whole = [each for each in translations if each.parts == 1]
+        sources = source.encode([each.source for each in whole])
+        targets = [target.ids_of(each.pieces) for each in whole]
+        source_words = [self.words_of(source, ids, each.source) for ids, each in zip(sources, whole, strict=True)]
+        explained = self._explain(sources, targets, source_words, [self.words_of(target, ids) for ids in targets])
+        found = iter(map(in_characters, explained) if self.is_split else explained)
+        return [next(found) if each.parts == 1 else without_weights(each) for each in translations]
 
     def _explain(
         self,

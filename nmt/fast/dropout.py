@@ -15,7 +15,7 @@ def keep_mask(like: Float[Tensor, "*shape"], rate: float) -> Float[Tensor, "*sha
     On a CPU torch draws one Bernoulli variable after the other, at ten times the cost of a multiplication; here each
     64-bit draw of the same generator makes four.
     """
-    threshold = round(rate * LEVELS)
+    threshold = min(round(rate * LEVELS), LEVELS - 1)
     words = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
     numbers = words.view(torch.int16)[: like.numel()].view(like.shape)
     return (numbers >= threshold - LEVELS // 2).to(like.dtype).mul_(LEVELS / (LEVELS - threshold))

@@ -69,7 +69,7 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         differentiate = differentiate and any(ctx.needs_input_grad)
         inputs, matrix, offset = to_compute_dtype(features), to_compute_dtype(weight), to_compute_dtype(bias)
         log_normalizers, golds = bias.new_empty(2, len(labels))
-        share, row, total = label_smoothing / len(bias), weight.mean(dim=0), features.sum(dim=0)
+        share, row, total = label_smoothing / len(bias), weight.mean(dim=0), features.sum(dim=0, dtype=weight.dtype)
         # That of the weights is summed transposed, as oneDNN copies a left factor that is: here it has few columns.
         grad_features, grad_weight, grad_bias = (
             start.expand_as(each).clone(memory_format=torch.contiguous_format)

@@ -18,6 +18,8 @@ So a beam of 1 is greedy search, and one that holds all prefixes is exhaustive. 
 depend on the others of its batch.
 """
 
+import math
+
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -74,6 +76,8 @@ def beam_search(
     assert patience > 0
     assert length_penalty >= 0, "the bound on running hypotheses needs scores that grow with length"
     assert coverage_penalty >= 0, "the bound on running hypotheses takes it for a penalty"
+    if not math.isinf(patience):  # no more than beam_size can end at each step
+        patience = min(patience, float(max_lengths.max()))
     forbidden = (pad, bos) if unk is None else (pad, bos, unk)
     rules = Rules(beam_size, n_best, patience, length_penalty, coverage_penalty, bos, eos, forbidden)
     history = History(len(source), rules.places, source.device)

@@ -13,8 +13,7 @@ from nmt.models.checkpoint import CONFIG, find_checkpoint, local
 from nmt.serving.asked import Asked
 from nmt.serving.prefix import Forced, next_words, prefix_ids, searched
 from nmt.serving.tree import Recorded
-from nmt.text.tokenizer import Tokenizer
-from nmt.text.vocabulary import WORD_MARK, Vocabulary
+from nmt.text.vocabulary import WORD_MARK
 from nmt.translator import Translation, Translator
 from nmt.view.alignment import rounded
 
@@ -73,7 +72,7 @@ class ServedRun:
         started = time.perf_counter()
         prefix = self._prefix(asked)
         recorded = Recorded(Forced(self.translator.model, prefix))
-        found = searched(self.translator, recorded, asked.text, prefix, asked.n_best)
+        found = searched(self.translator, recorded, asked.text, prefix, asked.n_best, whole=asked.tree)
         best = self._answer(found[0])
         if asked.saliency and self.explainer is not None:
             best["saliency"] = rounded(self.explainer.translations(found[:1])[0].weights)
@@ -109,17 +108,24 @@ class ServedRun:
             {"parent": node.parent, "piece": piece, "log_prob": round(node.log_prob, 4), "step": node.step}
             for node, piece in zip(recorded.nodes, pieces, strict=True)
         ]
-        ends = [{"node": recorded.end_of(prefix_ids(target, each.pieces)), "score": each.score} for each in found]
+        ends = [{"node": recorded.end_of(target.ids_of(each.pieces)), "score": each.score} for each in found]
         return {"nodes": nodes, "ends": ends}
 
     def _answer(self, translation: Translation) -> dict[str, Any]:
-        starts = word_starts(self.translator.tokenizers.target, translation)
+        starts = word_starts(self.translator, translation)
         return translation.to_dict() | {"pieces": translation.pieces, "starts": starts}
 
 
-def word_starts(tokenizer: Tokenizer | Vocabulary, translation: Translation) -> list[int]:
-    """Return for each target word the index of the piece in which it begins, by their places in the text."""
-    ids = prefix_ids(tokenizer, translation.pieces) if translation.pieces else []
+def word_starts(translator: Translator, translation: Translation) -> list[int]:
+    """Return for each target word the index of the piece in which it begins.
+
+    By the model's words, or where those are cut further, or come from parts of a sentence, by their places in the text.
+    """
+    tokenizer = translator.tokenizers.target
+    ids = tokenizer.ids_of(translation.pieces)
+    words, word_of_piece = translator.words_of(tokenizer, ids)
+    if translation.parts == 1 and len(words) == len(translation.target_words):
+        return [word_of_piece.index(number) for number in range(len(words))]
     ends = [len(text) for text in tokenizer.decode([ids[: count + 1] for count in range(len(ids))])]
     starts, place = [], 0
     for word in translation.target_words:

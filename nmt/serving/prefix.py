@@ -87,29 +87,27 @@ def prefix_ids(tokenizer: Tokenizer | Vocabulary, prefix: str | Sequence[str]) -
     Raises:
         UserError: a subword is not one of the model's, or cannot be produced.
     """
-    if isinstance(prefix, str):
-        ids = tokenizer.encode([prefix])[0]
-    else:
-        id_of = {piece: number for number, piece in enumerate(tokenizer.pieces(range(len(tokenizer))))}
-        unknown = [piece for piece in prefix if piece not in id_of]
-        if unknown:
-            raise UserError(f"prefix: {unknown[0][:40]!r} is not a subword of the model; give the prefix as text")
-        ids = [id_of[piece] for piece in prefix]
+    try:
+        ids = tokenizer.encode([prefix])[0] if isinstance(prefix, str) else tokenizer.ids_of(prefix)
+    except UserError as error:
+        raise UserError(f"prefix: {error}; give the prefix as text") from None
     if {PAD, BOS, UNK} & set(ids) or EOS in ids[:-1]:
         raise UserError("prefix: it has a subword that the model never produces, or goes on after the end mark")
     return ids
 
 
 def searched(
-    translator: Translator, model: StepModel[Any], sentence: str, prefix: Sequence[int], n: int
+    translator: Translator, model: StepModel[Any], sentence: str, prefix: Sequence[int], n: int, *, whole: bool = False
 ) -> list[Translation]:
     """Return the n best translations that a model finds in the place of the translator's own; fewer if fewer exist.
 
-    The limit of their length begins after the prefix.
+    The limit of their length begins after the prefix. A long sentence is not cut into parts if it is to be translated
+    as a `whole`, or where there is a prefix, which the first part alone could begin with.
     """
     translator.model.eval()
     other, replacement = copy.copy(translator), cast(Any, model)
     longest = translator.search.max_length_offset + len(prefix)
+    other.longest = None if whole or prefix else translator.longest
     other.model, other.search = replacement, dataclasses.replace(translator.search, max_length_offset=longest)
     return other.translate_n_best([sentence], n)[0]
 

@@ -14,6 +14,7 @@ BOUNDARIES = (
     re.compile(r"[,;:–—)\]]\s+|[、，；：،؛]\s*"),
     re.compile(r"\s+"),
 )
+WORD = re.compile(r"\S*")
 
 
 def split_line(line: str, size: Callable[[str], int], longest: int | None) -> list[str]:
@@ -39,7 +40,7 @@ def sentences(line: str) -> list[str]:
     found, begin = [], 0
     for mark in BOUNDARIES[0].finditer(line):
         before = line[begin : mark.start()].split()[-1:]
-        after = re.match(r"\S*", line[mark.end() :])
+        after = WORD.match(line, mark.end())
         is_short = (
             mark.group().rstrip() == "." and before and is_abbreviation(before[0], after.group() if after else "")
         )

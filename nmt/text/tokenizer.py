@@ -74,6 +74,10 @@ class Tokenizer(PieceModel):
         """Return the pieces by name: words begin with U+2581, bytes look like `<0xE2>`."""
         return [self._processor.id_to_piece(int(i)) for i in ids]
 
+    def id_of(self, piece: str) -> int | None:
+        found: int = self._processor.piece_to_id(piece)  # that of the unknown piece, where there is none
+        return found if self._processor.id_to_piece(found) == piece else None
+
     def words(self, ids: Iterable[int], line: str | None = None) -> tuple[list[str], list[int]]:
         """Merge subwords into words at the word mark, bytes decoded; return these, and the index of each piece's word.
 

@@ -38,6 +38,23 @@ class PieceModel:
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.model,)
 
+    def id_of(self, piece: str) -> int | None:
+        """Return the id of a piece by its name; None if there is none of that name."""
+        raise NotImplementedError
+
+    def ids_of(self, pieces: Iterable[str]) -> list[int]:
+        """Return the ids of pieces by their names.
+
+        Raises:
+            UserError: there is none of such a name.
+        """
+        ids = []
+        for piece in pieces:
+            if (number := self.id_of(piece)) is None:
+                raise UserError(f"{piece[:40]!r} is not a subword of the model")
+            ids.append(number)
+        return ids
+
     def save(self, path: str | Path) -> None:
         """Write the model to a file."""
         Path(path).write_bytes(self.model)
@@ -108,6 +125,9 @@ class Vocabulary(PieceModel):
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Return the names of pieces."""
         return [self._names[int(i)] for i in ids]
+
+    def id_of(self, piece: str) -> int | None:
+        return SPECIALS.index(piece) if piece in SPECIALS else self._ids.get(piece)
 
     def parts(self, ids: Iterable[int], line: str) -> tuple[list[str], list[int]]:
         """Return the parts between the spaces of a line, which are its pieces, and 0 ... n - 1."""

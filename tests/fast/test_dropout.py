@@ -23,6 +23,11 @@ def test_share_and_scale(rate: float):
     torch.testing.assert_close(mask.max().item(), 1 / (1 - round(rate * LEVELS) / LEVELS), rtol=1e-6, atol=0)
 
 
+def test_a_rate_next_to_one_keeps_something():
+    mask = keep_mask(torch.empty(500, 4000), 0.9999999)
+    assert set(mask.unique().tolist()) == {0.0, float(LEVELS)}
+
+
 def test_neighbors_are_independent():
     """The four numbers of a word, and neighboring words, agree as often as chance has it."""
     torch.manual_seed(0)

@@ -4,12 +4,17 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
+from nmt.config.schema import ModelConfig, SearchConfig, TokenizerConfig
 from nmt.data.batch import collate
 from nmt.errors import UserError
-from nmt.search.hypothesis import EOS
+from nmt.models.build import build_model
+from nmt.search.hypothesis import EOS, UNK
+from nmt.serving.asked import Asked
 from nmt.serving.model import ServedRun, word_starts
 from nmt.serving.prefix import Forced, next_words, prefix_ids, searched
+from nmt.text.tokenizer import build_tokenizers
 from nmt.translator import Translation, Translator
 from tests.serving.conftest import SENTENCE
 
@@ -81,12 +86,51 @@ def test_the_most_probable_next_word_is_the_greedy_one(run: ServedRun) -> None:
     greedy = ServedRun.load(run.path, max_subwords=40, device="cpu", beam_size=1).translator
     best = greedy.translate([SENTENCE])[0]
     target = greedy.tokenizers.target
-    starts = word_starts(target, best)
+    starts = word_starts(greedy, best)
     assert starts[0] == 0
     assert starts == sorted(set(starts))
     for word, start in zip(best.target_words, starts, strict=True):
         offered = next_words(greedy, SENTENCE, prefix_ids(target, best.pieces[:start]), 5)
         assert word in {each.word for each in offered}
+
+
+def test_a_prefix_begins_a_long_text_once(run: ServedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is cut into parts otherwise: each of them would begin with it; so would the tree be one of a part."""
+    monkeypatch.setattr(run.translator, "longest", len(run.translator.tokenizers.source.encode([SENTENCE])[0]))
+    text = " ".join([SENTENCE] * 3)
+    prefix = run.translator.translate(["He sleeps."])[0].pieces[:2]
+    assert run.translate(Asked(text))["parts"] == 3
+    found = run.translate(Asked(text, prefix=prefix, tree=True, n_best=2))
+    assert found["parts"] == 1
+    for each, end in zip(found["n_best"], found["tree"]["ends"], strict=True):
+        assert each["pieces"][:2] == prefix
+        path: list[str] = []
+        node = end["node"]
+        while node >= 0:
+            path.insert(0, found["tree"]["nodes"][node]["piece"])
+            node = found["tree"]["nodes"][node]["parent"]
+        assert path == each["pieces"][: len(path)]
+        assert len(path) >= 2
+    explained = run.translate(Asked(text, saliency=True))
+    assert np.shape(explained["saliency"]) == np.shape(explained["weights"])
+    assert len(explained["starts"]) == len(explained["target_words"])
+
+
+def test_a_word_that_was_copied_is_answered() -> None:
+    """The pieces of the translation say that it is unknown, which a prefix may not."""
+    lines = ["the cat sleeps", "a dog runs"]
+    tokenizers = build_tokenizers(lines, lines, TokenizerConfig(kind="whitespace", joint=False))
+    torch.manual_seed(1)
+    shape = ModelConfig(embedding_size=8, hidden_size=8, readout="linear")
+    model = build_model(shape, *map(len, (tokenizers.source, tokenizers.target)), joint=False)
+    with torch.no_grad():
+        model.output.bias[UNK] = 5.0
+    search = SearchConfig(replace_unknown=True, max_length_offset=3, max_length_ratio=0.1)
+    copying = ServedRun("run", Translator(model, tokenizers, search, torch.device("cpu")), ("en", "en"), 40)
+    found = copying.translate(Asked("the zebra sleeps", tree=True, n_best=2))
+    assert "<unk>" in found["pieces"]
+    assert "<unk>" not in found["text"]
+    assert len(found["starts"]) == len(found["target_words"])
 
 
 def test_the_end_is_offered(translator: Translator) -> None:
