@@ -3,7 +3,6 @@
 Nothing is changed. Each finding says what to do. Exit status: 0 all well, or 2 where something is damaged.
 """
 
-import argparse
 import importlib.metadata
 import json
 import shutil
@@ -12,13 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from nmt.cli import user_errors
+from nmt.cli import Parser, user_errors
 from nmt.errors import UserError
 
 PACKAGES = ("nmt", "torch", "sentencepiece", "datasets", "sacrebleu", "hydra-core", "tensorboard", "matplotlib")
 SCRIPTS = {"Chinese": "中", "Japanese": "か", "Korean": "한", "Arabic": "ع", "Hindi": "ह", "Thai": "ก"}
-LITTLE_SPACE = 2**30  # bytes
-GIGABYTE = 2**30
+GIGABYTE = 2**30  # bytes; with less space a disk will soon be full
 
 
 class Finding(NamedTuple):
@@ -29,9 +27,9 @@ class Finding(NamedTuple):
     found: str
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Return the parser of the command line."""
-    found = argparse.ArgumentParser(prog="python -m nmt.doctor", description=__doc__.split("\n\n")[0])
+    found = Parser(prog="python -m nmt.doctor", description=__doc__.split("\n\n")[0])
     found.add_argument("folder", nargs="*", type=Path, metavar="FOLDER", help="run, checkpoint or cache")
     found.add_argument("--json", action="store_true", help="one JSON object a finding")
     return found
@@ -39,8 +37,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
-    options = parser().parse_args(arguments)
     with user_errors():
+        options = parser().parse_args(arguments)
         found = [finding for folder in options.folder for finding in examine(folder)] or list(installation())
         for each in found:
             print(json.dumps(each._asdict()) if options.json else f"{each.state:<8}{each.what}: {each.found}")
@@ -54,12 +52,15 @@ def examine(folder: Path) -> Iterator[Finding]:
     Raises:
         UserError: there is none, or it is neither a run, a checkpoint nor a cache.
     """
+    from nmt.models.checkpoint import run_of
+
+    folder = run_of(folder)
     if not folder.is_dir():
         raise UserError(f"no folder {folder}: give a run, a checkpoint or a cache of corpora")
     kinds = {
         "run": (folder / "checkpoints").is_dir() or (folder / "metrics.jsonl").is_file(),
         "checkpoint": (folder / "model.safetensors").is_file(),
-        "cache": any(folder.glob("*.arrow")) or any(folder.glob("*.sha256")),
+        "cache": any(folder.glob("*.arrow")) or any(folder.glob("*.sha256")) or any(folder.glob(".*.arrow.*")),
     }
     if not any(kinds.values()):
         raise UserError(f"{folder} is neither a run, a checkpoint nor a cache of corpora")
@@ -137,7 +138,9 @@ def examine_cache(folder: Path) -> Iterator[Finding]:
             yield Finding("ok", str(path), f"{path.stat().st_size:,} bytes")
         else:
             yield Finding("damaged", str(path), "is not as it was written: it is made anew when it is needed")
-        for left in leftovers(path):
+    places = {each.name[1:].partition(".arrow.")[0] for each in folder.glob(".*.arrow.*")}
+    for name in sorted(places):
+        for left in leftovers(folder / f"{name}.arrow"):
             yield Finding("note", str(left), "was left by a killed process: delete it")
 
 
@@ -174,7 +177,7 @@ def fonts() -> Iterator[Finding]:
 def space(folder: Path) -> Finding:
     """Return how much space is left where a folder is."""
     free = shutil.disk_usage(folder).free
-    state = "ok" if free > LITTLE_SPACE else "note"
+    state = "ok" if free > GIGABYTE else "note"
     return Finding(state, f"space at {folder.resolve()}", f"{free / GIGABYTE:.1f} GiB free")
 
 

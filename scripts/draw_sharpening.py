@@ -36,8 +36,9 @@ def draw(options: argparse.Namespace) -> None:
     durations = [options.milliseconds] * len(others) + [5 * options.milliseconds]
     try:
         first.save(options.output, save_all=True, append_images=others, duration=durations, loop=0, optimize=True)
-    except OSError as error:
-        raise UserError(f"cannot write {options.output}: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:  # ValueError: no format has this suffix
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise UserError(f"cannot write {options.output}: {reason}") from error
 
 
 def main() -> None:

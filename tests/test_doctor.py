@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,32 @@ def test_who_trains(run: Path, command: Callable[..., Any]) -> None:
         done = command("doctor", "run", cwd=run.parent)
     assert done.returncode == 0, done.stderr
     assert "run: is being trained in by process " in done.stdout
+    links = run.parent / "outputs/latest"
+    links.mkdir(parents=True)
+    for name in ("checkpoints", "config.yaml", "metrics.jsonl"):
+        (links / name).symlink_to(run / name)
+    with locked(run):
+        done = command("doctor", "outputs/latest", cwd=run.parent)
+    assert "run: is being trained in by process " in done.stdout
+
+
+def test_who_trains_can_be_asked_by_those_who_may_only_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    path_open = Path.open
+
+    def noting(path: Path, mode: str = "r", **options: Any) -> Any:
+        opened.append(mode)
+        return path_open(path, mode, **options)
+
+    monkeypatch.setattr(Path, "open", noting)
+    assert holder(run) is None
+    assert opened == ["r"]
+
+
+def test_a_wrong_option_is_one_line(command: Callable[..., Any], tmp_path: Path) -> None:
+    done = command("doctor", "--jsn", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "error: unrecognized arguments: --jsn; see --help\n"
 
 
 def test_a_cache(tiny_run: Path, tmp_path: Path, doctor: Callable[..., Any]) -> None:
@@ -95,9 +122,12 @@ def test_a_cache(tiny_run: Path, tmp_path: Path, doctor: Callable[..., Any]) -> 
     with tables[0].open("ab") as file:
         file.write(b"x")
     digest_file(tables[1]).unlink()
+    left = f".encoded-1.arrow.{socket.gethostname()}.999999999-x"  # of a table that was never finished
+    (cache / left).mkdir()
     status, found, _ = doctor(cache)
     assert status == 2
     assert [each["state"] for each in found[:2]] == ["damaged", "note"]
+    assert left in [Path(each["what"]).name for each in found]
 
 
 @pytest.mark.parametrize(

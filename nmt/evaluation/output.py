@@ -12,7 +12,7 @@ from nmt.alignment.pharaoh import Link, Links, format_pharaoh, format_words
 from nmt.alignment.recut import split_links
 from nmt.alignment.weights import Alignment
 from nmt.data.tables import temporary_folder
-from nmt.errors import UserError, writing
+from nmt.errors import writing
 from nmt.evaluation.registry import Values
 from nmt.evaluation.report import Drawing, Sentence, hundredths, render_report
 from nmt.translator import Translation
@@ -41,19 +41,19 @@ def prepare(folder: Path) -> None:
     Raises:
         UserError: it cannot be created.
     """
-    try:
+    with writing(f"the evaluation to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot write the evaluation to {folder}: {error.strerror}") from error
 
 
 def write(folder: Path, metrics: Values, rows: Sequence[Sentence], evidence: Evidence, num_heatmaps: int) -> None:
-    """Write every file beside the folder first, then move each into place, metrics.json last.
+    """Write every file into a temporary folder first, then move each into place, metrics.json last.
+
+    The temporary folder is within the other: what is beside that may be another disk, or forbidden.
 
     Raises:
         UserError: they cannot be written; `folder` is as it was, or has the new files up to one of them.
     """
-    with writing(f"the evaluation to {folder}"), temporary_folder(folder) as staging:
+    with writing(f"the evaluation to {folder}"), temporary_folder(folder / "metrics.json") as staging:
         drawings = draw(staging / HEATMAPS, rows, evidence, pick(evidence.attention, num_heatmaps))
         title = f"Evaluation on {metrics['split']}"
         page = render_report(metrics, rows, drawings, title=title, alignments=views_of(rows, evidence))

@@ -11,6 +11,7 @@ import jinja2
 import numpy as np
 from markupsafe import Markup, escape
 from rich.console import Console
+from rich.markup import escape as escape_markup
 from rich.table import Column, Table
 
 from nmt.alignment.pharaoh import Links
@@ -175,15 +176,16 @@ def print_table(metrics: Values, console: Console | None = None) -> None:
     title = f"{metrics['split']}: {metrics['sentences']:,} sentences"
     table = Table("metric", Column("score", justify="right"), "", title=title, title_justify="left")
     for row in shown_rows(metrics):
-        table.add_row(*row)
+        table.add_row(*map(escape_markup, row))
     for name, label in compared().items() if baseline else ():
         test = baseline[name]
         note = f"against {number(test['baseline'], 2)} of {baseline['run']}, p = {test['p_value']:.4f}"
-        table.add_row(f"{label} difference", f"{test['difference']:+.2f}", note)
+        table.add_row(f"{label} difference", f"{test['difference']:+.2f}", escape_markup(note))
     console.print(table)
-    console.print(summary(metrics), highlight=False, soft_wrap=True)
+    plain: dict[str, Any] = {"highlight": False, "soft_wrap": True, "markup": False}
+    console.print(summary(metrics), **plain)
     if baseline is not None:
-        console.print(f"against {baseline['run']}: {search_summary(baseline)}", highlight=False, soft_wrap=True)
+        console.print(f"against {baseline['run']}: {search_summary(baseline)}", **plain)
     for name, signature in metrics["signature"].items():
         if name != "bleu_ci95":
-            console.print(f"{name}|{signature}", highlight=False, soft_wrap=True, style="dim")
+            console.print(f"{name}|{signature}", **plain, style="dim")

@@ -20,7 +20,7 @@ from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
 from nmt.evaluation.report import print_table
 from nmt.evaluation.saliency import Explainer
 from nmt.evaluation.views import Views
-from nmt.models.checkpoint import CONFIG, find_checkpoint, local
+from nmt.models.checkpoint import CONFIG, find_checkpoint, local, run_of
 from nmt.models.hub import is_address, results_folder
 from nmt.translator import Translator
 
@@ -33,6 +33,8 @@ def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
     """
     if config.threads is not None:
         torch.set_num_threads(config.threads)
+    if not is_address(config.checkpoint):
+        config.checkpoint = str(run_of(Path(config.checkpoint)))
     checkpoint = local(config.checkpoint)
     run_config = load_config(find_checkpoint(checkpoint) / CONFIG)
     for option, other in (("reverse", config.reverse), ("baseline", config.baseline)):
@@ -51,6 +53,7 @@ def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
         **search,
     )
     folder = output_folder(config, swept)
+    views = choose_views(config, translator)  # before the baseline, which takes as long as all the rest
     with Console(stderr=True).status(f"Translating {len(corpus):,} sentences of {config.split} ..."):
         metrics = evaluate_split(
             translator,
@@ -61,7 +64,7 @@ def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
             lowercase=run_config.lowercase if config.lowercase is None else config.lowercase,
             num_heatmaps=config.num_heatmaps,
             baseline=choose_baseline(config, translator, corpus),
-            views=choose_views(config, translator),
+            views=views,
         )
     print_table(metrics)
     print(f"written to {lasting(folder)}: look at {lasting(folder / 'report.html')}")

@@ -1,17 +1,20 @@
 """An export from beginning to end: graphs, their check, quantization, and the files beside them."""
 
+import contextlib
 import json
 import math
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from nmt.data.tables import temporary_folder
+from nmt.data.tables import remove_leftovers, temporary_folder
 from nmt.errors import UserError, writing
 from nmt.exporting.check import largest_differences, signature
 from nmt.exporting.graphs import OPSET, write_graphs
 from nmt.exporting.quantize import quantize
 from nmt.models.checkpoint import Checkpoint, load_checkpoint
+from nmt.models.hub import is_address, results_folder
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from nmt.text.vocabulary import Vocabulary
@@ -39,13 +42,15 @@ def export(run: str, output: str | None, *, int8: bool) -> None:
             model does, or the folder has other files or cannot be written.
     """
     checkpoint = load_checkpoint(run)
-    folder = Path(output) if output is not None else folder_of(checkpoint)
+    own = results_folder(run) / "onnx" if is_address(run) else folder_of(checkpoint)
+    folder = Path(output) if output is not None else own
+    remove_leftovers(folder / MODEL)
     check_free(folder)
-    with writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with temporary_folder(folder) as staging:
+    with writing(folder), removed_if_empty(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        # Within the folder: what is beside it may be another disk, or forbidden.
+        with temporary_folder(folder / MODEL) as staging:
             found = fill(staging, checkpoint, ("fp32", "int8") if int8 else ("fp32",))
-            folder.mkdir(exist_ok=True)
             for name in {name for graphs in GRAPHS.values() for name in graphs.values()}:
                 (folder / name).unlink(missing_ok=True)  # of an earlier export
             for path in sorted(staging.iterdir(), key=lambda path: path.name == MODEL):
@@ -55,6 +60,19 @@ def export(run: str, output: str | None, *, int8: bool) -> None:
         difference = f"{found['largest_difference'][precision]['log_probs']:.1e}"
         print(f"{precision}: {sizes}; log-probabilities differ by at most {difference}, on {BATCHES} random batches")
     print(f"written to {folder}" + (f": see {folder / EXAMPLE.name}" if (folder / EXAMPLE.name).exists() else ""))
+
+
+@contextlib.contextmanager
+def removed_if_empty(folder: Path) -> Iterator[None]:
+    """Remove a folder that the block has made and, because of an error, put nothing into."""
+    is_new = not folder.exists()
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def folder_of(checkpoint: Checkpoint) -> Path:

@@ -181,9 +181,14 @@ def find_checkpoint(path: str | Path) -> Path:
 
 
 def run_of(path: Path) -> Path:
-    """Return the folder of a run; where it is one of links to what a run holds, as outputs/latest is, that run's."""
-    is_linked = (path / CONFIG).is_symlink() and (path / "checkpoints").is_symlink()
-    return (path / CONFIG).resolve().parent if is_linked else path
+    """Return the folder of a run; where it is one of links to what a run holds, as outputs/latest is, that run's.
+
+    What outputs/latest leads to changes when another run begins. Relative to the working directory where possible.
+    """
+    if not ((path / CONFIG).is_symlink() and (path / "checkpoints").is_symlink()):
+        return path
+    found, here = (path / CONFIG).resolve().parent, Path.cwd()
+    return found.relative_to(here) if found.is_relative_to(here) else found
 
 
 def local(path: str | Path) -> Path:

@@ -9,7 +9,8 @@ from typing import Any, final
 from nmt.config.file import load_config
 from nmt.errors import UserError
 from nmt.evaluation.saliency import Explainer
-from nmt.models.checkpoint import CONFIG, find_checkpoint, local
+from nmt.models.checkpoint import CONFIG, find_checkpoint, local, run_of
+from nmt.models.hub import is_address
 from nmt.serving.asked import Asked
 from nmt.serving.prefix import Forced, next_words, prefix_ids, searched
 from nmt.serving.tree import Recorded
@@ -42,6 +43,7 @@ class ServedRun:
     @classmethod
     def load(cls, path: str, *, max_subwords: int, **settings: Any) -> "ServedRun":
         """Load a run, a checkpoint or a model of the hub; settings as for `Translator.load`."""
+        path = path if is_address(path) else str(run_of(Path(path)))
         folder = local(path)
         data = load_config(find_checkpoint(folder) / CONFIG).data
         languages = data.source_language, data.target_language

@@ -5,6 +5,13 @@ const WAIT = 250; // milliseconds without a key before a request
 const NEXT = 10; // words offered
 const $ = name => document.getElementById(name);
 
+// What went wrong, for each run; that of one must not hide that of the other.
+const failures = {};
+function tell(name, text) {
+  failures[name] = text;
+  $("message").textContent = Object.values(failures).filter(Boolean).join(" · ");
+}
+
 // What the address holds: the text, the options, and for each run the pieces that its translation begins with.
 const state = { text: "", n: 1, saliency: false, tree: false, prefix: {} };
 
@@ -53,23 +60,29 @@ class Pane {
     this.asking?.abort();
     this.asking = new AbortController();
     const { signal } = this.asking;
-    if (!state.text.trim()) return this.show(null);
+    if (!state.text.trim()) {
+      this.root.classList.remove("waiting");
+      tell(this.name, "");
+      return this.show(null);
+    }
     this.root.classList.add("waiting");
     const asked = { text: state.text, run: this.name, n_best: state.n, prefix: state.prefix[this.name] ?? [],
       saliency: state.saliency && this.run.saliency, tree: state.tree };
     try {
       this.show(await call("translate", asked, signal));
-      $("message").textContent = "";
+      tell(this.name, "");
     } catch (error) {
       if (error.name === "AbortError") return;
-      $("message").textContent = error.message;
+      tell(this.name, error.message);
       if (error.status === 503 || error.status === 429) this.again = setTimeout(() => signal.aborted || this.update(), 1000);
+      else this.show(null); // what is shown is the translation of another text
     }
     this.root.classList.remove("waiting");
   }
 
   show(answer) {
     this.answer = answer;
+    if (!answer) this.shown = null;
     this.part(".next").hidden = true;
     for (const part of ["nmt-alignment", ".export"]) this.part(part).hidden = !answer;
     const best = this.part(".best");
@@ -104,15 +117,17 @@ class Pane {
 
   // Offer the next words in the place of a target word.
   async offer(index) {
-    const prefix = this.shown.pieces.slice(0, this.shown.starts[index]);
+    const { shown } = this;
+    const prefix = shown.pieces.slice(0, shown.starts[index]);
     const asked = { text: state.text, run: this.name, prefix, n_best: NEXT };
     let words;
     try {
       ({ words } = await call("next", asked));
     } catch (error) {
-      $("message").textContent = error.message;
+      tell(this.name, error.message);
       return;
     }
+    if (this.shown !== shown) return; // another translation has come meanwhile
     const place = this.part(".next"), list = this.part(".words");
     const kept = this.view.words.target.slice(0, index).map(word => word.textContent).join(" ");
     this.part(".next p").textContent = kept ? `after “${kept}”:` : "at the beginning:";

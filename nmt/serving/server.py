@@ -28,7 +28,7 @@ def serve(config: ServeConfig) -> None:
     with listen(config.host, config.port) as listener:
         api = Api(load(config), max_waiting=config.max_waiting, requests_per_second=config.requests_per_second)
         is_local = is_loopback(config.host)
-        app = build_app(api, LOOPBACK if is_local else ["*"])
+        app = build_app(api, hosts_of(config.host))
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         note = "" if is_local else "; other machines can reach it, and there is no password"
@@ -74,6 +74,11 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         advice = "choose another port=, or 0 for a free one"
         raise UserError(f"cannot listen on host={host} port={port}: {error.strerror or error}; {advice}") from error
+
+
+def hosts_of(host: str) -> list[str]:
+    """Return the names by which a browser may call the server; of this machine alone those that can mean no other."""
+    return [*LOOPBACK, host] if is_loopback(host) else ["*"]
 
 
 def is_loopback(host: str) -> bool:

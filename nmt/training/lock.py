@@ -73,9 +73,9 @@ def holder(run_dir: Path) -> str | None:
     path = run_dir / LOCK
     if not path.is_file():
         return None
-    with path.open("r+", encoding="utf-8", errors="replace") as file:
+    with path.open(encoding="utf-8", errors="replace") as file:
         try:
-            fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)  # who may read the run may ask
         except OSError as error:
             return None if error.errno in UNSUPPORTED else file.read().strip() or "another process"
     return None

@@ -15,7 +15,6 @@ from nmt.config.schema import TrainConfig
 from nmt.data.batch import Batch, TrainLoader
 from nmt.data.corpus import CleaningReport
 from nmt.errors import writing
-from nmt.evaluation.baseline import lasting
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.fast import objective as chunked
 from nmt.fast.accelerate import accelerate
@@ -54,9 +53,8 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
         UserError: the configuration or the corpus cannot be trained on.
     """
     environment = RankEnvironment.of(os.environ)
-    if (found := run_of(Path(config.run_dir))) != Path(config.run_dir):
-        config.run_dir = lasting(found)
-    run_dir = Path(config.run_dir)
+    run_dir = run_of(Path(config.run_dir))
+    config.run_dir = str(run_dir)
     with (
         locked(run_dir) if environment.is_rank_zero else contextlib.nullcontext(),
         Reporter(run_dir, config=config) if environment.is_rank_zero else NullReporter() as reporter,

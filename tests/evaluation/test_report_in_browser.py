@@ -69,6 +69,11 @@ def test_rows_sort_by_score_and_difference(report: Browser) -> None:
 def test_wins_losses_and_words_are_found(report: Browser) -> None:
     report.run("outcome.value = 'loss'; outcome.dispatchEvent(new Event('input'))")
     assert lines(report) == ["3", "1"]
+    hidden = "getComputedStyle(document.querySelector('.sentences tbody tr[hidden]')).display"
+    assert report.run(hidden) == "none"
+    report.show(400, 800)  # where rows are blocks
+    assert report.run(hidden) == "none"
+    report.show()
     report.run("document.querySelector('#filter').focus()")
     report.type("القطة")
     assert lines(report) == ["1"]

@@ -1,12 +1,19 @@
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nmt.config.schema import DataConfig, EvaluateConfig, EvaluationDataConfig, SplitConfig
+from nmt.data.tables import temporary_folder
 from nmt.errors import UserError
 from nmt.evaluation.run import check_languages, choose_data, evaluation_folder, output_folder
+from nmt.serving.model import ServedRun
+from nmt.training.run import point_to
+from nmt.translator import Translator
 
 FILES = SplitConfig(source="a.en", target="a.de")
 
@@ -88,6 +95,35 @@ def test_evaluations_lie_in_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(run / "checkpoints/last")
     assert evaluation_folder(Path(), "test") == run / "evaluation/test-last"
     assert evaluation_folder(Path("mine"), "test") == Path("mine/evaluation/test")  # a checkpoint by itself
+
+
+def test_an_evaluation_stays_with_the_run_that_the_newest_one_was(
+    tiny_run: Path, tmp_path: Path, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it translates, another run may become outputs/latest. Files are made within the folder itself."""
+    runs = [Path(shutil.copytree(tiny_run, tmp_path / name)) for name in ("first", "second")]
+    monkeypatch.chdir(tmp_path)
+    point_to(runs[0])
+    places: list[Path] = []
+    translate = Translator.translate
+
+    def interrupted(self: Translator, sentences: Any) -> Any:
+        point_to(runs[1])
+        return translate(self, sentences)
+
+    def noting(place: Path) -> Any:
+        places.append(place)
+        return temporary_folder(place)
+
+    monkeypatch.setattr(Translator, "translate", interrupted)
+    monkeypatch.setattr("nmt.evaluation.output.temporary_folder", noting)
+    served = ServedRun.load("outputs/latest", max_subwords=9, device="cpu")
+    done = call("evaluate", "num_heatmaps=0", "split=validation")
+    assert done.returncode == 0, done.stderr
+    assert (runs[0] / "evaluation/validation/metrics.json").is_file()
+    assert not (runs[1] / "evaluation/validation").exists()
+    assert [place.parent.resolve() for place in places] == [runs[0] / "evaluation/validation"]
+    assert Path(served.path).resolve() == runs[0]
 
 
 def test_every_job_of_a_sweep_has_a_folder() -> None:

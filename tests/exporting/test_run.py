@@ -14,7 +14,8 @@ from nmt.errors import UserError
 from nmt.exporting import run as exporting
 from nmt.exporting.graphs import write_graphs
 from nmt.models.build import build_model
-from nmt.models.checkpoint import save_checkpoint
+from nmt.models.checkpoint import load_checkpoint, save_checkpoint
+from nmt.models.hub import results_folder
 from nmt.text.tokenizer import Tokenizers
 from nmt.text.vocabulary import Vocabulary
 
@@ -56,6 +57,38 @@ def test_segmented_text_has_no_example(tmp_path: Path, export: Callable[..., Any
     assert model["search"]["patience"] is None
     assert model["subwords"] == ["source.vocab", "target.vocab"]
     assert model["text"][0] == {"segmentation": "whitespace", "normalization": "identity", "case": "kept"}
+
+
+def test_files_are_made_within_the_folder_and_none_is_left_after_an_error(
+    tmp_path: Path, export: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is beside it may be another disk, as for a folder that is mounted into a container."""
+    places: list[Path] = []
+
+    def fill(folder: Path, *given: Any) -> None:
+        places.append(folder)
+        raise UserError("no")
+
+    monkeypatch.setattr(exporting, "fill", fill)
+    assert export(saved(tmp_path / "checkpoint"), "--output", tmp_path / "out").returncode == 2
+    assert places[0].parent == tmp_path / "out"
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "out").mkdir()
+    assert export(tmp_path / "checkpoint", "--output", tmp_path / "out").returncode == 2
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_model_of_the_hub_is_exported_beside_its_evaluations(
+    tmp_path: Path, export: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not into the cache of the hub's client."""
+    found = load_checkpoint(saved(tmp_path / "cache"))
+    monkeypatch.setattr(exporting, "load_checkpoint", lambda run: found)
+    before = names(tmp_path / "cache")
+    done = export("hub:me/model")
+    assert done.returncode == 0, done.stderr
+    assert names(tmp_path / "cache") == before
+    assert (tmp_path / results_folder("hub:me/model") / "onnx/model.json").is_file()
 
 
 def test_an_earlier_export_is_replaced(tmp_path: Path, export: Callable[..., Any]) -> None:

@@ -140,6 +140,42 @@ def test_options_show_more_and_stand_in_the_address(page: Browser) -> None:
     assert page.run("location.hash").endswith("n=3&saliency=1")
 
 
+def test_an_empty_page_offers_nothing_to_save(page: Browser) -> None:
+    assert page.run("getComputedStyle(document.querySelector('.export')).display") == "none"
+    write(page, SENTENCE)
+    assert page.run("getComputedStyle(document.querySelector('.export')).display") != "none"
+
+
+FAILING = """
+    const f = fetch;
+    window.fetch = (where, how) => f(where, how?.body?.includes("compare") ? { ...how, body: "{}" } : how);
+"""
+
+
+def test_an_error_of_one_run_is_told_beside_the_other(page: Browser) -> None:
+    """And what the failing run has shown of another text is taken away."""
+    write(page, SENTENCE)
+    page.run(FAILING)
+    page.run("text.value = 'He sleeps.'; text.dispatchEvent(new Event('input'))")
+    page.wait("document.querySelector('#message').textContent != '' && !document.querySelector('.waiting')")
+    page.wait("document.querySelectorAll('.pane')[1].querySelector('nmt-alignment').hidden")
+    assert not page.run("document.querySelectorAll('.pane')[0].querySelector('nmt-alignment').hidden")
+    assert page.run("document.querySelector('#message').textContent") != ""
+
+
+def test_words_of_a_text_that_has_changed_are_not_offered(page: Browser) -> None:
+    write(page, SENTENCE)
+    page.run(SLOW.replace("=> {", "=> { if (!String(a[0]).startsWith('next')) return f(...a);", 1))
+    page.click(".pane .nmt-target .nmt-word")
+    before = page.run(TEXT)
+    page.run("text.value = 'He sleeps.'; text.dispatchEvent(new Event('input'))")
+    page.wait(f"{TEXT} != {before!r} && !document.querySelector('.waiting')")
+    time.sleep(1.2)  # longer than the answer takes
+    assert page.run("document.querySelector('.pane .next').hidden")
+    page.run("text.value = ''; text.dispatchEvent(new Event('input'))")
+    page.wait("document.querySelector('.pane nmt-alignment').hidden && !document.querySelector('.waiting')")
+
+
 def test_an_error_is_told_and_typing_goes_on(page: Browser) -> None:
     page.run("document.querySelector('#text').focus()")
     page.type("a b c d " * 30)

@@ -18,7 +18,7 @@ import pytest
 
 from nmt.config.schema import ServeConfig
 from nmt.errors import UserError
-from nmt.serving.server import is_loopback, listen, load
+from nmt.serving.server import hosts_of, is_loopback, listen, load
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,6 +78,10 @@ def test_a_port_in_use_is_told() -> None:
 
 
 def test_addresses_of_this_machine() -> None:
+    assert "127.0.0.2" in hosts_of("127.0.0.2")
+    assert "localhost" in hosts_of("127.0.0.1")
+    assert "example.org" not in hosts_of("127.0.0.1")
+    assert hosts_of("0.0.0.0") == ["*"]
     assert [host for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "example.org") if is_loopback(host)] == [
         "127.0.0.1",
         "::1",
