@@ -29,11 +29,11 @@ import torch
 
 from nmt.cli import user_errors
 from nmt.data.grammar.chooser import Chooser
-from nmt.data.labeled import HUB, load_labeled
-from nmt.errors import UserError, unknown
+from nmt.errors import unknown
 from nmt.text.words import text_words
 from studies.classifier import Classifier, Vocabulary, build_pooling, read, train
 from studies.deciding import TASKS, DecidedSentences
+from studies.labeled import Data, add_data, read_data
 from studies.options import positive, seed
 from studies.reading import LENGTHS, Example, Reading, clearest_and_wrong, measure
 from studies.shaded_words import ShadedSentence, draw_sentences
@@ -42,7 +42,6 @@ from studies.tables import report
 
 POOLINGS = ("last", "mean", "additive-softmax-global", "additive-entmax15-global", "additive-sparsemax-global")
 WORDS = "words.png"
-HELD_OUT = 5  # one in so many rows
 SHOWN = 3  # sentences in the picture of each sort
 
 
@@ -56,14 +55,6 @@ class Setting(NamedTuple):
 
 
 FULL, QUICK = Setting(5_000, 2_000, 12, 5), Setting(2_000, 500, 5, 8)
-
-
-class Data(NamedTuple):
-    """Sentences to train on and to test, and the names of the classes."""
-
-    train: list[Example]
-    test: list[Example]
-    classes: Sequence[str]
 
 
 def main() -> None:
@@ -99,10 +90,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--sentences", type=positive, metavar="N", help=f"of the built-in data (default: {FULL.sentences:,})")
     add("--clauses", type=positive, metavar="N", help=f"that mislead, in these at most (default: {FULL.clauses})")
     add("--epochs", type=positive, metavar="N", help=f"default: {FULL.epochs}, with --quick {QUICK.epochs}")
-    add("--data", metavar="SOURCE", help="labeled text: a file, hub:NAME or hub:NAME:CONFIG")
-    add("--split", metavar="NAME", help="to train on, or a slice such as 'train[:1000]' (default: train)")
-    add("--test", metavar="SOURCE", help="labeled text to test on")
-    add("--test-split", metavar="NAME", help="to test on (default: of a data set of the hub, test)")
+    add_data(parser, "text")
     add("--text", default="text", metavar="COLUMN", help="of the texts (default: text)")
     add("--label", default="label", metavar="COLUMN", help="of the labels (default: label)")
     add("--seed", type=seed, default=1, help="of sentences and models (default: 1)")
@@ -110,7 +98,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def built_in(options: argparse.Namespace, setting: Setting) -> Data:
+def built_in(options: argparse.Namespace, setting: Setting) -> Data[Example]:
     """Draw sentences; none of the test occurs in training.
 
     Raises:
@@ -128,37 +116,20 @@ def built_in(options: argparse.Namespace, setting: Setting) -> Data:
     return Data(splits[0], splits[1], TASKS[options.task])
 
 
-def real_data(options: argparse.Namespace) -> Data:
-    """Read labeled text.
+def real_data(options: argparse.Namespace) -> Data[Example]:
+    """Read labeled text, as words.
 
     Raises:
-        UserError: as `load_labeled`, or no row is left to hold out.
+        UserError: as `read_data`.
     """
-    examples, classes = labeled(options.data, options, options.split, None)
-    on_hub = options.data.startswith(HUB)
-    if options.test or options.test_split or on_hub:
-        test = options.test or options.data
-        split = options.test_split or ("test" if test.startswith(HUB) else None)
-        return Data(examples, labeled(test, options, split, classes)[0], classes)
-    if len(examples) < HELD_OUT:
-        raise UserError(f"{options.data} has {len(examples)} rows with a label, too few to hold some out: give --test")
-    kept = [each for row, each in enumerate(examples, start=1) if row % HELD_OUT]
-    return Data(kept, examples[HELD_OUT - 1 :: HELD_OUT], classes)
+    return read_data(
+        options,
+        lambda source: ([options.text], options.label),
+        lambda texts, label: Example(text_words(texts[0]) or [""], label),
+    )
 
 
-def labeled(
-    source: str, options: argparse.Namespace, split: str | None, classes: Sequence[str] | None
-) -> tuple[list[Example], Sequence[str]]:
-    """Return the sentences of a file or a data set, as words, and its classes."""
-    log(f"reading {source}")
-    corpus = load_labeled(source, [options.text], options.label, split, classes)
-    if corpus.dropped:
-        log(f"{source}: dropped {corpus.dropped:,} rows without a label")
-    texts = [text_words(text) or [""] for (text,) in corpus.texts]
-    return list(map(Example, texts, corpus.labels)), corpus.classes
-
-
-def train_and_read(name: str, data: Data, epochs: int, seed: int) -> tuple[list[Reading], dict[str, Any]]:
+def train_and_read(name: str, data: Data[Example], epochs: int, seed: int) -> tuple[list[Reading], dict[str, Any]]:
     """Train a classifier; return its readings of the test sentences and the cost of training."""
     torch.manual_seed(seed)
     model = Classifier(Vocabulary(data.train), len(data.classes), name)

@@ -34,11 +34,10 @@ from nmt.attention.build import build_attention
 from nmt.attention.settings import Settings
 from nmt.cli import user_errors
 from nmt.config.schema import AttentionConfig
-from nmt.data.labeled import HUB, load_labeled
-from nmt.errors import UserError
 from studies.decomposable import DecomposableAttention, Mean, Vocabulary, Words, words_of
 from studies.entailment_pairs import CLASSES, generate
 from studies.intervals import confusion
+from studies.labeled import HUB, Data, add_data, read_data
 from studies.options import positive, seed
 from studies.pair_classes import MEASURES, Answer, Example, answer, measure_alignment, train
 from studies.study import add_output, log, output_folder
@@ -48,7 +47,6 @@ MODELS = ("attention", "untrained", "hypothesis_only", "mean_vectors")
 ALIGNED = MODELS[:2]
 SIZE, DROPOUT = 100, 0.0  # of all layers
 SNLI, ON_HUB = ("sentence1", "sentence2", "gold_label"), ("premise", "hypothesis", "label")  # columns
-HELD_OUT = 5  # one in so many rows
 SHOWN = 9  # words of a sentence in the figure, about
 NULL_LABEL = "∅"
 
@@ -62,14 +60,6 @@ class Setting(NamedTuple):
 
 
 FULL, QUICK = Setting(10_000, 1_000, 7), Setting(5_000, 500, 6)
-
-
-class Data(NamedTuple):
-    """Pairs to train on and to test, and the names of the classes."""
-
-    train: list[Example]
-    test: list[Example]
-    classes: Sequence[str]
 
 
 def main() -> None:
@@ -104,10 +94,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--score", default="scaled_dot", metavar="NAME", help="of attention (default: scaled_dot; in the paper dot)")
     add("--normalizer", default="softmax", metavar="NAME", help="of attention (default: softmax)")
     add("--epochs", type=positive, metavar="N", help=f"default: {FULL.epochs}, with --quick {QUICK.epochs}")
-    add("--data", metavar="SOURCE", help="labeled pairs: a file, hub:NAME or hub:NAME:CONFIG")
-    add("--split", metavar="NAME", help="to train on, or a slice such as 'train[:10000]' (default: train)")
-    add("--test", metavar="SOURCE", help="labeled pairs to test on")
-    add("--test-split", metavar="NAME", help="to test on (default: of a data set of the hub, test)")
+    add_data(parser, "pairs")
     columns = ("PREMISE", "HYPOTHESIS")
     defaults = [f"{' '.join(names[:2])}, label {names[2]}" for names in (SNLI, ON_HUB)]
     add("--text", nargs=2, metavar=columns, help=f"columns (default: {defaults[0]}; of the hub {defaults[1]})")
@@ -117,7 +104,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def built_in(setting: Setting, seed: int) -> Data:
+def built_in(setting: Setting, seed: int) -> Data[Example]:
     """Make the built-in data; no hypothesis is in both parts."""
     log(f"making {3 * (setting.train + setting.test):,} pairs")
     train, test = (
@@ -127,34 +114,18 @@ def built_in(setting: Setting, seed: int) -> Data:
     return Data(train, test, CLASSES)
 
 
-def real_data(options: argparse.Namespace) -> Data:
+def real_data(options: argparse.Namespace) -> Data[Example]:
     """Read labeled pairs.
 
     Raises:
-        UserError: as `load_labeled`, or no row is left to hold out.
+        UserError: as `read_data`.
     """
-    examples, classes = labeled(options.data, options, options.split, None)
-    if options.test or options.test_split or options.data.startswith(HUB):
-        source = options.test or options.data
-        split = options.test_split or ("test" if source.startswith(HUB) else None)
-        return Data(examples, labeled(source, options, split, classes)[0], classes)
-    if len(examples) < HELD_OUT:
-        raise UserError(f"{options.data} has {len(examples)} rows with a label, too few to hold some out: give --test")
-    kept = [each for row, each in enumerate(examples, start=1) if row % HELD_OUT]
-    return Data(kept, examples[HELD_OUT - 1 :: HELD_OUT], classes)
 
+    def columns(source: str) -> tuple[Sequence[str], str]:
+        *texts, label = ON_HUB if source.startswith(HUB) else SNLI
+        return options.text or texts, options.label or label
 
-def labeled(
-    source: str, options: argparse.Namespace, split: str | None, classes: Sequence[str] | None
-) -> tuple[list[Example], Sequence[str]]:
-    """Return the pairs of a file or a data set, and its classes."""
-    log(f"reading {source}")
-    *texts, label = ON_HUB if source.startswith(HUB) else SNLI
-    corpus = load_labeled(source, options.text or texts, options.label or label, split, classes)
-    if corpus.dropped:
-        log(f"{source}: dropped {corpus.dropped:,} rows without a label")
-    pairs = zip(corpus.texts, corpus.labels, strict=True)
-    return [Example(premise, hypothesis, label) for (premise, hypothesis), label in pairs], corpus.classes
+    return read_data(options, columns, lambda pair, label: Example(pair[0], pair[1], label))
 
 
 def build_attention_of(options: argparse.Namespace) -> Attention:
@@ -170,7 +141,7 @@ def build_attention_of(options: argparse.Namespace) -> Attention:
 
 
 def train_and_answer(
-    name: str, data: Data, options: argparse.Namespace, epochs: int
+    name: str, data: Data[Example], options: argparse.Namespace, epochs: int
 ) -> tuple[list[Answer], dict[str, Any]]:
     """Train a model; return its answers to the test pairs, and the cost of training."""
     torch.manual_seed(options.seed)
@@ -187,7 +158,7 @@ def train_and_answer(
     return answer(model, vocabulary, parts[1]), cost
 
 
-def measure(name: str, data: Data, answers: Sequence[Answer], counts: np.ndarray) -> dict[str, float | None]:
+def measure(name: str, data: Data[Example], answers: Sequence[Answer], counts: np.ndarray) -> dict[str, float | None]:
     """Return accuracy, accuracy by class (None where the test has none of it), and errors of alignment."""
     rights = zip(data.classes, counts.diagonal(), counts.sum(axis=1), strict=True)
     by_class = {f"accuracy_{each}": right / total if total else None for each, right, total in rights}
@@ -201,7 +172,7 @@ def named(counts: np.ndarray, classes: Sequence[str]) -> Iterator[tuple[str, dic
         yield name, {f"as_{other}": count for other, count in zip(classes, row, strict=True)}
 
 
-def draw(data: Data, answers: Sequence[Answer], path: Path) -> None:
+def draw(data: Data[Example], answers: Sequence[Answer], path: Path) -> None:
     """Draw alpha and beta of a short pair of each class, rightly classified if there is one; gold is outlined."""
     from PIL import Image
 

@@ -23,6 +23,7 @@ class HubCorpus(Corpus):
 
     split_keys = ("name",)
 
+    @progress_on_terminals_only()
     def load(self, split: str) -> datasets.Dataset:
         """Return a split, memory-mapped from the cache of `datasets`.
 
@@ -33,9 +34,8 @@ class HubCorpus(Corpus):
             UserError: when the hub cannot be reached, or the data set, split or column does not exist.
         """
         name = self.split_config(split).name or split
-        with progress_on_terminals_only():
-            table = read_split(_builder(self.config.hub), name, str(self.config.hub.path), f"data.{split}.name")
-            return _two_columns(table, self.config)
+        table = read_split(_builder(self.config.hub), name, str(self.config.hub.path), f"data.{split}.name")
+        return _two_columns(table, self.config)
 
     def has_split(self, split: str) -> bool:
         """Whether the data set has this split, or `data.<split>.name` gives another.
@@ -45,8 +45,7 @@ class HubCorpus(Corpus):
         """
         if self.split_config(split).name:
             return True
-        with progress_on_terminals_only():
-            return split != "test_long" and split in (_builder(self.config.hub).info.splits or ())
+        return split != "test_long" and split in (_builder(self.config.hub).info.splits or ())
 
     def has_gold(self, split: str) -> bool:
         return False
@@ -58,6 +57,7 @@ class HubCorpus(Corpus):
         )
 
 
+@progress_on_terminals_only()
 def read_split(builder: datasets.DatasetBuilder, name: str, path: str, key: str) -> datasets.Dataset:
     """Return a split, or a slice of one such as `train[:1000]`, with nested columns as `outer.inner`.
 
@@ -97,6 +97,7 @@ def _builder(config: HubConfig) -> datasets.DatasetBuilder:
     return prepare(config)
 
 
+@progress_on_terminals_only()
 def prepare(
     config: HubConfig, *, check: str = "data.hub", instead: str = INSTEAD, **options: Any
 ) -> datasets.DatasetBuilder:

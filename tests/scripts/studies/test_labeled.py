@@ -10,8 +10,8 @@ import datasets
 import huggingface_hub
 import pytest
 
-from nmt.data.labeled import load_labeled
 from nmt.errors import UserError
+from studies.labeled import load_labeled
 
 ROWS: list[dict[str, Any]] = [
     {"text": '"A good film', "label": "good"},

@@ -1,20 +1,22 @@
 """Labeled text: sentences, or pairs of sentences, with a class each, from files or the Hugging Face hub."""
 
+import argparse
 import csv
 import glob
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import datasets
 
 from nmt.config.schema import HubConfig
 from nmt.data.hub import prepare, read_split
-from nmt.data.tables import progress_on_terminals_only
 from nmt.errors import UserError, nearest
+from studies.study import log
 
 HUB = "hub:"
+INSTEAD = "a file of your own"
 # By the ending of a file: the builder of `datasets`, and its options. Cells of tab-separated files are not quoted, as
 # in those of GLUE and SNLI, in whose sentences single quotation marks occur.
 CELLS: dict[str, Any] = {"na_filter": False, "index_col": False}
@@ -28,6 +30,17 @@ FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 MISSING = ("", "-", "-1")  # in place of a label: an empty cell, SNLI's mark, that of the hub's unlabeled splits
 MANY = 1_000  # classes; more are a column of texts or numbers
+HELD_OUT = 5  # one in so many rows
+
+Example = TypeVar("Example")
+
+
+class Data(NamedTuple, Generic[Example]):
+    """Examples to train on and to test, and the names of the classes."""
+
+    train: list[Example]
+    test: list[Example]
+    classes: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -48,6 +61,49 @@ class LabeledCorpus:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+
+def add_data(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the options that name labeled text; `what` it is, in words."""
+    add = parser.add_argument
+    add("--data", metavar="SOURCE", help=f"labeled {what}: a file, hub:NAME or hub:NAME:CONFIG")
+    add("--split", metavar="NAME", help="to train on, or a slice such as 'train[:1000]' (default: train)")
+    add("--test", metavar="SOURCE", help=f"labeled {what} to test on")
+    add("--test-split", metavar="NAME", help="to test on (default: of a data set of the hub, test)")
+
+
+def read_data(
+    options: argparse.Namespace,
+    columns: Callable[[str], tuple[Sequence[str], str]],
+    make: Callable[[tuple[str, ...], int], Example],
+) -> Data[Example]:
+    """Read the labeled text that the options name.
+
+    Args:
+        options: those of `add_data`.
+        columns: returns the names of the columns of texts and of labels in a source.
+        make: makes an example of texts and a class.
+
+    Raises:
+        UserError: as `load_labeled`, or no row is left to hold out.
+    """
+
+    def read(source: str, split: str | None, classes: Sequence[str] | None) -> tuple[list[Example], Sequence[str]]:
+        log(f"reading {source}")
+        corpus = load_labeled(source, *columns(source), split, classes)
+        if corpus.dropped:
+            log(f"{source}: dropped {corpus.dropped:,} rows without a label")
+        return list(map(make, corpus.texts, corpus.labels)), corpus.classes
+
+    examples, classes = read(options.data, options.split, None)
+    if options.test or options.test_split or options.data.startswith(HUB):
+        test = options.test or options.data
+        split = options.test_split or ("test" if test.startswith(HUB) else None)
+        return Data(examples, read(test, split, classes)[0], classes)
+    if len(examples) < HELD_OUT:
+        raise UserError(f"{options.data} has {len(examples)} rows with a label, too few to hold some out: give --test")
+    kept = [each for row, each in enumerate(examples, start=1) if row % HELD_OUT]
+    return Data(kept, examples[HELD_OUT - 1 :: HELD_OUT], classes)
 
 
 def load_labeled(
@@ -75,8 +131,7 @@ def load_labeled(
             that cannot be reached.
     """
     path, builder = _open(source, (*text_columns, label_column))
-    with progress_on_terminals_only():
-        table = read_split(builder, split or "train", path, "the split")
+    table = read_split(builder, split or "train", path, "the split")
     for column in text_columns:
         if getattr(_feature(table, column, path), "dtype", None) not in ("string", "large_string"):
             raise UserError(f"column {column!r} of {path} does not hold text: name another of {_columns(table)}")
@@ -97,7 +152,9 @@ def _open(source: str, columns: Sequence[str]) -> tuple[str, datasets.DatasetBui
         path, _, name = source.removeprefix(HUB).partition(":")
         if not path:
             raise UserError(f"{source!r} names no data set of the hub: write hub:NAME or hub:NAME:CONFIG")
-        return path, _prepare(HubConfig(path=path, name=name or None), "its name and configuration")
+        return path, prepare(
+            HubConfig(path=path, name=name or None), check="its name and configuration", instead=INSTEAD
+        )
     file = Path(source).expanduser()
     ending = Path(file.name.removesuffix(".gz")).suffix
     if not file.is_file():
@@ -109,12 +166,8 @@ def _open(source: str, columns: Sequence[str]) -> tuple[str, datasets.DatasetBui
     kind, options = FORMATS[ending]
     if kind == "csv":  # as they are written: `NA` is a word, and 01 no number
         options = {**options, "converters": dict.fromkeys(columns, str)}
-    return source, _prepare(HubConfig(path=kind, data_files=glob.escape(str(file.resolve()))), str(file), **options)
-
-
-def _prepare(config: HubConfig, check: str, **options: Any) -> datasets.DatasetBuilder:
-    with progress_on_terminals_only():
-        return prepare(config, check=check, instead="a file of your own", **options)
+    config = HubConfig(path=kind, data_files=glob.escape(str(file.resolve())))
+    return source, prepare(config, check=str(file), instead=INSTEAD, **options)
 
 
 def _feature(table: datasets.Dataset, column: str, path: str) -> Any:
