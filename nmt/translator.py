@@ -19,7 +19,7 @@ from nmt.config.schema import PRECISIONS, WORDS, SamplingConfig, SearchConfig
 from nmt.data.batch import Batch, Int64Array, collate, cut_batches, pad, within_memory
 from nmt.errors import UserError, is_out_of_memory, unknown
 from nmt.fast.accelerate import accelerate, restore
-from nmt.fast.packing import pack
+from nmt.fast.projection import pack
 from nmt.models.checkpoint import Checkpoint, load_checkpoint, resolve_device
 from nmt.models.ensemble import Ensemble
 from nmt.models.quantization import quantize

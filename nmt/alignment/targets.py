@@ -138,5 +138,4 @@ def taught_attention(links: str, source_word: npt.NDArray[np.int64], target_word
         if (i, j) in gold.sure or j not in has_sure:
             linked[j, i] = 1.0
     pieces = linked[np.ix_(target_word, source_word)]
-    spread: Attention = pieces / np.maximum(pieces.sum(axis=1, keepdims=True), 1.0)
-    return spread
+    return pieces / np.maximum(pieces.sum(axis=1, keepdims=True), 1.0)

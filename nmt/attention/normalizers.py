@@ -96,8 +96,7 @@ class Sparsemax(Regularized):
     default_temperature: ClassVar[float] = 16.0
 
     def forward(self, scores: Rows) -> Rows:
-        weights: Tensor = SimplexProjection.apply(at_least_fp32(scores), self)  # type: ignore[no-untyped-call]
-        return weights
+        return SimplexProjection.apply(at_least_fp32(scores), self)  # type: ignore[no-untyped-call]
 
     def solve(self, scores: Rows) -> Rows:
         """Solve for tau = (s_(1) + ... + s_(k) - 1) / k, for the largest k with s_(k) > tau, of s / T."""
@@ -116,8 +115,7 @@ class Entmax15(Regularized):
     default_temperature: ClassVar[float] = 4.0
 
     def forward(self, scores: Rows) -> Rows:
-        weights: Tensor = SimplexProjection.apply(at_least_fp32(scores), self)  # type: ignore[no-untyped-call]
-        return weights
+        return SimplexProjection.apply(at_least_fp32(scores), self)  # type: ignore[no-untyped-call]
 
     def solve(self, scores: Rows) -> Rows:
         """Solve sum_{j <= k} (s_(j) / 2T - tau)^2 = 1, a quadratic in tau, for the largest k with s_(k) / 2T > tau."""

@@ -26,5 +26,4 @@ class AttentionPooling(nn.Module):
     def forward(self, states: States, source_mask: Mask) -> Attended:
         """Attend to states, of which each sentence has one at least; the target axis, the query's, has length 1."""
         memory = self.attention.project_memory(states, source_mask)
-        attended: Attended = self.attention(self.query.expand(len(states), 1, -1), memory)
-        return attended
+        return self.attention(self.query.expand(len(states), 1, -1), memory)

@@ -54,8 +54,7 @@ class Additive(Score):
     def compare(self, query: Query, keys: Float[Tensor, "batch #target source key"]) -> Scores:
         """As `forward`, with keys that may be other ones for each query."""
         hidden = (self.query(query)[:, :, None] + keys).tanh()  # [batch, target, source, size]
-        scores: Tensor = hidden @ self.energy.weight[0]
-        return scores
+        return hidden @ self.energy.weight[0]
 
 
 @final

@@ -82,8 +82,7 @@ class Corpus(ABC):
 
     def split_config(self, split: str) -> SplitConfig:
         """Return `data.<split>`, which is empty for test_long."""
-        config: SplitConfig = getattr(self.config, split, SplitConfig())
-        return config
+        return getattr(self.config, split, SplitConfig())
 
     def stored(self, digest: str, build: Callable[[], Iterable[pa.Table]]) -> "datasets.Dataset":
         """Return the table whose parts `build` makes, stored in `data.cache_dir` under a digest of its content."""

@@ -83,8 +83,7 @@ def word_saliency(
     np.add.at(words, np.ix_(target_word, source_word), contributions[: len(target_word), : len(source_word)])
     magnitudes = np.abs(words)
     total = magnitudes.sum(axis=1, keepdims=True)
-    weights: Array = np.divide(magnitudes, total, out=np.zeros_like(magnitudes), where=total > 0)
-    return weights
+    return np.divide(magnitudes, total, out=np.zeros_like(magnitudes), where=total > 0)
 
 
 def without_weights(found: Alignment) -> Alignment:

@@ -18,15 +18,6 @@ from nmt.fast.stack import StackSteps
 from nmt.models.decoder import Bahdanau, Conditional, Decoder, Luong
 
 
-class ChainInputs(NamedTuple):
-    """Inputs of a chain, steps first, and the type in which it multiplies matrices."""
-
-    gates: Float[Tensor, "step row gates"]
-    memory: Memory
-    initial: Sequence[Float[Tensor, "row state"]]
-    compute_dtype: torch.dtype
-
-
 class OutputGrads(NamedTuple):
     """Gradients of a chain's outputs at all steps, steps first, or at one; None where there is none."""
 
@@ -43,9 +34,18 @@ class OutputGrads(NamedTuple):
 class Chain(ABC):
     """A decoder's recurrence over all target positions, once forwards and once backwards."""
 
-    def __init__(self, arena: Arena, inputs: ChainInputs, decoder: Any) -> None:
-        self.arena, self.decoder = arena, decoder
-        self.all_gates, memory, self.initial, self.compute_dtype = inputs
+    def __init__(
+        self,
+        arena: Arena,
+        decoder: Any,
+        gates: Float[Tensor, "step row gates"],
+        memory: Memory,
+        initial: Sequence[Float[Tensor, "row state"]],
+        compute_dtype: torch.dtype,
+    ) -> None:
+        """Take the inputs of all steps; matrices are multiplied in `compute_dtype`."""
+        self.arena, self.decoder, self.all_gates, self.initial = arena, decoder, gates, initial
+        self.compute_dtype = compute_dtype
         self.steps, self.rows, _ = self.all_gates.shape
         self.gates = self.all_gates.unbind(STEP)
         self.dtype = self.initial[0].dtype

@@ -23,10 +23,9 @@ def recur(
         return RecurrentEncoder.recur(encoder, source, source_lengths)
     rnn, tokens = encoder.rnn, source.t()
     reversal = reversal_of(source_lengths, len(tokens))
-    words = distinct_words(encoder.embedding, tokens)
     all_positions = torch.arange(tokens.numel()).view_as(tokens)
-    inputs = encoder.embedding(tokens if words is None else words.tokens, steps=0)
-    indices = all_positions if words is None else words.inverse_indices
+    words, indices = distinct_words(encoder.embedding, tokens) or (tokens, all_positions)
+    inputs = encoder.embedding(words, steps=0)
     finals = []
     for index in range(rnn.num_layers):
         if index and rnn.dropout and rnn.training:

@@ -1,4 +1,4 @@
-"""Kernels of torch without a public name, each with a public fallback; nothing else in nmt calls them."""
+"""Kernels of torch that have no public name: those of oneDNN, with a public fallback, and derivatives."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,20 +8,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 
-def private(namespace: str, name: str, overload: str = "default") -> Callable[..., Any] | None:
-    """Return an operator of `torch.ops`, or None where this build of torch has none of that name."""
+def onednn(name: str) -> Callable[..., Any] | None:
+    """Return an operator of oneDNN by torch's name for it, or None where this build of torch has none."""
     try:
-        found: Callable[..., Any] = getattr(getattr(getattr(torch.ops, namespace), name), overload)
+        found: Callable[..., Any] = getattr(torch.ops.mkldnn, name).default
     except (AttributeError, RuntimeError):
         return None
     return found
 
 
-LINEAR = private("mkldnn", "_linear_pointwise")
-REORDER = private("mkldnn", "_reorder_linear_weight")
-TANH_BACKWARD = private("aten", "tanh_backward", "grad_input")
-SIGMOID_BACKWARD = private("aten", "sigmoid_backward", "grad_input")
-SOFTMAX_BACKWARD = private("aten", "_softmax_backward_data")
+LINEAR = onednn("_linear_pointwise")
+REORDER = onednn("_reorder_linear_weight")
 
 
 def onednn_is_faster(x: Tensor) -> bool:
@@ -48,8 +45,7 @@ def onednn_linear(x: Float[Tensor, "*row input"], weight: Tensor, bias: Tensor |
     """Return x W^T + b; `weight` may be the result of `reorder`. Not for autograd."""
     if LINEAR is None:
         return nn.functional.linear(x, weight, bias)
-    result: Tensor = LINEAR(x, weight, bias, "none", [], "")
-    return result
+    return LINEAR(x, weight, bias, "none", [], "")
 
 
 def has_no_gaps(weight: Tensor) -> bool:
@@ -128,23 +124,14 @@ def tanh_(x: Tensor) -> Tensor:
 
 def grad_tanh(grad_output: Tensor, output: Tensor, out: Tensor) -> None:
     """Write grad_output (1 - output^2) to `out`."""
-    if TANH_BACKWARD is None:
-        torch.mul(grad_output, 1.0 - output.square(), out=out)
-    else:
-        TANH_BACKWARD(grad_output, output, grad_input=out)
+    torch.ops.aten.tanh_backward.grad_input(grad_output, output, grad_input=out)
 
 
 def grad_sigmoid(grad_output: Tensor, output: Tensor, out: Tensor) -> None:
     """Write grad_output output (1 - output) to `out`."""
-    if SIGMOID_BACKWARD is None:
-        torch.mul(grad_output, output * (1.0 - output), out=out)
-    else:
-        SIGMOID_BACKWARD(grad_output, output, grad_input=out)
+    torch.ops.aten.sigmoid_backward.grad_input(grad_output, output, grad_input=out)
 
 
 def grad_softmax(grad_weights: Tensor, weights: Tensor) -> Tensor:
     """Return p (g - <p, g>) over the last axis."""
-    if SOFTMAX_BACKWARD is None:
-        return weights * (grad_weights - (weights * grad_weights).sum(dim=-1, keepdim=True))
-    grad: Tensor = SOFTMAX_BACKWARD(grad_weights, weights, -1, weights.dtype)
-    return grad
+    return torch.ops.aten._softmax_backward_data(grad_weights, weights, -1, weights.dtype)

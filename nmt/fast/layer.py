@@ -20,8 +20,7 @@ def layer(
 ) -> Float[Tensor, "*direction step row state"]:
     """Return the states after every step of a layer of cells of a `kind` in `STEPS`; see `Layer`."""
     arguments = (kind, torch.is_grad_enabled(), gates, initial, *recurrent)
-    states: Tensor = Layer.apply(*arguments)  # type: ignore[no-untyped-call]
-    return states
+    return Layer.apply(*arguments)  # type: ignore[no-untyped-call]
 
 
 @final

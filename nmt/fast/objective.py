@@ -122,21 +122,15 @@ def add_product(
         total += product(left, right)
 
 
-class Scored(NamedTuple):
-    """log Z and the logit of the reference word, for some tokens, and the residuals p - confidence x onehot(label).
-
-    Where two passes are compared, the gradient of their weighted divergence is in the residuals.
-    """
-
-    log_normalizer: Float[Tensor, " tokens"]
-    gold: Float[Tensor, " tokens"]
-    residual: Float[Tensor, "tokens vocab"]
-
-
 def score(
     logits: Float[Tensor, "tokens vocab"], labels: Int[Tensor, " tokens"], confidence: float, passes: Divergence | None
-) -> Scored:
-    """Score some tokens, and compare the two passes, if there are two; the residuals overwrite the logits."""
+) -> tuple[Float[Tensor, " tokens"], Float[Tensor, " tokens"], Float[Tensor, "tokens vocab"]]:
+    """Score some tokens; the residuals overwrite the logits.
+
+    Returns:
+        log Z, the logit of the reference word, and the residuals p - confidence x onehot(label), in which, where two
+        passes are compared, the gradient of their weighted divergence is, too.
+    """
     if passes is not None:
         passes.compare(logits)
     rows = torch.arange(len(labels), device=labels.device)
@@ -148,7 +142,7 @@ def score(
     if passes is not None:
         passes.add_gradient(probabilities, log_normalizer)
     probabilities[rows, labels] -= confidence
-    return Scored(log_normalizer, gold, probabilities)
+    return log_normalizer, gold, probabilities
 
 
 def to_compute_dtype(tensor: Tensor) -> Tensor:

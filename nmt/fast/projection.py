@@ -7,12 +7,29 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from nmt.fast.kernels import affine, grad_weight, onednn_is_faster
+from nmt.fast.kernels import affine, grad_weight, onednn_is_faster, onednn_linear, reorder
+
+PACKED = "packed_weight"  # attribute of a linear map
 
 
 def linear(module: nn.Linear, x: Float[Tensor, "*row input"]) -> Float[Tensor, "*row output"]:
     """As `nn.Linear.forward`."""
+    packed = vars(module).get(PACKED)
+    is_plain = x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    if packed is not None and is_plain and not torch.is_grad_enabled():
+        return onednn_linear(x, packed, module.bias)
     return project(x, module.weight, module.bias)
+
+
+def pack(model: nn.Module) -> None:
+    """Keep the weights of an accelerated model in oneDNN's layout, too: from now on it only translates.
+
+    Only where that makes the linear maps faster.
+    """
+    if onednn_is_faster(next(model.parameters())):
+        for module in model.modules():
+            if type(module) is nn.Linear and min(module.weight.shape) > 1:
+                setattr(module, PACKED, reorder(module.weight.detach()))
 
 
 def project(x: Float[Tensor, "*row input"], weight: Tensor, bias: Tensor | None) -> Float[Tensor, "*row output"]:

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from nmt.attention.attention import Memory
 from nmt.fast.arena import Arena
-from nmt.fast.chains import CHAINS, ChainInputs, OutputGrads
+from nmt.fast.chains import CHAINS, OutputGrads
 from nmt.models.decoder import Decoder, DecoderState, Emission
 
 
@@ -46,7 +46,7 @@ class Recurrence(torch.autograd.Function):
         arena = Arena.borrow(gates.device)
         with torch.autocast("cpu", enabled=False):
             memory = Memory(keys.to(dtype), values.to(dtype), mask)
-            chain = CHAINS[type(decoder)](arena, ChainInputs(gates.to(dtype), memory, states, compute_dtype), decoder)
+            chain = CHAINS[type(decoder)](arena, decoder, gates.to(dtype), memory, states, compute_dtype)
             hidden, contexts, weights = (output.clone() for output in chain.run())
         if keep:
             ctx.chain = chain

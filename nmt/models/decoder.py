@@ -332,8 +332,7 @@ class Gnmt(Decoder):
 
     def joined(self, hidden: Tensor, context: Tensor) -> Tensor:
         """Return the input of an upper layer."""
-        joined: Tensor = self.stack.dropout(torch.cat((hidden, context.to(hidden.dtype)), dim=-1))
-        return joined
+        return self.stack.dropout(torch.cat((hidden, context.to(hidden.dtype)), dim=-1))
 
 
 DECODERS: dict[str, type[Decoder]] = {

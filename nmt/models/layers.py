@@ -58,8 +58,7 @@ class Embedding(nn.Embedding):
     def forward(self, tokens: Int[Tensor, "*tokens"], steps: int = 1) -> Float[Tensor, "*tokens embedding"]:
         """Embed tokens; the steps of a sentence are along the axis `steps`."""
         embedded: Tensor = self.dropout(super().forward(tokens) * self.scale, steps)
-        dropped: Tensor = self.word_dropout(embedded, -1)
-        return dropped
+        return self.word_dropout(embedded, -1)
 
 
 class Cell(nn.Module, ABC):
@@ -183,8 +182,7 @@ class SelfAttention(nn.Module):
         """Let every state look at the others of its sentence."""
         normed = self.norm(states)
         attended, _ = self.attention(normed, normed, normed, key_padding_mask=~source_mask, need_weights=False)
-        mixed: Tensor = states + self.dropout(attended, axis=1)
-        return mixed
+        return states + self.dropout(attended, axis=1)
 
 
 Hidden = Float[Tensor, "batch target hidden"]
@@ -238,13 +236,11 @@ class Mixed(Readout):
         self.dropout = Dropout(dropout, shared=locked)
 
     def project_word(self, embedded: Float[Tensor, "*words embedding"]) -> Float[Tensor, "*words share"]:
-        share: Tensor = self.mixed["embedded"](embedded)
-        return share
+        return self.mixed["embedded"](embedded)
 
     def mix(self, hidden: Hidden, context: Context, word: Word) -> Float[Tensor, "batch target mixed"]:
         """Return u."""
-        mixed: Tensor = self.mixed["hidden"](hidden) + self.mixed["context"](context) + word
-        return mixed
+        return self.mixed["hidden"](hidden) + self.mixed["context"](context) + word
 
 
 @final
@@ -258,8 +254,7 @@ class Maxout(Mixed):
 
     def forward(self, hidden: Hidden, context: Context, word: Word) -> Features:
         first, second = self.mix(hidden, context, word).chunk(2, dim=-1)
-        features: Tensor = self.dropout(torch.maximum(first, second), axis=0)
-        return features
+        return self.dropout(torch.maximum(first, second), axis=0)
 
 
 @final
@@ -267,8 +262,7 @@ class Linear(Mixed):
     """t = tanh(u)."""
 
     def forward(self, hidden: Hidden, context: Context, word: Word) -> Features:
-        features: Tensor = self.dropout(self.mix(hidden, context, word).tanh(), axis=0)
-        return features
+        return self.dropout(self.mix(hidden, context, word).tanh(), axis=0)
 
 
 @final
@@ -285,8 +279,7 @@ class Attentional(Readout):
         self.dropout = Dropout(dropout, shared=locked)
 
     def forward(self, hidden: Hidden, context: Context, word: Word) -> Features:
-        features: Tensor = self.resize(self.dropout(hidden, axis=0))
-        return features
+        return self.resize(self.dropout(hidden, axis=0))
 
 
 READOUTS: dict[str, type[Maxout] | type[Linear]] = {"maxout": Maxout, "linear": Linear}

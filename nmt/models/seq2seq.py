@@ -41,8 +41,7 @@ class Seq2Seq(nn.Module):
     def forward(self, batch: Batch) -> Decoded:
         """Return features and attention weights at every target position of a batch."""
         state = self.start(batch.source, batch.source_mask, batch.source_lengths)
-        decoded: Decoded = self.decoder(batch.target_in, state.memory, state.decoder)
-        return decoded
+        return self.decoder(batch.target_in, state.memory, state.decoder)
 
     def attend(self, batch: Batch) -> Float[Tensor, "batch target source"]:
         """Return the attention to given targets (forced decoding)."""
@@ -60,8 +59,7 @@ class Seq2Seq(nn.Module):
 
     def project(self, features: Float[Tensor, "*batch feature"]) -> Float[Tensor, "*batch vocab"]:
         """Score the vocabulary: logits of the next token."""
-        logits: Tensor = self.output(features)
-        return logits
+        return self.output(features)
 
     def predict(self, features: Float[Tensor, "*batch feature"]) -> Float[Tensor, "*batch vocab"]:
         """Return log p of each token of the vocabulary, in nats."""

@@ -49,8 +49,7 @@ class Tokenizer(PieceModel):
 
     def encode(self, lines: Iterable[str]) -> list[list[int]]:
         """Return the subword ids of each line, without bos and eos."""
-        ids: list[list[int]] = self._processor.encode(list(lines), out_type=int, num_threads=1)
-        return ids
+        return self._processor.encode(list(lines), out_type=int, num_threads=1)
 
     def sample(self, lines: Iterable[str], alpha: float, seed: int) -> list[list[int]]:
         """Segment each line at random: subword regularization, reproducible by seed.

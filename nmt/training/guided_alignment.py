@@ -32,8 +32,7 @@ def guided_alignment_loss(
         kind: a key of `KINDS`.
     """
     dtype = torch.promote_types(weights.dtype, torch.float32)
-    loss: Tensor = KINDS[kind](weights.to(dtype), alignment.to(dtype))
-    return loss
+    return KINDS[kind](weights.to(dtype), alignment.to(dtype))
 
 
 def cross_entropy(weights: Tensor, alignment: Tensor) -> Tensor:

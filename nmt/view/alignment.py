@@ -87,8 +87,7 @@ def asset(name: str) -> str:
 
 def rounded(weights: Weights) -> list[list[float]]:
     """Return weights as rows of numbers with four digits."""
-    rows: list[list[float]] = np.round(weights.astype(np.float64), DIGITS).tolist()
-    return rows
+    return np.round(weights.astype(np.float64), DIGITS).tolist()
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from nmt.data.corpus import load_split
 from nmt.data.tables import EncodedCorpus, Ragged, encode
 from nmt.errors import UserError
 from nmt.fast.accelerate import accelerate
-from nmt.fast.packing import pack
+from nmt.fast.projection import pack
 from nmt.models.build import build_model
 from nmt.models.checkpoint import load_checkpoint, resolve_device
 from nmt.models.seq2seq import Seq2Seq

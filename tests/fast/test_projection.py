@@ -5,7 +5,9 @@ import torch
 from torch import Tensor, nn
 
 from nmt.fast import kernels, projection
-from nmt.fast.projection import Projection, linear, project
+from nmt.fast.accelerate import accelerate
+from nmt.fast.projection import PACKED, Projection, linear, pack, project
+from tests.models.small import random_batch, small_model
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
 
@@ -50,3 +52,45 @@ def test_another_precision_is_left_to_torch() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         assert project(x, weight, None).dtype == torch.bfloat16
     assert project(x.double(), weight.double(), None).dtype == torch.float64
+
+
+@pytest.fixture(params=[False, pytest.param(True, marks=needs_onednn)], ids=["plain", "packed"])
+def quicker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Say that packing helps, or that it does not, whatever the processor."""
+    for each in (kernels, projection):
+        monkeypatch.setattr(each, "onednn_is_faster", lambda x: request.param and x.dtype == torch.float32)
+    return bool(request.param)
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 2, 3), (5, 1)])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_packed_equals_unpacked(quicker: bool, shape: tuple[int, ...], has_bias: bool) -> None:
+    torch.manual_seed(1)
+    plain, x = nn.Linear(6, 4, bias=has_bias), torch.randn(*shape, 6)
+    expected, in_bf16 = plain(x), torch.nn.functional.linear(x.bfloat16(), plain.weight.bfloat16(), None)
+    (gradient,) = torch.autograd.grad(expected.sum(), [plain.weight])
+    pack(accelerate(plain))
+    assert (PACKED in vars(plain)) is quicker
+    with torch.no_grad():
+        torch.testing.assert_close(plain(x), expected, rtol=1e-5, atol=1e-5)
+        with torch.autocast("cpu", torch.bfloat16):
+            found = plain(x)
+            assert found.dtype == torch.bfloat16
+            if not has_bias:
+                assert torch.equal(found, in_bf16)
+    torch.testing.assert_close(torch.autograd.grad(plain(x).sum(), [plain.weight])[0], gradient)
+    assert "weight" in plain.state_dict()
+    assert len(plain.state_dict()) == 1 + has_bias
+
+
+@pytest.mark.parametrize("decoder", ["bahdanau", "luong", "conditional", "gnmt"])
+def test_a_packed_model_is_the_same(quicker: bool, decoder: str) -> None:
+    batch, model = random_batch([(5, 4), (1, 7), (9, 1)]), small_model(decoder=decoder, num_layers=2).float().eval()
+    with torch.no_grad():
+        before = model.project(model(batch).features)
+        state = model.start(batch.source, batch.source_mask, batch.source_lengths)
+        step = model.step(batch.target_in[:, :1], state).log_probs
+        pack(accelerate(model))
+        assert (PACKED in vars(model.output)) is quicker
+        torch.testing.assert_close(model.project(model(batch).features), before, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(model.step(batch.target_in[:, :1], state).log_probs, step, rtol=1e-4, atol=1e-5)

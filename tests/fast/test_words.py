@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from nmt.fast.words import DistinctWords, distinct_words
+from nmt.fast.words import distinct_words, read_words
 from nmt.models.layers import Embedding
 from nmt.text.tokenizer import PAD
+from tests.models.small import small_model
 
 VOCAB = 7
 
@@ -26,8 +27,9 @@ def test_words_that_share_a_vector_are_as_each_by_itself(rows: int, columns: int
     tokens = torch.randint(PAD, VOCAB, (columns, rows), generator=torch.Generator().manual_seed(seed)).t()
     shared = distinct_words(embedding, tokens)
     assert shared is not None
-    assert len(shared.tokens) == len(set(tokens.flatten().tolist()))
-    found = shared.spread(linear(embedding(shared.tokens)), torch.float64)
+    distinct, places = shared
+    assert len(distinct) == len(set(tokens.flatten().tolist()))
+    found = nn.functional.embedding(places, linear(embedding(distinct)))
     expected = linear(embedding(tokens))
     assert torch.equal(found, expected)
     for one, other in zip(*(derivatives(x, embedding, linear) for x in (found, expected)), strict=True):
@@ -44,13 +46,14 @@ def test_dropout_tells_words_apart():
     assert distinct_words(embedding, tokens) is None
     shared = distinct_words(embedding.eval(), tokens)
     assert shared is not None
-    assert shared.tokens.tolist() == [3]
+    assert shared[0].tolist() == [3]
 
 
 def test_gradients_of_a_common_word_add_up_precisely():
     """1,024 ones are 256 in bf16, which has 8 bits."""
-    linear = nn.Linear(4, 3)
-    shared = DistinctWords(torch.zeros(1, dtype=torch.long), torch.zeros(1024, dtype=torch.long))
+    decoder = small_model(decoder="luong").float().decoder.eval()
+    nn.init.zeros_(decoder.embedding.weight)
+    first = decoder.stack.first.inputs
     with torch.autocast("cpu", torch.bfloat16):
-        shared.spread(linear(torch.ones(1, 4)), torch.float32).sum().backward()
-    assert linear.bias.grad.tolist() == [1024.0] * 3
+        read_words(decoder, torch.full((1024, 1), 3)).gates.sum().backward()
+    assert first.bias.grad.tolist() == [1024.0] * len(first.bias)
