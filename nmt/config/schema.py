@@ -322,7 +322,7 @@ class LinksConfig:
 
     method: str = key("argmax", "a target word is linked to the source word of its greatest weight, or to all of at least `threshold`", choices=("argmax", "threshold"))
     threshold: float = key(0.3, "`threshold`: least weight of a link", above=0, at_most=1)
-    words: str = key("split", "words of the translations in heatmaps, `alignments.pharaoh`, entropy and coverage; `split`: punctuation is a word, and so is each piece in scripts without spaces; `spaces`: the parts between spaces, which gold and its scores count in any case", choices=WORDS)
+    words: str = key("split", "words of the translations in heatmaps, `alignments.pharaoh`, entropy and coverage; `split`: punctuation is a word, and so is each character of Chinese and Japanese, and each piece in other scripts without spaces; `spaces`: the parts between spaces, which gold and its scores count in any case", choices=WORDS)
 
 
 @dataclass(kw_only=True)
