@@ -20,7 +20,7 @@ from typing import Any
 
 from nmt.cli import user_errors
 from nmt.config.schema import PRECISIONS, TrainConfig
-from nmt.errors import UserError
+from nmt.errors import UserError, writing
 from studies.options import configured, positive
 
 
@@ -31,6 +31,9 @@ def main() -> None:
         overrides = [*options.overrides, *implied(options)]
         if options.checkpoint is not None and options.mode not in ("translate", "startup"):
             raise UserError("--checkpoint belongs to translate and startup: the others start from random weights")
+        if options.json is not None:
+            with writing(options.json):
+                options.json.parent.mkdir(parents=True, exist_ok=True)  # before the work
         config = configured(overrides, options.checkpoint)
         if config.threads is not None:
             import torch
@@ -41,7 +44,8 @@ def main() -> None:
         if options.json is not None:
             command = shlex.join(["python", *sys.argv])
             figures = {"command": command, "mode": options.mode, "model": asdict(config.model), **figures}
-            options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+            with writing(options.json):
+                options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
 def build_parser() -> argparse.ArgumentParser:

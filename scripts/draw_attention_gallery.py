@@ -90,6 +90,8 @@ def write_gallery(members: list[Member], page: Path) -> None:
     """
     from nmt.models.checkpoint import load_checkpoint
 
+    if not page.is_file():
+        raise UserError(f"there is no page {page}: give one with a place for the gallery")
     text = page.read_text(encoding="utf-8")
     if text.count(BEGIN) != 1 or text.count(END) != 1:
         raise UserError(f"{page} has no place for the gallery: a line {BEGIN!r} and, after it, a line {END!r}")

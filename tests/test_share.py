@@ -15,6 +15,7 @@ from nmt import Translator
 from nmt.config.schema import ServeConfig, TrainConfig, TrainerConfig
 from nmt.models.checkpoint import TRAINING_STATE
 from nmt.serving.server import load
+from nmt.share import stage
 from nmt.training.resuming import initial_checkpoint
 from tests.hub_stand_in import Hub
 
@@ -111,6 +112,30 @@ def test_the_state_of_training_stays_here(hub: Hub, run: Path, best: Path, call:
     (best / "notes.txt").write_text("private")
     assert call("share", "run/checkpoints/best", NAME).returncode == 0
     assert {"notes.txt", TRAINING_STATE} & set(hub.files(NAME)) == set()
+
+
+def test_a_checkpoint_that_is_replaced_meanwhile_is_copied_again(
+    best: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never files of two checkpoints together."""
+    newer = Path(shutil.copytree(best, tmp_path / "newer"))
+    (newer / "model.safetensors").write_bytes((best.with_name("last") / "model.safetensors").read_bytes())
+    (newer / "manifest.json").unlink()
+    copy = shutil.copyfile
+    swapped: list[Path] = []
+
+    def copying(source: Path, target: Path) -> None:
+        copy(source, target)
+        if not swapped:
+            swapped.append(best.rename(tmp_path / "older"))
+            newer.rename(best)
+
+    monkeypatch.setattr(shutil, "copyfile", copying)
+    (tmp_path / "staged").mkdir()
+    files = stage(best.parents[1], tmp_path / "staged", "me/model")
+    assert swapped
+    assert "manifest.json" not in {file.name for file in files}
+    assert (tmp_path / "staged/model.safetensors").read_bytes() == (best / "model.safetensors").read_bytes()
 
 
 def test_a_run_without_a_best_checkpoint(hub: Hub, run: Path, best: Path, call: Call) -> None:

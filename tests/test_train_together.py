@@ -61,7 +61,7 @@ def test_an_interrupted_run_of_two_can_be_continued(
     stopped = state(run)["progress"]["step"]
     assert steps(run, "train") == list(range(1, stopped + 1))
 
-    more = (f"trainer.max_steps={stopped + 2}", "trainer.max_epochs=null")
+    more = (f"trainer.max_steps={stopped + 2}", "trainer.max_epochs=null", ENDLESS[1])
     done = together("nmt.train", f"run_dir={run}", *tiny_options, *QUIET, *STATEFUL, *more, cwd=tmp_path)
     assert [each.returncode for each in done] == [0, 0], done
     assert [each.stdout for each in done] == ["", ""]

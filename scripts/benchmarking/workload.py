@@ -82,7 +82,7 @@ def start_translating(config: TrainConfig, checkpoint: str | None, precision: st
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise UserError(f"the weights of {loaded.folder} do not fit the overrides of model: {reason}") from error
-    translator.checkpoint, translator.step = loaded.folder, loaded.step
+    translator.checkpoint, translator.step, translator.longest = loaded.folder, loaded.step, loaded.longest
     return translator
 
 

@@ -127,12 +127,12 @@ def folders_of(translator: "Translator") -> list[Path]:
 
 def checkpoint_digest(folder: Path) -> str:
     """Return a digest of what a checkpoint translates with: weights, configuration and subwords."""
-    from nmt.models.checkpoint import TRAINING_STATE
+    from nmt.models.checkpoint import CONFIG, SUBWORDS, WEIGHTS
 
     found = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        if path.name != TRAINING_STATE:
-            found.update(f"{path.name} ".encode() + path.read_bytes())
+    for name in (CONFIG, WEIGHTS, *SUBWORDS):
+        if (folder / name).is_file():
+            found.update(f"{name} ".encode() + (folder / name).read_bytes())
     return found.hexdigest()[:16]
 
 

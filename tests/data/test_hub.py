@@ -66,6 +66,15 @@ def test_empty_cells_and_newlines_are_mended(tmp_path: Path) -> None:
     assert HubCorpus(config).load("train")[:] == {"source": ["", "two lines"], "target": ["un", "deux"]}
 
 
+@pytest.mark.parametrize(
+    ("cells", "source"), [([None, "b"], ["", "b"]), (["a\nb", "c"], ["a b", "c"])], ids=["empty", "newline"]
+)
+def test_either_is_mended_without_the_other(tmp_path: Path, cells: list[str | None], source: list[str]) -> None:
+    datasets.Dataset.from_dict({"en": cells, "fr": ["un", "deux"]}).to_parquet(tmp_path / "x.parquet")
+    config = DataConfig(kind="hub", hub=HubConfig(path="parquet", data_files={"train": str(tmp_path / "x.parquet")}))
+    assert HubCorpus(config).load("train")["source"][:] == source
+
+
 def test_split_names(tmp_path: Path) -> None:
     config = json_corpus(tmp_path, ROWS)
     config.train = SplitConfig(name="validation[1:]")

@@ -1,16 +1,19 @@
 import gzip
 import itertools
 import math
+import os
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.config.schema import SplitConfig
+from nmt.config.schema import DataConfig, SplitConfig
 from nmt.data import text
+from nmt.data.corpus import load_split
 from nmt.data.text import TextFile, open_split, read_split
 from nmt.errors import UserError
 
@@ -92,6 +95,33 @@ def test_files_plain_gzipped_and_many(tmp_path: Path) -> None:
         target=(write(tmp_path / "a.de.gz", "A\nB\n"), write(tmp_path / "b.de", "C")),
     )
     assert lines_of(config) == {"source": ["a", "b", "c"], "target": ["A", "B", "C"]}
+
+
+def test_pipes_are_read_once(tmp_path: Path) -> None:
+    ends = []
+    for content in ("a b\nc\n", "x\ny z\n"):
+        out, into = os.pipe()
+        os.write(into, content.encode())
+        os.close(into)
+        ends.append(out)
+    train = SplitConfig(source=f"/dev/fd/{ends[0]}", target=f"/dev/fd/{ends[1]}")
+    found = load_split(DataConfig(kind="text", train=train, cache_dir=str(tmp_path)), "train")
+    assert found[:] == {"source": ["a b", "c"], "target": ["x", "y z"]}
+    for end in ends:
+        os.close(end)
+
+
+def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train = SplitConfig(source=write(tmp_path / "a.en", "a\nb\n"), target=write(tmp_path / "a.de", "x\ny\n"))
+
+    def changing(files: Any) -> Any:
+        (tmp_path / "a.en").write_text("a\nb, and more\n")
+        return read_split(files)
+
+    monkeypatch.setattr(text, "read_split", changing)
+    with pytest.raises(UserError, match=r"a\.en was changed while it was read"):
+        load_split(DataConfig(kind="text", train=train, cache_dir=str(tmp_path / "cache")), "train")
+    assert not list((tmp_path / "cache").glob("*.arrow"))
 
 
 def test_alignment(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import re
 import shutil
 import subprocess
 import sys
@@ -124,6 +125,16 @@ def test_an_evaluation_stays_with_the_run_that_the_newest_one_was(
     assert not (runs[1] / "evaluation/validation").exists()
     assert [place.parent.resolve() for place in places] == [runs[0] / "evaluation/validation"]
     assert Path(served.path).resolve() == runs[0]
+
+
+def test_words_between_spaces(tiny_run: Path, tmp_path: Path, call: Callable[..., Any]) -> None:
+    found = {}
+    for words in ("split", "spaces"):
+        line = (f"checkpoint={tiny_run}", f"alignment.words={words}", f"output={words}", "num_heatmaps=0")
+        assert call("evaluate", *line).returncode == 0
+        found[words] = (tmp_path / words / "alignments.words").read_text(encoding="utf-8")
+    assert re.search(r"\w\.", found["spaces"])
+    assert not re.search(r"\w\.", found["split"])
 
 
 def test_every_job_of_a_sweep_has_a_folder() -> None:

@@ -53,6 +53,7 @@ def make(letters: EncodedCorpus, tokenizers: Tokenizers, tmp_path: Path) -> Iter
         *,
         model: Seq2Seq | None = None,
         optimizer: torch.optim.Optimizer | None = None,
+        schedule: ScheduleConfig | None = None,
         **changes: Any,
     ) -> tuple[Trainer, Saved]:
         config = TrainerConfig(**{"device": "cpu", "log_every": 10, "label_smoothing": 0.0, **changes})
@@ -67,7 +68,7 @@ def make(letters: EncodedCorpus, tokenizers: Tokenizers, tmp_path: Path) -> Iter
             model,
             TrainLoader(letters, tokenizers, BatchConfig(unit="sentences", size=32), seed=1),
             optimizer,
-            Schedule(optimizer, ScheduleConfig(kind="constant", warmup_steps=0), 0.01),
+            Schedule(optimizer, schedule or ScheduleConfig(kind="constant", warmup_steps=0), 0.01),
             config,
             OptimizerConfig(),
             device=CPU,

@@ -6,17 +6,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from nmt.config.file import load_config, save_config
 from nmt.config.schema import TrainConfig, TrainerConfig
+from nmt.data.batch import collate
 from nmt.errors import UserError
 from nmt.models.checkpoint import retired
-from nmt.training.reporting import read_records
+from nmt.training.distributed import SINGLE_PROCESS
+from nmt.training.objective import token_loss
+from nmt.training.reporting import NullReporter, read_records
 from nmt.training.resuming import initial_checkpoint, previous_checkpoint, scores_are_comparable
+from nmt.training.run import chunked_loss, start
 from nmt.training.run import train as train_run
+from tests.models.small import small_model
 
 QUIET = ("trainer.evaluate=false", "trainer.num_samples=0", "trainer.log_every=1")
 
@@ -192,6 +198,26 @@ def test_a_setting_is_judged_by_the_values_that_are_adopted(config: TrainConfig,
     config.trainer.consistency = 5.0
     with pytest.raises(UserError, match=r"trainer\.consistency=5 needs dropout"):
         train_run(config)
+
+
+def test_settings_reach_the_parts_of_the_trainer(config: TrainConfig, tmp_path: Path) -> None:
+    config.run_dir, config.tokenizer.sampling, config.optimizer.clip_norm = str(tmp_path / "run"), 0.2, 0.25
+    config.trainer.label_smoothing, config.trainer.consistency, config.model.dropout = 0.15, 3.0, 0.4
+    config.seed = 7
+    trainer, _ = start(config, NullReporter(), SINGLE_PROCESS)
+    step: Any = trainer.training_step
+    assert (trainer.loader.sampling, trainer.clip_norm, trainer.loader.seed) == (0.2, 0.25, 7)
+    assert (step.label_smoothing, step.consistency) == (0.15, 3.0)
+
+
+def test_the_chunked_objective_gets_all_settings() -> None:
+    sources, targets = ([np.arange(4, 4 + size, dtype=np.int32) for size in sizes] * 2 for sizes in ((5, 1), (4, 7)))
+    model, batch = small_model(dropout=0.3).float(), collate(sources, targets, np.arange(4))
+    decoded = model.train()(batch)
+    settings = {"label_smoothing": 0.1, "consistency": 2.0}
+    found, expected = (objective(model, decoded, batch, **settings) for objective in (chunked_loss, token_loss))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
 def test_a_run_that_is_refused_is_left_as_it_was(run: Path, train: Callable[..., Any]) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 from collections.abc import Container
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.config.schema import GuidedAlignmentConfig
+from nmt.config.schema import GuidedAlignmentConfig, ScheduleConfig
 from nmt.data.batch import Batch, collate
 from nmt.data.tables import EncodedCorpus
 from nmt.errors import UserError
@@ -199,6 +200,79 @@ def test_the_reason_why_training_ends_is_reported(
     trainer, _ = make([1.0, 1.0, 1.0], **limits)
     trainer.fit()
     assert reason in (tmp_path / "train.log").read_text(encoding="utf-8")
+
+
+def ticking(trainer: Trainer, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let each update take so long."""
+    now = [0.0]
+    monkeypatch.setattr(trainer.processes, "clock", lambda: now[0])
+    trainer.progress.clock, trainer.progress.started, trainer.saved = (lambda: now[0]), 0.0, 0.0
+    trainer.model.decoder.register_forward_pre_hook(
+        lambda *_: now.__setitem__(0, seconds * trainer.progress.step) if trainer.model.training else None
+    )
+
+
+def test_the_state_is_saved_when_minutes_have_passed_since_it_was(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, saved = make([1.0], max_steps=11, save_every_minutes=1, validate_every_steps=100)
+    ticking(trainer, monkeypatch, 25.0)
+    trainer.fit()
+    assert saved.steps("last") == [3, 6, 9, 11]
+
+
+def test_validations_come_when_minutes_have_passed_since_the_last(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, saved = make([1.0, 2.0, 3.0, 4.0], max_steps=12, validate_every_minutes=1)
+    ticking(trainer, monkeypatch, 25.0)
+    trainer.fit()
+    assert saved.steps("best") == [3, 6, 9, 12]
+
+
+def test_there_is_a_validation_an_epoch(make: Make) -> None:
+    trainer, saved = make([1.0, 2.0, 3.0], max_epochs=3)
+    trainer.fit()
+    assert len(saved.validated) == 3
+
+
+def rates_of(trainer: Trainer) -> list[float]:
+    """The learning rate of each update of a training."""
+    rates: list[float] = []
+    trainer.optimizer.register_step_pre_hook(lambda *_: rates.append(trainer.optimizer.param_groups[0]["lr"]))
+    trainer.fit()
+    return rates
+
+
+def test_the_rate_falls_with_the_share_of_training_done(make: Make) -> None:
+    cosine = ScheduleConfig(kind="cosine", warmup_steps=2, final_factor=0.1)
+    trainer, _ = make([1.0], max_steps=10, schedule=cosine, validate_every_steps=100)
+    expected = [0.01 * (0.1 + 0.9 * (1 + math.cos(math.pi * step / 10)) / 2) for step in range(1, 11)]
+    assert rates_of(trainer) == pytest.approx([expected[0] / 2, *expected[1:]])
+
+
+def test_the_rate_is_reduced_where_validations_gain_nothing(make: Make) -> None:
+    """And stays so when training is resumed."""
+    plateau = ScheduleConfig(kind="plateau", warmup_steps=0, patience=0, factor=0.5)
+    common: dict[str, Any] = {"schedule": plateau, "validate_every_steps": 2}
+    trainer, saved = make([5.0, 4.0, 3.0], max_steps=6, **common)
+    assert rates_of(trainer) == pytest.approx([0.01] * 4 + [0.005] * 2)
+    resumed, _ = make([2.0], max_steps=8, **common)
+    resumed.model.load_state_dict(saved.models[-1][2])
+    resumed.load_state_dict(saved.states[-1])
+    assert rates_of(resumed) == pytest.approx([0.0025] * 2)
+
+
+def test_a_restored_state_is_the_one_that_was_saved(make: Make) -> None:
+    """All of it, but for the time."""
+    trainer, saved = make([5.0, 4.0, 3.0, 2.0], max_steps=8, validate_every_steps=2, patience=9, ema_decay=0.9)
+    trainer.reinforce.baseline = torch.tensor(0.7)
+    trainer.fit()
+    assert saved.states[-1]["progress"]["stale"] == 3
+    other, _ = make([], max_steps=8, patience=9, ema_decay=0.9)
+    other.load_state_dict(saved.states[-1])
+    restored = other.state_dict()
+    for state in (restored, saved.states[-1]):
+        state["progress"].pop("seconds")
+        state["order"] = str(state["loader"].pop("order"))
+    assert restored.pop("order") == saved.states[-1].pop("order")
+    torch.testing.assert_close(restored, saved.states[-1], rtol=0, atol=0)
 
 
 def test_the_gradient_is_clipped(make: Make, letters: EncodedCorpus) -> None:
