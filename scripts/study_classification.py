@@ -68,11 +68,11 @@ def main() -> None:
         setting = QUICK if options.quick else FULL
         data = real_data(options) if options.data else built_in(options, setting)
         log(f"{len(data.train):,} sentences to train on, {len(data.test):,} to test, {len(data.classes)} classes")
+        folder = output_folder(options, "classification")
         readings, rows = {}, []
         for name in options.poolings:
             readings[name], cost = train_and_read(name, data, options.epochs or setting.epochs, options.seed)
             rows.append({"pooling": name, **measure(readings[name], len(data.classes)), **cost})
-        folder = output_folder(options, "classification")
         report(rows, partial(draw, rows), folder, title="classification", summary=[summarize(row) for row in rows])
         if attending := [row for row in rows if row["correlation"] is not None]:
             best = max(attending, key=lambda row: (row["accuracy"], row["weight"] or 0.0))["pooling"]

@@ -72,6 +72,7 @@ def main() -> None:
         setting = QUICK if options.quick else FULL
         data = real_data(options) if options.data else built_in(setting, options.seed)
         log(f"{len(data.train):,} pairs to train on, {len(data.test):,} to test, {len(data.classes)} classes")
+        folder = output_folder(options, "entailment")
         answers, rows, predicted = {}, [], []
         for name in MODELS:
             epochs = 0 if name == "untrained" else options.epochs or setting.epochs
@@ -80,7 +81,6 @@ def main() -> None:
             counts = confusion(gold, given, len(data.classes))
             rows.append({"model": name, **measure(name, data, answers[name], counts), **cost})
             predicted += [{"model": name, "class": each, **row} for each, row in named(counts, data.classes)]
-        folder = output_folder(options, "entailment")
         report(rows, partial(draw, data, answers["attention"]), folder, title="entailment")
         write_table(predicted, folder / "confusion.csv")
         print_table(predicted, "predicted classes")

@@ -61,12 +61,12 @@ def main() -> None:
             torch.set_num_threads(options.threads)
         points = draw_points(options.points, options.noise, options.seed)
         attentions = [attention_of("softmax", sigma) for sigma in options.bandwidths]
+        folder = output_folder(options, "kernel_regression")
         learned = [attention_of(name, 1.0) for name in LEARNED]
         for attention in learned:
             learn(attention, points, QUICK_STEPS if options.quick else STEPS)
         rows = [measure(attention, points, learned=False) for attention in attentions]
         rows += [measure(attention, points, learned=True) for attention in learned]
-        folder = output_folder(options, "kernel_regression")
         draw_all = partial(draw, rows, [*attentions, *learned], points)
         report(rows, draw_all, folder, title="kernel regression by attention")
 

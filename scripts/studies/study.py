@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nmt.config.file import load_config
 from nmt.config.schema import TrainConfig, changes
-from nmt.errors import UserError
+from nmt.errors import UserError, writing
 from studies.options import configured, positive, positive_number, seed
 
 QUICK_MINUTES = 3.0
@@ -69,9 +69,16 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
 
 
 def output_folder(options: argparse.Namespace, name: str) -> Path:
-    """Return the folder of a study's results; --quick has its own, so that its runs are not taken for full ones."""
+    """Make and return the folder of a study's results; that of --quick is another, lest its runs be taken for full ones.
+
+    Raises:
+        UserError: it cannot be made.
+    """
     given: Path | None = options.output
-    return given or Path(f"outputs/study_{name}{'_quick' if options.quick else ''}")
+    folder = given or Path(f"outputs/study_{name}{'_quick' if options.quick else ''}")
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 @dataclass(frozen=True)

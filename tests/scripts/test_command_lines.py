@@ -29,6 +29,26 @@ def test_mistakes_are_told_in_one_line(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["study_kernel_regression", "--quick", "--output", "file"],
+        ["study_classification", "--quick", "--output", "file"],
+        ["benchmark", "startup", "--json", "file/figures.json"],
+        ["draw_attention_gallery", "--run", "a=b", "--page", "nowhere.md"],
+    ],
+    ids=lambda line: line[0],
+)
+def test_a_place_that_cannot_be_written_is_told_before_the_work(
+    line: list[str], tmp_path: Path, call: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert call(*line) == 2
+    error = capfd.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ")
+    assert any(name in error for name in ("file", "nowhere.md"))
+
+
 @pytest.mark.parametrize("name", ["attention", "length", "alignment", "kernel_regression"])
 def test_help_names_the_source(name: str, call: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:
     assert call(f"study_{name}", "--help") == 0
