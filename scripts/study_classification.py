@@ -37,7 +37,7 @@ from studies.labeled import Data, add_data, read_data
 from studies.options import positive, seed
 from studies.reading import LENGTHS, Example, Reading, clearest_and_wrong, measure
 from studies.shaded_words import ShadedSentence, draw_sentences
-from studies.study import add_output, log, output_folder
+from studies.study import add_output, log, make_output_folder
 from studies.tables import report
 
 POOLINGS = ("last", "mean", "additive-softmax-global", "additive-entmax15-global", "additive-sparsemax-global")
@@ -68,7 +68,7 @@ def main() -> None:
         setting = QUICK if options.quick else FULL
         data = real_data(options) if options.data else built_in(options, setting)
         log(f"{len(data.train):,} sentences to train on, {len(data.test):,} to test, {len(data.classes)} classes")
-        folder = output_folder(options, "classification")
+        folder = make_output_folder(options, "classification")
         readings, rows = {}, []
         for name in options.poolings:
             readings[name], cost = train_and_read(name, data, options.epochs or setting.epochs, options.seed)

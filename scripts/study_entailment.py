@@ -40,7 +40,7 @@ from studies.intervals import confusion
 from studies.labeled import HUB, Data, add_data, read_data
 from studies.options import positive, seed
 from studies.pair_classes import MEASURES, Answer, Example, answer, measure_alignment, train
-from studies.study import add_output, log, output_folder
+from studies.study import add_output, log, make_output_folder
 from studies.tables import print_table, report, write_table
 
 MODELS = ("attention", "untrained", "hypothesis_only", "mean_vectors")
@@ -72,7 +72,7 @@ def main() -> None:
         setting = QUICK if options.quick else FULL
         data = real_data(options) if options.data else built_in(setting, options.seed)
         log(f"{len(data.train):,} pairs to train on, {len(data.test):,} to test, {len(data.classes)} classes")
-        folder = output_folder(options, "entailment")
+        folder = make_output_folder(options, "entailment")
         answers, rows, predicted = {}, [], []
         for name in MODELS:
             epochs = 0 if name == "untrained" else options.epochs or setting.epochs

@@ -35,7 +35,7 @@ from nmt.cli import user_errors
 from nmt.config.schema import AttentionConfig
 from nmt.errors import UserError
 from studies.options import positive, positive_number, seed
-from studies.study import add_output, output_folder
+from studies.study import add_output, make_output_folder
 from studies.tables import report
 
 MAX_X = 6.0  # points lie between 0 and this
@@ -61,7 +61,7 @@ def main() -> None:
             torch.set_num_threads(options.threads)
         points = draw_points(options.points, options.noise, options.seed)
         attentions = [attention_of("softmax", sigma) for sigma in options.bandwidths]
-        folder = output_folder(options, "kernel_regression")
+        folder = make_output_folder(options, "kernel_regression")
         learned = [attention_of(name, 1.0) for name in LEARNED]
         for attention in learned:
             learn(attention, points, QUICK_STEPS if options.quick else STEPS)

@@ -69,13 +69,18 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
 
 
 def output_folder(options: argparse.Namespace, name: str) -> Path:
-    """Make and return the folder of a study's results; that of --quick is another, lest its runs be taken for full ones.
+    """Return the folder of a study's results; --quick has its own, so that its runs are not taken for full ones."""
+    given: Path | None = options.output
+    return given or Path(f"outputs/study_{name}{'_quick' if options.quick else ''}")
+
+
+def make_output_folder(options: argparse.Namespace, name: str) -> Path:
+    """Make and return it, before the work.
 
     Raises:
         UserError: it cannot be made.
     """
-    given: Path | None = options.output
-    folder = given or Path(f"outputs/study_{name}{'_quick' if options.quick else ''}")
+    folder = output_folder(options, name)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     return folder

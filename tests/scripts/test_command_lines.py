@@ -35,7 +35,6 @@ def test_mistakes_are_told_in_one_line(
         ["study_kernel_regression", "--quick", "--output", "file"],
         ["study_classification", "--quick", "--output", "file"],
         ["benchmark", "startup", "--json", "file/figures.json"],
-        ["draw_attention_gallery", "--run", "a=b", "--page", "nowhere.md"],
     ],
     ids=lambda line: line[0],
 )
@@ -46,7 +45,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(
     assert call(*line) == 2
     error = capfd.readouterr().err.splitlines()[-1]
     assert error.startswith("error: ")
-    assert any(name in error for name in ("file", "nowhere.md"))
+    assert "file" in error
 
 
 @pytest.mark.parametrize("name", ["attention", "length", "alignment", "kernel_regression"])
