@@ -36,14 +36,14 @@ class Parser(argparse.ArgumentParser):
 
 @contextlib.contextmanager
 def user_errors(*, show: bool = True) -> Iterator[None]:
-    """Turn UserError, KeyboardInterrupt, BrokenPipeError, and memory or disks that are full, into exit statuses.
+    """Turn UserError, KeyboardInterrupt, BrokenPipeError, full memory or disks, and forbidden files into exit statuses.
 
     Args:
         show: whether to print them; of several processes with the same error, one does.
 
     Raises:
-        SystemExit: 2 after printing one line for a `UserError`, full memory or a full disk, 130 on interruption, 141 on
-            a broken pipe.
+        SystemExit: 2 after printing one line for a `UserError`, full memory, a full disk or a forbidden file, 130 on
+            interruption, 141 on a broken pipe.
     """
     try:
         try:

@@ -28,7 +28,7 @@ from nmt.alignment.pharaoh import Link, Links, parse_pharaoh
 from nmt.cli import user_errors
 from nmt.config.file import save_config
 from nmt.config.schema import DataConfig, TrainConfig
-from nmt.errors import UserError
+from nmt.errors import UserError, writing
 from studies.runs import cached, read_records, train_run, training_cost
 from studies.study import CONFIG, SMALL, Study, build_parser, check_settings, log
 from studies.tables import report
@@ -57,7 +57,8 @@ def main() -> None:
         config = study.configure(*(QUICK if options.quick else FULL), *study.limits(1))
         check_settings([replace(config, run_dir=str(study.output))])
         pair = find_crossing(config.data)
-        study.output.mkdir(parents=True, exist_ok=True)
+        with writing(study.output):
+            study.output.mkdir(parents=True, exist_ok=True)
         save_config(config, study.output / CONFIG)
         moments = []
         for number, part in enumerate(parts(replace(config, run_dir=str(study.run_dir("run")))), start=1):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -84,7 +85,8 @@ def test_the_scores_of_several_processes_are_those_of_one(
     options += ["run_dir=run", "trainer.max_steps=6", "trainer.ema_decay=0.9", "batch.size=60"]
     done = together("tests.counting", *options, cwd=tmp_path, number=number)
     assert [each.returncode for each in done] == [0] * number, done
-    shares = [int(each.stderr.splitlines()[-1].split()[1]) for each in done]
+    shares = [int(count) for each in done for count in re.findall(r"^translated (\d+) sentences$", each.stderr, re.M)]
+    assert len(shares) == number
     assert min(shares) > 0
     assert [each.stdout.count("sentences of test ·") for each in done] == [1, *[0] * (number - 1)]
     run = tmp_path / "run"

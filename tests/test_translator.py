@@ -177,8 +177,7 @@ def test_forced_attention_is_that_of_the_translation(translator: Translator, mon
     found = translator.translate(SENTENCES)
     tokenizer = translator.tokenizers.target
     encode = tokenizer.encode
-    id_of = {tokenizer.pieces([i])[0]: i for i in range(len(tokenizer))}
-    said = [[id_of[piece] for piece in each.pieces] for each in found]
+    said = [tokenizer.ids_of(each.pieces) for each in found]
     texts = [each.text for each in found]
     # The text alone might be cut into other pieces than the model said.
     monkeypatch.setattr(tokenizer, "encode", lambda lines: said if lines == texts else encode(lines))
@@ -342,10 +341,9 @@ def test_an_ensemble_says_what_its_members_find_likely_together(
     alone = [Translator.load(run, "cpu", precision, beam_size=1) for run in (tiny_run, other_run)]
     assert [each.text for each in found] != [each.text for each in alone[1].translate(SENTENCES)]
     source, target = together.tokenizers.source, together.tokenizers.target
-    id_of = {piece: i for i, piece in enumerate(target.pieces(range(len(target))))}
     for each in found:
         (ids,) = source.encode([each.source])
-        tokens = np.array([id_of[piece] for piece in each.pieces])
+        tokens = np.array(target.ids_of(each.pieces))
         batch = collate([np.array(ids)], [tokens], np.arange(1))
         with torch.inference_mode():
             log_probs = torch.stack([member.model.log_probs(batch)[0].double() for member in alone])

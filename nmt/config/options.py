@@ -11,7 +11,7 @@ from typing import Any
 from nmt.config.schema import keys
 from nmt.errors import UserError
 
-HOME = re.compile(r"""(?P<key>[+\w./]+)=(?P<quote>["']?)(?P<path>~/[^"']*)(?P=quote)""")
+HOME = re.compile(r"""(?P<key>[+\w./]+)=(?:(?P<quote>["'])(?P<quoted>~/[^"']*)(?P=quote)|(?P<plain>~/[^"',]*))""")
 
 
 def arrange(arguments: Sequence[str], config: Any) -> list[str]:
@@ -51,9 +51,9 @@ def with_checkpoint(arguments: Sequence[str], config: Any) -> list[str]:
 
 
 def with_home(argument: str) -> str:
-    """Return an override whose value begins with ~/, quoted or not, with the home folder there."""
+    """Return an override whose value begins with ~/, quoted or not, with the home folder there; no list of values."""
     found = HOME.fullmatch(argument)
-    return f'{found["key"]}="{Path(found["path"]).expanduser()}"' if found else argument
+    return f'{found["key"]}="{Path(found["quoted"] or found["plain"]).expanduser()}"' if found else argument
 
 
 def unknown_option(option: str, arguments: Sequence[str], config: Any) -> UserError:

@@ -184,7 +184,8 @@ def temporary_folder(place: Path) -> Iterator[Path]:
     remove_leftovers(place)
     prefix = f".{place.name}.{socket.gethostname()}.{os.getpid()}-"
     place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=place.parent) as folder:
+    # Another process may write into it until the end; what is left then is deleted as that of a killed process.
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=place.parent, ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
 

@@ -95,7 +95,7 @@ class ServedRun:
     def _prefix(self, asked: Asked) -> list[int]:
         """Check the lengths, and return the ids of the prefix."""
         sides = self.translator.tokenizers
-        prefix = prefix_ids(sides.target, asked.prefix)
+        prefix = prefix_ids(sides.target, asked.prefix, copies=self.translator.copies)
         for name, ids in (("text", sides.source.encode([asked.text])[0]), ("prefix", prefix)):
             if len(ids) > self.max_subwords:
                 limit = f"at most {self.max_subwords:,} (max_subwords)"

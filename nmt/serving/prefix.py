@@ -81,8 +81,10 @@ class NextWord(NamedTuple):
     joins: bool
 
 
-def prefix_ids(tokenizer: Tokenizer | Vocabulary, prefix: str | Sequence[str]) -> list[int]:
+def prefix_ids(tokenizer: Tokenizer | Vocabulary, prefix: str | Sequence[str], *, copies: bool = False) -> list[int]:
     """Return the subword ids of a prefix, given as text or by the names of subwords (`</s>` ends the translation).
+
+    With `copies` a word may be unknown: a source word takes its place.
 
     Raises:
         UserError: a subword is not one of the model's, or cannot be produced.
@@ -91,7 +93,7 @@ def prefix_ids(tokenizer: Tokenizer | Vocabulary, prefix: str | Sequence[str]) -
         ids = tokenizer.encode([prefix])[0] if isinstance(prefix, str) else tokenizer.ids_of(prefix)
     except UserError as error:
         raise UserError(f"prefix: {error}; give the prefix as text") from None
-    if {PAD, BOS, UNK} & set(ids) or EOS in ids[:-1]:
+    if ({PAD, BOS} if copies else {PAD, BOS, UNK}) & set(ids) or EOS in ids[:-1]:
         raise UserError("prefix: it has a subword that the model never produces, or goes on after the end mark")
     return ids
 

@@ -262,8 +262,10 @@ def build_tokenizers(sources: Iterable[str], targets: Iterable[str], config: Tok
     """Learn the subwords of both sides, or load the models that the configuration names.
 
     Raises:
-        UserError: for a joint vocabulary with two different models, and see `Tokenizer` and `Vocabulary`.
+        UserError: for a joint vocabulary with two different models, and see `check_sampling`, `Tokenizer` and
+            `Vocabulary`.
     """
+    check_sampling(config)
     if not config.joint:
         return Tokenizers(
             _built(config.source_model, sources, config, "source"),

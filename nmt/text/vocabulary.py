@@ -114,7 +114,7 @@ class Vocabulary(PieceModel):
 
     def sample(self, lines: Iterable[str], alpha: float, seed: int) -> list[list[int]]:
         """Return `encode(lines)`: the text has one segmentation, and alpha must be 0."""
-        assert alpha == 0, "nmt.training.prepare.check_run refuses it"
+        assert alpha == 0, "check_sampling refuses it"
         return self.encode(lines)
 
     def decode(self, ids_of_sentences: Iterable[Iterable[int]]) -> list[str]:

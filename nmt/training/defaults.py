@@ -108,9 +108,8 @@ def choose(config: TrainConfig, pairs: int, minutes: float, *, num_characters: i
 
 def validation_time(config: TrainerConfig) -> float | None:
     """Return the minutes between two validations; None where they are scheduled otherwise or there is no time limit."""
-    if config.max_minutes is None or not validates_by_time(config):
-        return None
-    return float(f"{config.max_minutes / VALIDATIONS:.3g}")
+    minutes = config.max_minutes if validates_by_time(config) else None
+    return None if minutes is None else float(f"{minutes / VALIDATIONS:.3g}")
 
 
 def vocabulary_size(config: TokenizerConfig, row: Row, num_characters: int) -> int | None:

@@ -29,9 +29,9 @@ def previous_checkpoint(config: TrainConfig) -> Path | None:
     recover(last.parent)
     if not (last / WEIGHTS).is_file():
         return None
-    # Those of time limits make sense with them only.
-    by_time = validates_by_time(config.trainer)
-    adopt(config, last, lambda name: name != "trainer.validate_every_minutes" or by_time)
+    if not validates_by_time(config.trainer):  # then the minutes of a run with a limit of time make no sense
+        config.automatic = [name for name in config.automatic if name != "trainer.validate_every_minutes"]
+    adopt(config, last, lambda name: True)
     check_same(config, last, fixed_in_run, f"cannot continue from {last}", "restore that, or give another run_dir")
     return last
 

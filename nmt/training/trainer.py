@@ -95,6 +95,7 @@ class Trainer:
             try:
                 if self.validation_was_cut_short():
                     self.checkpoint()
+                self.resumable = False
                 for batches in self.updates():
                     self.update(batches)
                     self.resumable = True

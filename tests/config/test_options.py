@@ -26,7 +26,7 @@ def test_options_and_overrides_come_in_any_order(given: list[str], arranged: lis
 def test_the_home_folder_may_be_written_as_a_shell_does(quote: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hydra refuses a tilde that is not quoted, and would make a folder of that name of one that is."""
     monkeypatch.setenv("HOME", "/home/me")
-    given = [f"data.cache_dir={quote}~/my data{quote}", "run_dir=a~/b", "model.dropout=0.1", "~optimizer"]
+    given = [f"data.cache_dir={quote}~/my data{quote}", "run_dir=~/a,~/b", "model.dropout=0.1", "~optimizer"]
     assert arrange(given, TrainConfig()) == ['data.cache_dir="/home/me/my data"', *given[1:]]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 
 @pytest.mark.parametrize(
@@ -39,9 +40,14 @@ def test_mistakes_are_told_in_one_line(
     ids=lambda line: line[0],
 )
 def test_a_place_that_cannot_be_written_is_told_before_the_work(
-    line: list[str], tmp_path: Path, call: Callable[..., int], capfd: pytest.CaptureFixture[str]
+    line: list[str],
+    tmp_path: Path,
+    call: Callable[..., int],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "file").touch()
+    monkeypatch.setattr(torch.Tensor, "backward", lambda *_: pytest.fail("the work has begun"))
     assert call(*line) == 2
     error = capfd.readouterr().err.splitlines()[-1]
     assert error.startswith("error: ")

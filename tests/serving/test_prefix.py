@@ -131,6 +131,8 @@ def test_a_word_that_was_copied_is_answered() -> None:
     assert "<unk>" in found["pieces"]
     assert "<unk>" not in found["text"]
     assert len(found["starts"]) == len(found["target_words"])
+    further = copying.translate(Asked("the zebra sleeps", prefix=found["pieces"][:2]))
+    assert further["pieces"][:2] == found["pieces"][:2]
 
 
 def test_the_end_is_offered(translator: Translator) -> None:

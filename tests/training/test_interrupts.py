@@ -101,6 +101,12 @@ def test_a_second_interrupt_within_a_validation_loses_nothing(make: Make) -> Non
     resumed.fit()
     assert done.steps("best") == [3, 6, 8]  # that of update 3 is made up for
     assert resumed.progress.best == 3.0
+    again, left = make([1.0], max_steps=8, validate_every_steps=3)
+    again.load_state_dict(saved.states[-1])
+    again.model.decoder.register_forward_hook(lambda *_: twice() if again.progress.step == 4 else None)
+    with pytest.raises(KeyboardInterrupt):
+        again.fit()
+    assert left.steps("last") == [3]  # and nothing of half an update
 
 
 @pytest.mark.usefixtures("usual_signals")
