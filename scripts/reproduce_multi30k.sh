@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The full recipe for Multi30k, from the text to the scores; parts of it are measured in docs/quality.md.
+# The full recipe for Multi30k, from the text to the scores; docs/quality.md has what parts of it bring.
 #
 #     scripts/reproduce_multi30k.sh CORPUS OUTPUT [KEY=VALUE ...]
 #

@@ -263,7 +263,7 @@ def test_an_argument_that_is_not_utf8(translate: Callable[..., Any]) -> None:
     assert done.stderr == "error: sentence 2 of 2 is not text in UTF-8: convert it first\n"
 
 
-@pytest.mark.parametrize("option", [("--max-length-ratio", "inf"), ("--length-penalty", "600")])
+@pytest.mark.parametrize("option", [("--max-length-ratio", "inf"), ("--length-penalty", "600.0")])
 def test_settings_of_the_search_out_of_range(translate: Callable[..., Any], option: tuple[str, str]) -> None:
     done = translate(*option, "He sleeps.")
     assert done.returncode == 2

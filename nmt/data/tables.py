@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nmt.config.schema import DataConfig, SplitConfig
-from nmt.errors import UserError, writing
+from nmt.errors import UserError
 from nmt.text.tokenizer import Tokenizers
 
 if TYPE_CHECKING:  # translation, which needs no tables, starts a third sooner without it
@@ -156,14 +156,17 @@ def stored_table(path: Path, build: Callable[[Path], Iterable[pa.Table]]) -> Pat
     remove_leftovers(path)
     if is_intact(path):
         return path
-    with writing(path, ADVICE), temporary_folder(path) as folder:
-        complete = folder / path.name
-        write_tables(complete, iter(build(folder)))
-        digest = folder / "digest"
-        digest.write_text(digest_of(complete), encoding="ascii")
-        # In this order: a table without its digest would be made anew.
-        digest.replace(digest_file(path))
-        complete.replace(path)
+    try:
+        with temporary_folder(path) as folder:
+            complete = folder / path.name
+            write_tables(complete, iter(build(folder)))
+            digest = folder / "digest"
+            digest.write_text(digest_of(complete), encoding="ascii")
+            # In this order: a table without its digest would be made anew.
+            digest.replace(digest_file(path))
+            complete.replace(path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}; {ADVICE}") from None
     return path
 
 

@@ -113,7 +113,7 @@ def test_an_earlier_export_is_replaced(tmp_path: Path, export: Callable[..., Any
         (["nowhere"], "no checkpoint at nowhere: there is no such folder"),
         (["checkpoint", "--output", "checkpoint"], "checkpoint has other files, and no model.json of an earlier"),
         (["checkpoint", "--output", "file"], "--output file is a file: give a folder"),
-        (["checkpoint", "--output", "file/folder"], "cannot write file/folder: File exists"),
+        (["checkpoint", "--output", "file/folder"], "cannot write file/folder: Not a directory"),
         (["checkpoint", "--to", "tflite"], "argument --to: invalid choice: 'tflite'"),
         ([], "the following arguments are required: RUN; see --help"),
     ],
