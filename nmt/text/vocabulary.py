@@ -1,6 +1,7 @@
 """Vocabularies: the special ids, files of pieces, and the vocabulary of text that is segmented already."""
 
 import logging
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,7 +27,7 @@ def text_of(words: Iterable[str]) -> str:
     return " ".join(filter(None, words))
 
 
-class PieceModel:
+class PieceModel(ABC):
     """A numbered vocabulary of pieces and its segmentation, all of it in `model`, the content of its file."""
 
     suffix: ClassVar[str]  # of its files
@@ -38,9 +39,9 @@ class PieceModel:
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.model,)
 
+    @abstractmethod
     def id_of(self, piece: str) -> int | None:
         """Return the id of a piece by its name; None if there is none of that name."""
-        raise NotImplementedError
 
     def ids_of(self, pieces: Iterable[str]) -> list[int]:
         """Return the ids of pieces by their names.
