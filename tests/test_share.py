@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from nmt import Translator
 from nmt.config.schema import ServeConfig, TrainConfig, TrainerConfig
@@ -119,7 +120,10 @@ def test_a_checkpoint_that_is_replaced_meanwhile_is_copied_again(
 ) -> None:
     """Never files of two checkpoints together."""
     newer = Path(shutil.copytree(best, tmp_path / "newer"))
-    (newer / "model.safetensors").write_bytes((best.with_name("last") / "model.safetensors").read_bytes())
+    save_file(
+        {name: 2.0 * weight for name, weight in load_file(newer / "model.safetensors").items()},
+        newer / "model.safetensors",
+    )
     (newer / "manifest.json").unlink()
     copy = shutil.copyfile
     swapped: list[Path] = []
