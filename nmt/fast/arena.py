@@ -32,9 +32,13 @@ class Arena:
         return free.pop() if free else cls(device)
 
     def give_back(self) -> None:
-        """Let others overwrite all that was handed out; if the block was too small, the next is large enough."""
+        """Let others overwrite all that was handed out; if the block was too small, the next is twice what was used.
+
+        What is beyond the block is taken from the heap and leaves holes there, so it should happen a few times only.
+        On a CPU, memory that is never written to takes no room.
+        """
         if self.used > len(self.block):
-            self.block = torch.empty(self.used, dtype=torch.uint8, device=self.device)
+            self.block = torch.empty(2 * self.used, dtype=torch.uint8, device=self.device)
         self.used = 0
         self._free[self.device].append(self)
 

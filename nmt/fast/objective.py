@@ -1,5 +1,6 @@
 """The objective in chunks of tokens, its gradient formed on the way forward."""
 
+import math
 from typing import Any, NamedTuple, final
 
 import torch
@@ -14,9 +15,7 @@ from nmt.fast.kernels import affine, onednn_is_faster, product
 from nmt.models.decoder import Decoded
 from nmt.models.seq2seq import Seq2Seq
 
-# Rows of logits alive at a time: small enough to stay in a CPU's cache, large enough for its products; even, so that
-# the two passes of a token are in one chunk.
-CHUNK = 512
+CHUNK = 512  # rows of logits alive at a time, about: few enough for a CPU's cache, enough for its products
 
 
 class ChunkedLoss(NamedTuple):
@@ -80,12 +79,13 @@ class ProjectedCrossEntropy(torch.autograd.Function):
             )
         )
         arena = Arena.borrow(features.device)
-        shape = min(CHUNK, len(labels)), len(bias)
+        size = chunk_size(len(labels))
+        shape = size, len(bias)
         memory = arena.take(*shape, dtype=matrix.dtype)
         passes = Divergence(arena, consistency, *shape, matrix.dtype) if consistency else None
         divergence = bias.new_zeros(()) if passes is None else passes.total
-        for start in range(0, len(labels), CHUNK):
-            chunk = slice(start, start + CHUNK)
+        for start in range(0, len(labels), size):
+            chunk = slice(start, start + size)
             rows = inputs[chunk]
             logits = affine(rows, matrix, offset, out=memory[: len(rows)])
             log_normalizers[chunk], golds[chunk], residual = score(logits, labels[chunk], 1.0 - label_smoothing, passes)
@@ -110,6 +110,16 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         if gradients is None:
             raise RuntimeError("the loss can be differentiated once")
         return *(gradient.mul_(grad_objective) for gradient in gradients), None, None, None, None
+
+
+def chunk_size(tokens: int) -> int:
+    """Return the rows of a chunk: about `CHUNK`, and such that the last is no rest.
+
+    A chunk of few rows still reads all of the output layer and its gradient. The size is even, so that the two passes
+    of a token are in one chunk.
+    """
+    chunks = max(1, round(tokens / CHUNK))
+    return max(2, 2 * math.ceil(tokens / chunks / 2))
 
 
 def add_product(
