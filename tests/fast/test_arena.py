@@ -37,6 +37,15 @@ def test_a_second_round_of_the_same_requests_fits_the_block():
     assert arena.take(100, dtype=torch.float32).data_ptr() == start
 
 
+def test_a_larger_request_than_any_before_seldom_needs_another_block():
+    arena, blocks = Arena(CPU), set()
+    for size in range(1_000, 16_000, 100):
+        arena.take(size, dtype=torch.float32)
+        arena.give_back()
+        blocks.add(len(arena.block))
+    assert len(blocks) <= 5
+
+
 def test_a_borrowed_arena_is_not_lent_twice():
     first, second = Arena.borrow(CPU), Arena.borrow(CPU)
     assert first is not second

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.fast import objective
-from nmt.fast.objective import ProjectedCrossEntropy
+from nmt.fast.objective import CHUNK, ProjectedCrossEntropy, chunk_size
 
 
 def inputs(tokens: int, vocab: int, size: int = 5, seed: int = 0) -> tuple[torch.Tensor, ...]:
@@ -37,6 +37,17 @@ def test_equals_torch_in_value_and_gradient(tokens, vocab, smoothing, chunk):
     wanted = torch.autograd.grad(3 * expected, (features, weight, bias))
     for gradient, right in zip(torch.autograd.grad(3 * found, (features, weight, bias)), wanted, strict=True):
         torch.testing.assert_close(gradient, right)
+
+
+@given(tokens=st.integers(0, 20 * CHUNK))
+def test_chunks_are_alike_and_hold_both_passes_of_a_token(tokens):
+    size = chunk_size(tokens)
+    assert size % 2 == 0
+    assert size <= 1.5 * CHUNK + 2
+    starts = range(0, tokens, size)
+    assert len(starts) <= max(1, tokens / CHUNK + 0.5)
+    last = tokens - starts[-1] if starts else size
+    assert last >= size - 2 * max(1, len(starts))
 
 
 def test_the_gradient_is_that_of_finite_differences():
