@@ -27,6 +27,7 @@ from nmt.models.seq2seq import Seq2Seq
 from nmt.search.beam import beam_search
 from nmt.search.hypothesis import Hypothesis, StepModel
 from nmt.search.sampling import sample
+from nmt.search.threads import in_threads
 from nmt.text.parts import split_line
 from nmt.text.tokenizer import Tokenizer, Tokenizers
 from nmt.text.vocabulary import UNK, Vocabulary, text_of
@@ -37,10 +38,10 @@ __all__ = ["SentencePair", "Translation", "Translator", "Words", "empty", "sente
 Array = np.ndarray
 Words = tuple[list[str], list[int]]  # words, and for each piece the index of its word
 Found = TypeVar("Found")
-# Does the same work on each of several items, one after the other as `map` does, or shared with other processes.
+# Does the same work on each of several items, one after the other as `map` does, in threads, or with other processes.
 Spread = Callable[[Callable[[Any], Found], Sequence[Any]], Iterable[Found]]
 
-# Most bytes of attention and probabilities in a batch: of those, long sentences and wide beams take most.
+# Most bytes of attention and probabilities in all batches at once: of those, long sentences and wide beams take most.
 MEMORY = {"cpu": 2**30}
 MEMORY_ELSEWHERE = 2**33
 FLOAT = 4  # bytes
@@ -84,7 +85,7 @@ class Translator:
         self.ensemble: list[Path] = []
         self.step: int | None = None
         self.progress: Callable[[int], None] = lambda count: None  # told how many sentences more have been read
-        self.spread: Spread[Any] = map  # how the work on batches is done
+        self.spread: Spread[Any] = in_threads if device.type == "cpu" else map  # how the work on batches is done
         self.aligned = True  # False: text only, without words and weights, which is quicker
         self.longest: int | None = None  # subwords of the longest training sources; far longer lines are cut into parts
 
@@ -198,13 +199,13 @@ class Translator:
     def _source_size(self, line: str) -> int:
         return len(self.tokenizers.source.encode([line])[0])
 
-    @torch.inference_mode()
     def _translate(self, sentences: Sequence[str], n: int, sampling: SamplingConfig | None) -> list[list[Translation]]:
         self.model.eval()
         ids = self.tokenizers.source.encode(sentences)
         results: list[list[Translation]] = [[empty(sentence)] for sentence in sentences]
         groups = self._groups(ids, self._search_costs(ids, n, sampling))
 
+        @torch.inference_mode()
         def search(rows: list[int]) -> list[list[Hypothesis]]:
             return in_halves(lambda rows: self._search([ids[row] for row in rows], n, sampling), rows)
 
@@ -312,6 +313,8 @@ class Translator:
         order = order[lengths[order] > 0]
         batches = cut_batches(order, lengths, unit=self.search.batch_unit, size=self.search.batch_size)
         memory = MEMORY.get(self.device.type, MEMORY_ELSEWHERE)
+        if self.spread is in_threads:
+            memory //= torch.get_num_threads()
         return [batch.tolist() for batch in within_memory(batches, costs, memory)]
 
     def _search_costs(self, ids: list[list[int]], n: int, sampling: SamplingConfig | None) -> Int64Array:

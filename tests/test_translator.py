@@ -24,6 +24,7 @@ from nmt.errors import UserError
 from nmt.models.build import build_model
 from nmt.models.checkpoint import find_checkpoint
 from nmt.search.beam import beam_search
+from nmt.search.threads import in_threads
 from nmt.text.parts import split_line
 from nmt.text.tokenizer import UNK, Tokenizers, build_tokenizers
 from nmt.text.words import text_words
@@ -62,6 +63,23 @@ def test_a_translation_does_not_depend_on_its_batch(tiny_run: Path) -> None:
         for one, other in zip(alone, together, strict=True):
             assert one.score == pytest.approx(other.score, abs=1e-5)
             np.testing.assert_allclose(one.weights, other.weights, atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+def test_a_translation_does_not_depend_on_batches_beside_it(tiny_run: Path, precision: str) -> None:
+    translator = Translator.load(tiny_run, precision=precision, batch_size=2)
+    sentences = [" ".join(["my", "sister", "sees", "Luc"][: 1 + number % 4]) for number in range(24)]
+    before = torch.get_num_threads()
+    translator.spread = map
+    torch.set_num_threads(1)
+    try:
+        expected = translator.translate(sentences)
+        translator.spread = in_threads
+        torch.set_num_threads(4)
+        for _ in range(5):
+            assert [each.text for each in translator.translate(sentences)] == [each.text for each in expected]
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_batches_by_tokens_hold_no_more(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

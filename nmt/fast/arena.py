@@ -28,8 +28,10 @@ class Arena:
     @classmethod
     def borrow(cls, device: torch.device) -> "Arena":
         """Return an arena nobody uses; one that is never returned is simply freed with its last tensor."""
-        free = cls._free[device]
-        return free.pop() if free else cls(device)
+        try:  # not asked first whether there is one: another thread might take it
+            return cls._free[device].pop()
+        except IndexError:
+            return cls(device)
 
     def give_back(self) -> None:
         """Let others overwrite all that was handed out; if the block was too small, the next is twice what was used.

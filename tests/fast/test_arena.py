@@ -1,5 +1,9 @@
 """Scratch memory: slices that do not overlap, and a block that grows to what was needed."""
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,3 +55,16 @@ def test_a_borrowed_arena_is_not_lent_twice():
     assert first is not second
     first.give_back()
     assert Arena.borrow(CPU) is first
+
+
+def test_threads_that_borrow_at_once_get_arenas_of_their_own():
+    def borrow_and_return(_):
+        arena = Arena.borrow(CPU)
+        taken = arena.take(10, dtype=torch.float32).fill_(threading.get_ident() % 1000)
+        time.sleep(0)  # others may run
+        is_own = bool((taken == threading.get_ident() % 1000).all())
+        arena.give_back()
+        return is_own
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(borrow_and_return, range(2000)))
