@@ -492,6 +492,19 @@ def test_a_batch_of_long_sentences_or_wide_beams_is_small(tiny_run: Path, monkey
     assert max(one) == 1 < max(few) < max(whole)
 
 
+def test_batches_at_once_share_the_memory(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = Translator.load(tiny_run, device="cpu", beam_size=2)
+    monkeypatch.setitem(MEMORY, "cpu", 2**21)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    ids = translator.tokenizers.source.encode(SENTENCES * 50)
+    costs = translator._search_costs(ids, 1, None)
+    largest = []
+    for spread in (map, in_threads):
+        translator.spread = spread
+        largest.append(max(int(costs[rows].sum()) for rows in translator._groups(ids, costs)))
+    assert largest[1] <= 2**19 < largest[0] <= 2**21
+
+
 def test_a_translation_too_long_for_its_weights_has_its_text(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     translator = Translator.load(tiny_run, device="cpu", beam_size=2)
     translator.longest = 12
