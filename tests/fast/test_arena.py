@@ -68,3 +68,15 @@ def test_threads_that_borrow_at_once_get_arenas_of_their_own():
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(borrow_and_return, range(2000)))
+
+
+def test_another_thread_may_take_the_last_arena_between_two_looks(monkeypatch):
+    class TakenMeanwhile(list):
+        def __bool__(self):
+            full = len(self) > 0
+            self.clear()
+            return full
+
+    monkeypatch.setattr(Arena, "_free", {CPU: TakenMeanwhile([Arena(CPU)])})
+    first, second = Arena.borrow(CPU), Arena.borrow(CPU)
+    assert first is not second

@@ -36,31 +36,33 @@ def test_items_are_worked_on_at_once():
     assert sorted(in_threads(lambda item: together.wait(), range(4))) == [0, 1, 2, 3]
 
 
+class Slow:
+    """Remembers what it began; fails where asked to."""
+
+    def __init__(self, *, fails):
+        self.begun, self.fails = [], fails
+
+    def __call__(self, item):
+        self.begun.append(item)
+        time.sleep(0.02)
+        if self.fails:
+            raise ValueError(item)
+
+
 @pytest.mark.usefixtures("four_threads")
 def test_an_error_ends_it_and_what_has_not_begun_is_left():
-    begun = []
-
-    def fail(item):
-        begun.append(item)
-        time.sleep(0.02)
-        raise ValueError(item)
-
+    work = Slow(fails=True)
     with pytest.raises(ValueError, match="0"):
-        list(in_threads(fail, range(1000)))
+        list(in_threads(work, range(1000)))
     assert torch.get_num_threads() == 4
-    assert len(begun) < 1000
+    assert len(work.begun) < 1000
 
 
 @pytest.mark.usefixtures("four_threads")
 def test_who_stops_reading_stops_the_work():
-    begun = []
-
-    def work(item):
-        begun.append(item)
-        time.sleep(0.02)
-
+    work = Slow(fails=False)
     results = in_threads(work, range(1000))
     next(results)
     results.close()
-    assert len(begun) < 1000
+    assert len(work.begun) < 1000
     assert torch.get_num_threads() == 4
