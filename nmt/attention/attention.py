@@ -21,6 +21,10 @@ class Memory(NamedTuple):
     values: Float[Tensor, "batch source value"]
     mask: Mask
 
+    def to(self, dtype: torch.dtype) -> "Memory":
+        """Return the memory with keys and values of another type."""
+        return Memory(self.keys.to(dtype), self.values.to(dtype), self.mask)
+
     def keep(self, sentences: Tensor) -> "Memory":
         """Return the memory of some of the sentences (indices into the batch axis)."""
         return Memory(self.keys[sentences], self.values[sentences], self.mask[sentences])
@@ -98,7 +102,11 @@ class Attention(AttentionMechanism):
         sampled = self.normalizer.sampled(allowed, weights)
         if taper is not None:
             weights = weights * taper
-        return Attended(weights @ memory.values, weights, scores, sampled)
+        return Attended(self.average(weights, memory.values), weights, scores, sampled)
+
+    def average(self, weights: Scores, values: States) -> Float[Tensor, "batch target value"]:
+        """Return the expectation of the values under the weights of each query."""
+        return weights @ values
 
     def __str__(self) -> str:
         return " x ".join(type(part).__name__ for part in (self.score, self.normalizer, self.window))

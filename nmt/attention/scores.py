@@ -31,6 +31,10 @@ class Score(nn.Module, ABC):
     def forward(self, query: Query, keys: Keys) -> Scores:
         """Return the score of every query with every key of its sentence."""
 
+    def match(self, query: Query, keys: Keys) -> Scores:
+        """Return the inner product of every query with every key of its sentence."""
+        return query @ keys.transpose(1, 2)
+
 
 @final
 class Additive(Score):
@@ -69,7 +73,7 @@ class Dot(Score):
         return states
 
     def forward(self, query: Query, keys: Keys) -> Scores:
-        return query @ keys.transpose(1, 2)
+        return self.match(query, keys)
 
 
 @final
@@ -85,7 +89,7 @@ class ScaledDot(Score):
         return states
 
     def forward(self, query: Query, keys: Keys) -> Scores:
-        return (query * self.scale) @ keys.transpose(1, 2)
+        return self.match(query * self.scale, keys)
 
 
 @final
@@ -105,7 +109,7 @@ class General(Score):
         return self.scale * self.key(states)
 
     def forward(self, query: Query, keys: Keys) -> Scores:
-        return query @ keys.transpose(1, 2)
+        return self.match(query, keys)
 
 
 @final
@@ -149,7 +153,7 @@ class Cosine(Score):
 
     def forward(self, query: Query, keys: Keys) -> Scores:
         direction = nn.functional.normalize(query, dim=-1, eps=self.MIN_LENGTH)
-        return (self.scale * self.log_sharpness.exp() * direction) @ keys.transpose(1, 2)
+        return self.match(self.scale * self.log_sharpness.exp() * direction, keys)
 
 
 @final
@@ -226,7 +230,7 @@ class Location(Score):
         return self.basis(source_mask, self.query.out_features).to(states.dtype)
 
     def forward(self, query: Query, keys: Keys) -> Scores:
-        return self.query(query) @ keys.transpose(1, 2)
+        return self.match(self.query(query), keys)
 
 
 def half_square(vectors: Float[Tensor, "*batch size"]) -> Float[Tensor, "*batch 1"]:

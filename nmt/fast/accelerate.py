@@ -13,17 +13,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.attention.attention import Memory
-from nmt.attention.scores import Additive
-from nmt.fast import encoder, parallel, recurrence
-from nmt.fast.attention import attention_steps
-from nmt.fast.chains import CHAINS
+from nmt.attention.attention import Attention
+from nmt.attention.scores import Additive, Score
+from nmt.fast import attention, cells, encoder, parallel, recurrence
 from nmt.fast.dropout import dropout, dropout_along
 from nmt.fast.projection import linear
 from nmt.fast.words import read_words
-from nmt.models.decoder import Decoder, DecoderState, Emission, Gnmt, Luong
+from nmt.models.decoder import Decoder, Gnmt, Luong
 from nmt.models.encoder import Recurrent
-from nmt.models.layers import Dropout
+from nmt.models.layers import GRU, LSTM, Dropout
 from nmt.models.seq2seq import Seq2Seq
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -74,11 +72,16 @@ def twins(module: nn.Module) -> Twins:
     """Return the twins of a module's methods."""
     if isinstance(module, Decoder):
         return decoder_twins(module)
+    if isinstance(module, Score) and not isinstance(module, Additive):
+        return {"match": attention.match}
     known: dict[type, Twins] = {
         nn.Dropout: {"forward": dropout},
         nn.Linear: {"forward": linear},
         Dropout: {"forward": dropout_along},
-        Additive: {"compare": compare},
+        GRU: {"forward": cells.forward},
+        LSTM: {"forward": cells.forward},
+        Attention: {"average": attention.average},
+        Additive: {"forward": attention.additive, "compare": attention.compare},
         Recurrent: {"recur": encoder.recur},
         Seq2Seq: {"predict": predict},
     }
@@ -87,28 +90,12 @@ def twins(module: nn.Module) -> Twins:
 
 def decoder_twins(decoder: Decoder) -> Twins:
     """Return the twins of a decoder's methods, as far as its attention and its linear maps allow."""
-    found: Twins = {"read_words": read_words}
+    found: Twins = {"read_words": read_words, "unroll": recurrence.unroll}
     if decoder.attention.stepwise or not isinstance(decoder.stack.first.recurrent, nn.Linear):  # 8-bit maps are others
         return found
     if isinstance(decoder, Gnmt) or (isinstance(decoder, Luong) and decoder.feedback is None):
         return found | {"unroll": parallel.unroll, "forward": parallel.decode_by_cudnn}
-    if type(decoder) in CHAINS and attention_steps(decoder.attention) is not None:
-        return found | {"unroll": unroll}
     return found
-
-
-def unroll(decoder: Decoder, gates: Float[Tensor, "step batch gates"], memory: Memory, state: DecoderState) -> Emission:
-    """As `Decoder.unroll`: by a chain on a CPU."""
-    if gates.device.type != "cpu":
-        return Decoder.unroll(decoder, gates, memory, state)
-    return recurrence.unroll(decoder, gates, memory, state)
-
-
-def compare(score: Additive, query: Tensor, keys: Tensor) -> Tensor:
-    """As `Additive.compare`: tanh x = 2 sigma(2x) - 1, and torch's sigmoid on a CPU is much faster than its tanh."""
-    doubled = torch.add(2.0 * score.query(query)[:, :, None], keys, alpha=2.0)
-    energy = score.energy.weight[0]
-    return 2.0 * (doubled.sigmoid_() @ energy) - energy.sum()
 
 
 def predict(model: Seq2Seq, features: Float[Tensor, "*batch feature"]) -> Float[Tensor, "*batch vocab"]:

@@ -1,102 +1,57 @@
-"""Attention step by step with its derivative: additive and dot-product scores over all of the source."""
+"""Attention within a recurrence: keys and values are shared by all steps (see `nmt.fast.products`)."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from nmt.attention.attention import Attention, AttentionMechanism, Memory
-from nmt.attention.normalizers import Regularized, Softmax
-from nmt.attention.scores import Additive, Dot, General, ScaledDot
-from nmt.attention.windows import Global
-from nmt.fast.arena import Arena
-from nmt.fast.cells import ParameterGrad
-from nmt.fast.kernels import grad_softmax
-from nmt.fast.linear import STEP
+from nmt.attention.scores import Additive, Score
+from nmt.attention.shapes import Keys, Query, Scores, States
+from nmt.fast.products import PerSentence, factor_of, multiply, share
 
 
-def as_rows(x: Float[Tensor, "step row size"]) -> tuple[Float[Tensor, "row 1 size"], ...]:
-    """Return each step's rows as matrices of one row, as batched products take them."""
-    return x.unsqueeze(2).unbind(0)
+def share_memory(attention: AttentionMechanism, memory: Memory) -> Memory:
+    """Return a memory for all steps to read."""
+    keys, values, mask = memory
+    score = attention.score if type(attention) is Attention else None
+    factor = AdditiveKeys(keys, score) if isinstance(score, Additive) else PerSentence(keys, transposed=True)
+    return Memory(share(keys, factor), share(values, PerSentence(values, transposed=False)), mask)
 
 
-class AttentionSteps(ABC):
-    """Computes weights and contexts step by step, for any normalizer that is differentiable given its weights.
+def average(attention: Attention, weights: Scores, values: States) -> Float[Tensor, "batch target value"]:
+    """As `Attention.average`."""
+    if factor_of(values) is None:
+        return type(attention).average(attention, weights, values)
+    return multiply(weights, values)
 
-    `weight`, if any, maps the hidden vector to the query.
-    """
 
-    weight: Tensor | None = None
+def match(score: Score, query: Query, keys: Keys) -> Scores:
+    """As `Score.match`."""
+    return type(score).match(score, query, keys) if factor_of(keys) is None else multiply(query, keys)
 
-    def __init__(self, arena: Arena, memory: Memory, steps: int, normalizer: Regularized) -> None:
-        self.keys, self.values, mask = memory
-        self.transposed_keys, self.transposed_values = self.keys.transpose(1, 2), self.values.transpose(1, 2)
-        self.normalizer = normalizer
-        self.forbidden = ~mask
-        dtype, (rows, length, size) = self.values.dtype, self.values.shape
-        self.all_weights, self.all_grad_scores = (arena.take(steps, rows, length, dtype=dtype) for _ in range(2))
-        self.all_contexts, self.all_grad_contexts = (arena.take(steps, rows, size, dtype=dtype) for _ in range(2))
-        self.scores = arena.take(rows, length, dtype=dtype)
-        self.weights, self.contexts = self.all_weights.unbind(STEP), self.all_contexts.unbind(STEP)
-        self.grad_scores, self.grad_contexts = self.all_grad_scores.unbind(STEP), self.all_grad_contexts.unbind(STEP)
-        self.weight_rows, self.context_rows = as_rows(self.all_weights), as_rows(self.all_contexts)
-        self.grad_score_rows, self.grad_context_rows = as_rows(self.all_grad_scores), as_rows(self.all_grad_contexts)
 
-    @abstractmethod
-    def score(self, step: int, query: Float[Tensor, "row query"]) -> None:
-        """Write the scores of the query against every key to `scores`."""
+def additive(score: Additive, query: Query, keys: Keys) -> Scores:
+    """As `Additive.forward`."""
+    factor = factor_of(keys)
+    if not isinstance(factor, AdditiveKeys):
+        return score.compare(query, keys[:, None])
+    return AdditiveStep.apply(score.query(query), keys, score.energy.weight, factor)  # type: ignore[no-untyped-call]
 
-    @abstractmethod
-    def grad_query(self, step: int) -> Float[Tensor, "row query"]:
-        """Return the gradient of the query from that of the step's scores, valid until the next call."""
 
-    @abstractmethod
-    def grad_keys(self) -> Float[Tensor, "row source key"]:
-        """Return the gradient of the keys, when every step has been through `backward`."""
-
-    @abstractmethod
-    def grads(self) -> Iterator[ParameterGrad]:
-        """Yield the gradients of the score's parameters, but for `weight`."""
-
-    def forward(self, step: int, query: Float[Tensor, "row query"]) -> Float[Tensor, "row value"]:
-        """Attend; return the context."""
-        self.score(step, query)
-        self.weights[step].copy_(self.normalizer(self.scores.masked_fill_(self.forbidden, float("-inf"))))
-        torch.bmm(self.weight_rows[step], self.values, out=self.context_rows[step])
-        return self.contexts[step]
-
-    def backward(
-        self, step: int, grad_context: Float[Tensor, "row value"], grad_weights: Float[Tensor, "row source"] | None
-    ) -> Float[Tensor, "row query"]:
-        """Return the gradient of the query, valid until the next call."""
-        self.grad_contexts[step].copy_(grad_context)
-        grad = torch.bmm(self.grad_context_rows[step], self.transposed_values)[:, 0]
-        if grad_weights is not None:
-            grad += grad_weights
-        self.grad_scores[step].copy_(self.grad_normalizer(self.weights[step], grad))
-        return self.grad_query(step)
-
-    def grad_normalizer(
-        self, weights: Float[Tensor, "row source"], grad_weights: Float[Tensor, "row source"]
-    ) -> Float[Tensor, "row source"]:
-        """Return the gradient of the scores from that of the weights."""
-        if isinstance(self.normalizer, Softmax) and self.normalizer.temperature == 1.0:
-            return grad_softmax(grad_weights, weights)
-        return self.normalizer.gradient(weights, grad_weights)
-
-    def grad_memory(self) -> tuple[Float[Tensor, "row source key"], Float[Tensor, "row source value"]]:
-        """Return the gradients of keys and values."""
-        return self.grad_keys(), torch.bmm(self.all_weights.permute(1, 2, 0), self.all_grad_contexts.transpose(0, 1))
+def compare(score: Additive, query: Tensor, keys: Tensor) -> Tensor:
+    """As `Additive.compare`: tanh x = 2 sigma(2x) - 1, and torch's sigmoid on a CPU is much faster than its tanh."""
+    doubled = torch.add(2.0 * score.query(query)[:, :, None], keys, alpha=2.0)
+    energy = score.energy.weight[0]
+    return 2.0 * (doubled.sigmoid_() @ energy) - energy.sum()
 
 
 CACHED = 2**21  # numbers, 8 MiB of fp32; with keys and sums beside them 24 MiB, where 32 MiB of cache were best used
 
 
-def rows_at_a_time(keys: Float[Tensor, "row source size"]) -> int:
+def rows_at_a_time(keys: Keys) -> int:
     """Return how many rows of keys fit the cache, to be read again and again at every step."""
     rows, length, size = keys.shape
     num_blocks = min(rows, max(1, -(-rows * length * size // CACHED)))
@@ -104,113 +59,67 @@ def rows_at_a_time(keys: Float[Tensor, "row source size"]) -> int:
 
 
 class Block(NamedTuple):
-    """Some rows of additive attention: their keys, doubled; a step's gates and scores; the sum of the keys' gradients.
-
-    `gates_flat` is `gates` with rows and source positions as one axis.
-    """
+    """Some rows: their keys, doubled; memory for a step's gates; the sum of the keys' gradients, but for 4 v."""
 
     rows: slice
-    doubled_keys: Float[Tensor, "row source size"]
-    gates: Float[Tensor, "row source size"]
-    gates_flat: Float[Tensor, "row_source size"]
-    scores: Float[Tensor, " row_source"]
-    key_grad_sum: Float[Tensor, "row source size"]
+    doubled_keys: Keys
+    gates: Keys
+    key_grad_sum: Keys
+
+    def gate(self, doubled_query: Float[Tensor, "_ 1 key"]) -> Keys:
+        """Return the gates sigma(2q + 2k) of a step."""
+        return torch.add(self.doubled_keys, doubled_query[self.rows], out=self.gates).sigmoid_()
 
 
 @final
-class AdditiveSteps(AttentionSteps):
-    """v . tanh(q + k) = 2 v . sigma(2q + 2k) - sum v, rows by the cacheful; gates are computed again on the way back.
+class AdditiveKeys:
+    """The keys of additive attention, rows by the cacheful, with the sum of their gradients."""
 
-    Kept for all steps, the gates would take batch x target x source x size numbers.
+    def __init__(self, keys: Keys, score: Additive) -> None:
+        self.energy = score.energy.weight.detach()[0].to(keys.dtype)
+        self.energy_sum = self.energy.sum()
+        self.key_grad_sum, doubled, count = torch.zeros_like(keys), 2.0 * keys.detach(), rows_at_a_time(keys)
+        gates = torch.empty_like(doubled[:count])
+        parts = [slice(start, start + count) for start in range(0, len(keys), count)]
+        self.blocks = [Block(part, doubled[part], gates[: len(keys[part])], self.key_grad_sum[part]) for part in parts]
+
+    def total(self) -> Keys:
+        """Return the gradient of the keys over all steps that were run back since the last call."""
+        total = self.key_grad_sum * (4.0 * self.energy)
+        self.key_grad_sum.zero_()
+        return total
+
+
+@final
+class AdditiveStep(torch.autograd.Function):
+    """v . tanh(q + k) = 2 v . sigma(2q + 2k) - sum v.
+
+    Gates are computed again on the way back: kept for all steps, they would take batch x target x source x size
+    numbers.
     """
 
-    def __init__(self, arena: Arena, memory: Memory, steps: int, normalizer: Regularized, score: Additive) -> None:
-        super().__init__(arena, memory, steps, normalizer)
-        self.weight, self.energy = score.query.weight, score.energy.weight
-        energy = self.energy[0].to(self.values.dtype)
-        self.doubled_energy, self.fourfold_energy = 2.0 * energy, 4.0 * energy
-        rows, length, size = self.keys.shape
-        self.all_queries = arena.take(steps, rows, size, dtype=self.values.dtype)
-        self.queries, self.query_rows = self.all_queries.unbind(STEP), as_rows(self.all_queries)
-        self.grad_queries = arena.take(rows, 1, size, dtype=self.values.dtype)
-        self.grad_energy = torch.zeros_like(energy)
-        self.key_grad_sum = arena.take(rows, length, size, dtype=self.values.dtype).zero_()
-        doubled = torch.mul(self.keys, 2.0, out=arena.take(rows, length, size, dtype=self.values.dtype))
-        count = rows_at_a_time(self.keys)
-        gates = arena.take(count, length, size, dtype=self.values.dtype)
-        self.blocks = []
-        for start in range(0, rows, count):
-            part = slice(start, start + count)
-            own = gates[: len(doubled[part])]
-            scores = self.scores[part].view(-1)
-            self.blocks.append(Block(part, doubled[part], own, own.flatten(0, 1), scores, self.key_grad_sum[part]))
+    @staticmethod
+    def forward(
+        ctx: Any, query: Float[Tensor, "batch 1 key"], keys: Keys, energy: Float[Tensor, "1 key"], factor: AdditiveKeys
+    ) -> Scores:
+        ctx.save_for_backward(query, keys, energy)
+        ctx.factor, doubled = factor, 2.0 * query
+        scores = query.new_empty(len(query), 1, keys.shape[1])
+        for block in factor.blocks:
+            gates = block.gate(doubled).flatten(0, 1)
+            torch.mv(gates, factor.energy, out=scores[block.rows].view(-1))
+        return scores.mul_(2.0).sub_(factor.energy_sum)
 
-    def gate(self, step: int, block: Block) -> None:
-        """Compute the gates sigma(2q + 2k) of a step, for every source position of some rows."""
-        torch.add(block.doubled_keys, self.query_rows[step][block.rows], out=block.gates).sigmoid_()
-
-    def score(self, step: int, query: Float[Tensor, "row query"]) -> None:
-        torch.mul(query, 2.0, out=self.queries[step])
-        for block in self.blocks:
-            self.gate(step, block)
-            torch.mv(block.gates_flat, self.doubled_energy, out=block.scores)  # sum v cancels in the normalizer
-
-    def grad_query(self, step: int) -> Float[Tensor, "row query"]:
-        for block in self.blocks:
-            self.gate(step, block)
-            grad_scores = self.grad_score_rows[step][block.rows]
-            self.grad_energy.addmv_(block.gates_flat.t(), grad_scores.view(-1), alpha=2.0)
-            slope = block.gates.addcmul_(block.gates, block.gates, value=-1.0)  # a quarter of tanh'
-            block.key_grad_sum.addcmul_(grad_scores.mT, slope)
-            torch.bmm(grad_scores, slope, out=self.grad_queries[block.rows])
-        return self.grad_queries[:, 0].mul_(self.fourfold_energy)
-
-    def grad_keys(self) -> Float[Tensor, "row source key"]:
-        return self.key_grad_sum * self.fourfold_energy
-
-    def grads(self) -> Iterator[ParameterGrad]:
-        yield self.energy, self.grad_energy[None]
-
-
-@final
-class DotSteps(AttentionSteps):
-    """scale q . k: dot, scaled_dot, and general, whose keys are projected already."""
-
-    def __init__(self, arena: Arena, memory: Memory, steps: int, normalizer: Regularized, scale: float) -> None:
-        super().__init__(arena, memory, steps, normalizer)
-        self.scale = scale
-        rows, _, size = self.keys.shape
-        self.all_queries = arena.take(steps, rows, size, dtype=self.values.dtype)
-        self.queries, self.query_rows = self.all_queries.unbind(STEP), as_rows(self.all_queries)
-
-    def score(self, step: int, query: Float[Tensor, "row query"]) -> None:
-        torch.mul(query, self.scale, out=self.queries[step])
-        torch.bmm(self.query_rows[step], self.transposed_keys, out=self.scores[:, None])
-
-    def grad_query(self, step: int) -> Float[Tensor, "row query"]:
-        return torch.bmm(self.grad_score_rows[step], self.keys)[:, 0].mul_(self.scale)
-
-    def grad_keys(self) -> Float[Tensor, "row source key"]:
-        return torch.bmm(self.all_grad_scores.permute(1, 2, 0), self.all_queries.transpose(0, 1))
-
-    def grads(self) -> Iterator[ParameterGrad]:
-        yield from ()
-
-
-MakeSteps = Callable[[Arena, Memory, int], AttentionSteps]  # of the number of steps
-
-
-def attention_steps(attention: AttentionMechanism) -> MakeSteps | None:
-    """Return the constructor of an attention's steps; None for a composition whose derivative is not written out."""
-    if type(attention) is not Attention or not isinstance(attention.window, Global):
-        return None
-    normalizer, score = attention.normalizer, attention.score
-    if not isinstance(normalizer, Regularized):
-        return None
-    if isinstance(score, Additive):
-        return partial(AdditiveSteps, normalizer=normalizer, score=score)
-    if isinstance(score, Dot | General):
-        return partial(DotSteps, normalizer=normalizer, scale=1.0)
-    if isinstance(score, ScaledDot):
-        return partial(DotSteps, normalizer=normalizer, scale=score.scale)
-    return None
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_scores: Scores) -> tuple[Tensor | None, ...]:
+        factor, query = ctx.factor, ctx.saved_tensors[0]
+        doubled, grad_query = 2.0 * query, torch.empty_like(query)
+        grad_energy = -grad_scores.sum().expand_as(factor.energy)
+        for block in factor.blocks:
+            gates, grad = block.gate(doubled), grad_scores[block.rows]
+            grad_energy = torch.addmv(grad_energy, gates.flatten(0, 1).t(), grad.flatten(), alpha=2.0)
+            slope = gates.addcmul_(gates, gates, value=-1.0)  # a quarter of tanh'
+            block.key_grad_sum.addcmul_(grad.mT, slope)
+            torch.bmm(grad, slope, out=grad_query[block.rows])
+        return grad_query.mul_(4.0 * factor.energy), None, grad_energy[None], None

@@ -1,23 +1,23 @@
-"""The recurrent cells of `nmt.models.layers`, step by step into prepared memory, with their derivatives."""
+"""The recurrent cells of `nmt.models.layers`, each as one autograd node with its derivative written by hand."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
-from nmt.fast.arena import Arena
 from nmt.fast.kernels import grad_sigmoid, grad_tanh, tanh_
-from nmt.fast.linear import STEP, FusedLinear
+from nmt.fast.products import Weight, multiply, share
 from nmt.models.layers import GRU, LSTM, Cell
 
-ParameterGrad = tuple[Tensor, Tensor]  # a parameter, and its gradient
+Gates = Float[Tensor, "*batch gates"]
+State = Float[Tensor, "*batch state"]
+Bias = Float[Tensor, "*#batch hidden"]
 
 
 class Recurrent(NamedTuple):
-    """The recurrent parameters of a cell: W of all gates, and for a GRU the bias of U h + b in the candidate."""
+    """The recurrent parameters of a layer: W of all gates, and for a GRU the bias of U h + b in the candidate."""
 
     weight: Float[Tensor, "*direction gates hidden"]
     bias: Float[Tensor, "*direction hidden"] | None
@@ -28,157 +28,110 @@ class Recurrent(NamedTuple):
         return cls(cell.recurrent.weight, cell.candidate_bias if isinstance(cell, GRU) else None)
 
 
-def state_buffer(
-    arena: Arena, initial: Float[Tensor, "*direction row state"], steps: int
-) -> tuple[Float[Tensor, "*direction step row state"], Float[Tensor, "*direction step row state"]]:
-    """Return memory for the states before and after every step, which overlap; the initial state is filled in."""
-    *directions, rows, size = initial.shape
-    states = arena.take(*directions, steps + 1, rows, size, dtype=initial.dtype)
-    states.select(STEP, 0).copy_(initial)
-    return states.narrow(STEP, 0, steps), states.narrow(STEP, 1, steps)
+def layer(
+    kind: type,
+    gates: Float[Tensor, "*direction step row gates"],
+    initial: Float[Tensor, "*direction row state"],
+    recurrent: Recurrent,
+) -> Float[Tensor, "*direction step row state"]:
+    """Return the states of a layer that reads a whole sequence, after every step.
+
+    Args:
+        kind: of its cells, ours or torch's.
+        gates: the inputs' share of the gates.
+        initial: the states before the first step.
+        recurrent: its parameters.
+    """
+    weight, bias = recurrent
+    update, size = STEPS[kind].apply, weight.shape[-1]
+    state, states = initial, []
+    bias = None if bias is None else bias[..., None, :]
+    with torch.autocast("cpu", enabled=False):
+        weight = share(weight, Weight(weight, weight.dtype))
+        for step_gates in gates.to(weight.dtype).unbind(dim=-3):
+            hidden = state if state.shape[-1] == size else state[..., :size]
+            state = update(step_gates, multiply(hidden, weight), state, bias)
+            states.append(state)
+        return torch.stack(states, dim=-3)
 
 
-class CellSteps(ABC):
-    """after_t = cell(gates_t, before_t) for all steps; other maps that read before_t share the recurrent product."""
-
-    def __init__(
-        self,
-        arena: Arena,
-        recurrent: Recurrent,
-        before: Float[Tensor, "*direction step row state"],
-        after: Float[Tensor, "*direction step row state"],
-        compute_dtype: torch.dtype,
-        others: Sequence[Float[Tensor, "_ hidden"]] = (),
-    ) -> None:
-        self.weight, self.bias = recurrent
-        num_gates, self.size = self.weight.shape[-2:]
-        self.all_hidden = after[..., : self.size]
-        self.hidden = self.all_hidden.unbind(STEP)
-        self.maps = FusedLinear(arena, before[..., : self.size], [self.weight, *others], compute_dtype)
-        self.hidden_before = self.maps.vectors
-        self.all_gates = arena.take(*before.shape[:-1], num_gates, dtype=before.dtype)
-        self.scratch = arena.take(*self.hidden[0].shape, dtype=before.dtype)
-        self.prepare(arena, before, after)
-
-    @abstractmethod
-    def prepare(self, arena: Arena, before: Tensor, after: Tensor) -> None:
-        """Take the memory that the cell needs besides, and make views of it step by step."""
-
-    def read(self, step: int) -> tuple[Tensor, ...]:
-        """Multiply before_t with the recurrent weights and the others'; return the others' results."""
-        self.recurrent, *others = self.maps.forward(step)
-        return tuple(others)
-
-    @abstractmethod
-    def update(self, step: int, gates: Float[Tensor, "*direction row gates"]) -> None:
-        """Write after_t; `gates` is the inputs' share of the gates."""
-
-    @abstractmethod
-    def differentiate(
-        self, step: int, grad_state: Float[Tensor, "*direction row state"], grad_gates: Tensor, grad_recurrent: Tensor
-    ) -> None:
-        """Turn `grad_state`, of after_t, into that of before_t but for the product; write the other two."""
-
-    def backward_update(self, step: int, grad_state: Tensor, grad_gates: Tensor) -> None:
-        """The backward of `update`: write the gradient of `gates`, and turn `grad_state` as `differentiate` does."""
-        self.differentiate(step, grad_state, grad_gates, self.maps.slots[step][0])
-
-    def backward_read(self, step: int, grad_state: Tensor, *grad_others: Tensor) -> None:
-        """The backward of `read`: add the products' share to the gradient of before_t."""
-        for slot, grad_other in zip(self.maps.slots[step][1:], grad_others, strict=True):
-            slot.copy_(grad_other)
-        grad_state[..., : self.size].add_(self.maps.backward(step))
-
-    def grads(self) -> Iterator[ParameterGrad]:
-        """Yield the gradients of the recurrent parameters."""
-        yield self.weight, self.maps.grad_weights()[0]
+def forward(cell: Cell, gates: Gates, state: State) -> State:
+    """As the cell's own `forward`, on a CPU."""
+    if state.device.type != "cpu":
+        return type(cell).forward(cell, gates, state)
+    recurrent = cell.recurrent(cell.hidden(state)).to(state.dtype)
+    return STEPS[type(cell)].apply(gates.to(state.dtype), recurrent, state, Recurrent.of(cell).bias)
 
 
 @final
-class GRUSteps(CellSteps):
-    """Keeps r, z, n and U h + b of every step."""
+class GRUStep(torch.autograd.Function):
+    """Keeps r, z, n and U h + b."""
 
-    def prepare(self, arena: Arena, before: Tensor, after: Tensor) -> None:
-        assert self.bias is not None
-        self.candidate_bias = self.bias[..., None, :]
-        self.sizes = (2 * self.size, self.size)
-        openings, candidates = self.all_gates.split(self.sizes, dim=-1)
-        self.openings, self.candidates = openings.unbind(STEP), candidates.unbind(STEP)
-        self.resets, self.updates = (half.unbind(STEP) for half in openings.chunk(2, dim=-1))
-        self.recurrent_candidates = arena.take(*before.shape, dtype=before.dtype).unbind(STEP)
+    @staticmethod
+    def forward(ctx: Any, gates: Gates, recurrent: Gates, state: State, bias: Bias) -> State:
+        size = state.shape[-1]
+        input_opening, input_candidate = gates.split_with_sizes((2 * size, size), dim=-1)
+        state_opening, state_candidate = recurrent.split_with_sizes((2 * size, size), dim=-1)
+        opening = (input_opening + state_opening).sigmoid_()
+        reset, update = opening.chunk(2, dim=-1)
+        inner = state_candidate + bias
+        candidate = tanh_(torch.addcmul(input_candidate, reset, inner))
+        ctx.save_for_backward(opening, candidate, inner, state)
+        ctx.bias_shape = bias.shape
+        return torch.lerp(candidate, state, update)
 
-    def update(self, step: int, gates: Float[Tensor, "*direction row gates"]) -> None:
-        opening, candidate = self.openings[step], self.candidates[step]
-        input_opening, input_candidate = gates.split_with_sizes(self.sizes, dim=-1)
-        state_opening, state_candidate = self.recurrent.split_with_sizes(self.sizes, dim=-1)
-        torch.add(input_opening, state_opening, out=opening).sigmoid_()
-        recurrent = torch.add(state_candidate, self.candidate_bias, out=self.recurrent_candidates[step])
-        tanh_(torch.addcmul(input_candidate, self.resets[step], recurrent, out=candidate))
-        torch.lerp(candidate, self.hidden_before[step], self.updates[step], out=self.hidden[step])
-
-    def differentiate(
-        self, step: int, grad_state: Float[Tensor, "*direction row state"], grad_gates: Tensor, grad_recurrent: Tensor
-    ) -> None:
-        reset, update, candidate = self.resets[step], self.updates[step], self.candidates[step]
-        scratch = self.scratch
-        grad_opening, grad_candidate = grad_gates.split_with_sizes(self.sizes, dim=-1)
-        grad_reset, grad_update = grad_opening.split_with_sizes((self.size, self.size), dim=-1)
-        grad_state_opening, grad_state_candidate = grad_recurrent.split_with_sizes(self.sizes, dim=-1)
-        torch.sub(self.hidden_before[step], candidate, out=scratch).mul_(grad_state)
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: State) -> tuple[Tensor, ...]:
+        opening, candidate, inner, state = ctx.saved_tensors
+        reset, update = opening.chunk(2, dim=-1)
+        grad_gates = state.new_empty(*state.shape[:-1], 3 * state.shape[-1])
+        grad_reset, grad_update, grad_candidate = grad_gates.chunk(3, dim=-1)
+        scratch = torch.sub(state, candidate).mul_(grad)
         grad_sigmoid(scratch, update, out=grad_update)
-        grad_tanh(torch.addcmul(grad_state, grad_state, update, value=-1.0, out=scratch), candidate, out=grad_candidate)
-        grad_sigmoid(torch.mul(grad_candidate, self.recurrent_candidates[step], out=scratch), reset, out=grad_reset)
-        grad_state_opening.copy_(grad_opening)
-        torch.mul(grad_candidate, reset, out=grad_state_candidate)
-        grad_state.mul_(update)
-
-    def grads(self) -> Iterator[ParameterGrad]:
-        yield from super().grads()
-        assert self.bias is not None
-        yield self.bias, self.maps.grad_bias()[..., 2 * self.size : 3 * self.size]
+        grad_tanh(torch.addcmul(grad, grad, update, value=-1.0, out=scratch), candidate, out=grad_candidate)
+        grad_sigmoid(torch.mul(grad_candidate, inner, out=scratch), reset, out=grad_reset)
+        grad_recurrent = grad_gates.clone()
+        grad_inner = grad_recurrent.chunk(3, dim=-1)[2].mul_(reset)
+        return grad_gates, grad_recurrent, grad * update, grad_inner.sum_to_size(ctx.bias_shape)
 
 
 @final
-class LSTMSteps(CellSteps):
-    """Keeps i, f, o, the candidate and tanh c' of every step."""
+class LSTMStep(torch.autograd.Function):
+    """Keeps i, f, o, the candidate and tanh c'."""
 
-    def prepare(self, arena: Arena, before: Tensor, after: Tensor) -> None:
-        self.gates = self.all_gates.unbind(STEP)
-        self.openings = self.all_gates[..., : 3 * self.size].unbind(STEP)
-        self.blocks = list(zip(*(block.unbind(STEP) for block in self.all_gates.chunk(4, dim=-1)), strict=True))
-        self.memories = before[..., self.size :].unbind(STEP)
-        self.new_memories = after[..., self.size :].unbind(STEP)
-        self.squashed = arena.take(*self.all_hidden.shape, dtype=before.dtype).unbind(STEP)
+    @staticmethod
+    def forward(ctx: Any, gates: Gates, recurrent: Gates, state: State, bias: None) -> State:
+        size = state.shape[-1] // 2
+        all_gates = gates + recurrent
+        all_gates[..., : 3 * size].sigmoid_()
+        enter, forget, out, candidate = all_gates.chunk(4, dim=-1)
+        new = torch.empty_like(state)
+        hidden, memory = new.chunk(2, dim=-1)
+        torch.mul(forget, state[..., size:], out=memory).addcmul_(enter, tanh_(candidate))
+        squashed = tanh_(memory.clone(memory_format=torch.contiguous_format))
+        torch.mul(out, squashed, out=hidden)
+        ctx.save_for_backward(all_gates, squashed, state)
+        return new
 
-    def update(self, step: int, gates: Float[Tensor, "*direction row gates"]) -> None:
-        torch.add(gates, self.recurrent, out=self.gates[step])
-        self.openings[step].sigmoid_()
-        enter, forget, out, candidate = self.blocks[step]
-        memory = torch.mul(forget, self.memories[step], out=self.new_memories[step])
-        memory.addcmul_(enter, tanh_(candidate))
-        torch.mul(out, tanh_(self.squashed[step].copy_(memory)), out=self.hidden[step])
-
-    def differentiate(
-        self, step: int, grad_state: Float[Tensor, "*direction row state"], grad_gates: Tensor, grad_recurrent: Tensor
-    ) -> None:
-        enter, forget, out, candidate = self.blocks[step]
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: State) -> tuple[Tensor | None, ...]:
+        all_gates, squashed, state = ctx.saved_tensors
+        enter, forget, out, candidate = all_gates.chunk(4, dim=-1)
+        _, old_memory = state.chunk(2, dim=-1)
+        grad_gates, grad_state = torch.empty_like(all_gates), torch.zeros_like(state)
         grad_enter, grad_forget, grad_out, grad_candidate = grad_gates.chunk(4, dim=-1)
-        grad_hidden, grad_memory = grad_state.chunk(2, dim=-1)
-        squashed, scratch = self.squashed[step], self.scratch
-        grad_sigmoid(torch.mul(grad_hidden, squashed, out=scratch), out, out=grad_out)
+        grad_hidden, grad_memory = grad.chunk(2, dim=-1)
+        scratch = torch.mul(grad_hidden, squashed)
+        grad_sigmoid(scratch, out, out=grad_out)
         grad_tanh(torch.mul(grad_hidden, out, out=scratch), squashed, out=scratch)
-        grad_memory.add_(scratch)
+        grad_memory = grad_memory + scratch
         grad_sigmoid(torch.mul(grad_memory, candidate, out=scratch), enter, out=grad_enter)
-        grad_sigmoid(torch.mul(grad_memory, self.memories[step], out=scratch), forget, out=grad_forget)
+        grad_sigmoid(torch.mul(grad_memory, old_memory, out=scratch), forget, out=grad_forget)
         grad_tanh(torch.mul(grad_memory, enter, out=scratch), candidate, out=grad_candidate)
-        grad_recurrent.copy_(grad_gates)
-        grad_memory.mul_(forget)
-        grad_hidden.zero_()
+        torch.mul(grad_memory, forget, out=grad_state[..., grad_memory.shape[-1] :])
+        return grad_gates, grad_gates, grad_state, None
 
 
-STEPS: dict[type, type[GRUSteps] | type[LSTMSteps]] = {
-    GRU: GRUSteps,
-    LSTM: LSTMSteps,
-    nn.GRU: GRUSteps,
-    nn.LSTM: LSTMSteps,
-}
+STEPS: dict[type, Any] = {GRU: GRUStep, LSTM: LSTMStep, nn.GRU: GRUStep, nn.LSTM: LSTMStep}

@@ -7,9 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from nmt.fast.cells import Recurrent
+from nmt.fast.cells import Recurrent, layer
 from nmt.fast.dropout import keep_mask
-from nmt.fast.layer import layer
 from nmt.fast.projection import project
 from nmt.fast.words import distinct_words
 from nmt.models.encoder import Recurrent as RecurrentEncoder

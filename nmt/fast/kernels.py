@@ -94,27 +94,23 @@ def grad_weight(
     return product(grad.t(), x)
 
 
-def multiplier(weight: Float[Tensor, "*direction output input"]) -> Callable[[Tensor, Tensor], Tensor]:
-    """Choose, once for many products, how to multiply by W; return f(x, memory that may be written to) = x W^T.
+Multiply = Callable[[Tensor], Tensor]
+
+
+def multiplier(weight: Float[Tensor, "*direction output input"]) -> Multiply:
+    """Choose, once for many products, how to multiply by W; return f(x) = x W^T.
 
     An axis before those of the matrix makes it a batch of matrices.
     """
-    transposed = weight.mT
     if weight.dim() > 2:
         if not onednn_is_faster(weight):
-            return lambda x, out: torch.bmm(x, transposed, out=out)
+            return lambda x: torch.bmm(x, weight.mT)
         multipliers = [multiplier(matrix) for matrix in weight]
-
-        def multiply_each(x: Tensor, out: Tensor) -> Tensor:
-            for multiply, one, memory in zip(multipliers, x, out, strict=True):
-                memory.copy_(multiply(one, memory))
-            return out
-
-        return multiply_each
+        return lambda x: torch.stack([multiply(one) for multiply, one in zip(multipliers, x, strict=True)])
     if onednn_is_faster(weight) and has_no_gaps(weight):
         ordered = reorder(weight.contiguous())  # a matrix that is still transposed takes ten times as long to reorder
-        return lambda x, out: onednn_linear(x.contiguous(), ordered, None)
-    return lambda x, out: torch.mm(x, transposed, out=out)
+        return lambda x: onednn_linear(x.contiguous(), ordered, None)
+    return lambda x: torch.mm(x, weight.t())
 
 
 def tanh_(x: Tensor) -> Tensor:

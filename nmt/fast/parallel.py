@@ -7,9 +7,8 @@ from torch.utils.checkpoint import checkpoint
 
 from nmt.attention.attention import Attention, AttentionMechanism, Memory, MultiHead
 from nmt.attention.scores import Additive
-from nmt.fast.cells import Recurrent
+from nmt.fast.cells import Recurrent, layer
 from nmt.fast.encoder import candidate_last
-from nmt.fast.layer import layer
 from nmt.models.decoder import Decoded, Decoder, DecoderState, Emission, Gnmt, Luong
 from nmt.models.layers import GRU, LSTM, Cell
 

@@ -8,12 +8,16 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from nmt.fast.kernels import affine, grad_weight, onednn_is_faster, onednn_linear, reorder
+from nmt.fast.products import factor_of, multiply
 
 PACKED = "packed_weight"  # attribute of a linear map
 
 
 def linear(module: nn.Linear, x: Float[Tensor, "*row input"]) -> Float[Tensor, "*row output"]:
     """As `nn.Linear.forward`."""
+    if factor_of(module.weight) is not None:  # within a recurrence
+        y = multiply(x, module.weight)
+        return y if module.bias is None else y + module.bias
     packed = vars(module).get(PACKED)
     is_plain = x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
     if packed is not None and is_plain and not torch.is_grad_enabled():

@@ -183,8 +183,8 @@ class Decoder(nn.Module, ABC):
             state, emission = self.advance(share, memory, state)
             emissions.append(emission)
         hidden, context, weights, sampled = zip(*emissions, strict=True)
-        steps = [torch.stack(parts)[:, :, 0] for parts in (hidden, context, weights)]
-        return Emission(steps[0], steps[1], steps[2], SampledAttention.join(sampled).map(lambda x: x[:, :, 0]))
+        steps = [torch.stack(parts).squeeze(2) for parts in (hidden, context, weights)]
+        return Emission(steps[0], steps[1], steps[2], SampledAttention.join(sampled).map(lambda x: x.squeeze(2)))
 
     def step(
         self, tokens: Int[Tensor, "batch beam"], memory: Memory, state: DecoderState

@@ -84,7 +84,7 @@ class Cell(nn.Module, ABC):
 
     def hidden(self, state: Float[Tensor, "*batch state"]) -> Float[Tensor, "*batch hidden"]:
         """Return the part of the state that other layers see."""
-        return state[..., : self.hidden_size]
+        return state if self.parts == 1 else state[..., : self.hidden_size]
 
     @abstractmethod
     def forward(

@@ -44,7 +44,7 @@ def test_multiplier(quicker: bool, layout: str, directions: tuple[int, ...]) -> 
         multiply = multiplier(weight)
         for _ in range(2):
             x = torch.randn(*directions, rows, 2 * size)[..., size:]
-            found = multiply(x, torch.full((*directions, rows, outputs), torch.nan))
+            found = multiply(x)
             torch.testing.assert_close(found.double(), x.double() @ weight.double().mT, rtol=1e-5, atol=1e-4)
 
 

@@ -1,0 +1,39 @@
+"""Cells, and layers over whole sequences; that they equal the readable ones is in test_recurrence.py, too."""
+
+import pytest
+import torch
+
+from nmt.fast import cells
+from nmt.fast.cells import Recurrent, layer
+from nmt.models.layers import CELLS
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_derivative_is_that_of_finite_differences(kind: str):
+    cell = CELLS[kind](3, 4).double()
+    gates = torch.randn(2, cell.gates * 4, dtype=torch.float64, requires_grad=True)
+    state = torch.randn(2, cell.state_size, dtype=torch.float64, requires_grad=True)
+    torch.autograd.gradcheck(lambda *arguments: cells.forward(cell, *arguments), (gates, state))
+
+
+@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize("directions", [(), (2,)])
+def test_a_layer_is_its_cell_step_by_step(kind: str, directions: tuple[int, ...]):
+    torch.manual_seed(0)
+    each = [CELLS[kind](3, 4) for _ in range(2)][: len(directions) + 1]
+    gates = torch.randn(*directions, 5, 2, each[0].gates * 4)
+    initial = torch.randn(*directions, 2, each[0].state_size)
+    weights = [Recurrent.of(cell) for cell in each]
+    recurrent = weights[0]
+    if directions:
+        biases = [weight.bias for weight in weights if weight.bias is not None]
+        recurrent = Recurrent(
+            torch.stack([weight.weight for weight in weights]), torch.stack(biases) if biases else None
+        )
+    states = layer(type(each[0]), gates, initial, recurrent)
+    for direction, cell in enumerate(each):
+        index = (direction,) if directions else ()
+        state = initial[index]
+        for step, share in enumerate(gates[index]):
+            state = cell(share, state)
+            torch.testing.assert_close(states[index][step], state)
