@@ -6,8 +6,6 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from nmt.fast.arena import Arena
-
 
 def side_by_side(x: Shaped[Tensor, "passes_tokens *size"]) -> Shaped[Tensor, "tokens_passes *size"]:
     """Reorder the tokens of one pass and then the other so that the two of each token are neighbors."""
@@ -25,11 +23,11 @@ class Divergence:
         total: the sum of D over the tokens so far.
     """
 
-    def __init__(self, arena: Arena, weight: float, rows: int, vocab: int, dtype: torch.dtype) -> None:
-        """`weight` is that of D in the objective; `rows` are those of a chunk, the two of a token side by side."""
+    def __init__(self, weight: float, logits: Float[Tensor, "tokens_passes vocab"]) -> None:
+        """`weight` is that of D in the objective; `logits` is memory for those of a chunk."""
         self.weight = weight
-        self.total = torch.zeros((), dtype=torch.promote_types(dtype, torch.float32), device=arena.device)
-        self.gaps, self.differences, self.products = (arena.take(rows // 2, vocab, dtype=dtype) for _ in range(3))
+        self.total = logits.new_zeros((), dtype=torch.promote_types(logits.dtype, torch.float32))
+        self.gaps, self.differences, self.products = (torch.empty_like(logits[0::2]) for _ in range(3))
 
     def compare(self, logits: Float[Tensor, "tokens_passes vocab"]) -> None:
         """Note by how much the logits differ, before they become probabilities."""

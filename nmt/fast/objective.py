@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from nmt.data.batch import Batch
-from nmt.fast.arena import Arena
 from nmt.fast.consistency import Divergence, side_by_side
 from nmt.fast.kernels import affine, onednn_is_faster, product
 from nmt.models.decoder import Decoded
@@ -78,11 +77,9 @@ class ProjectedCrossEntropy(torch.autograd.Function):
                 (-share * len(labels) * bias.new_ones(1), bias),
             )
         )
-        arena = Arena.borrow(features.device)
         size = chunk_size(len(labels))
-        shape = size, len(bias)
-        memory = arena.take(*shape, dtype=matrix.dtype)
-        passes = Divergence(arena, consistency, *shape, matrix.dtype) if consistency else None
+        memory = matrix.new_empty(size, len(bias))
+        passes = Divergence(consistency, memory) if consistency else None
         divergence = bias.new_zeros(()) if passes is None else passes.total
         for start in range(0, len(labels), size):
             chunk = slice(start, start + size)
@@ -94,7 +91,6 @@ class ProjectedCrossEntropy(torch.autograd.Function):
                 add_product(grad_weight, rows.t(), residual)
                 grad_bias += residual.sum(dim=0)
             del logits, residual  # before the next chunk's are made
-        arena.give_back()
         means = total @ row + len(labels) * bias.mean()
         ctx.gradients = grad_features, grad_weight.t().contiguous(), grad_bias
         cross_entropies = log_normalizers - golds

@@ -5,7 +5,6 @@ every step. Here a step keeps its input and the gradient of its output, a vector
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, final
 
@@ -14,7 +13,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nmt.fast.arena import Arena
 from nmt.fast.kernels import Multiply, grad_weight, multiplier
 
 FACTOR = "factor"  # attribute of a shared tensor
@@ -48,20 +46,10 @@ class Factor(ABC):
         """Return the gradient of the shared tensor over all steps that were run back since the last call."""
         if not self.inputs:
             return None
-        arena = Arena.borrow(self.matrix.device)
-        inputs, grads = join(self.inputs, arena), join(self.grads, arena)
+        inputs, grads = torch.cat(self.inputs, dim=-2), torch.cat(self.grads, dim=-2)
         self.inputs.clear()
         self.grads.clear()
-        total = self.gradient(inputs, grads).to(self.dtype)
-        arena.give_back()
-        return total
-
-
-def join(parts: Sequence[Float[Tensor, "*outer _ size"]], arena: Arena) -> Float[Tensor, "*outer row size"]:
-    """Return the rows of all parts, in the arena's memory."""
-    *outer, _, size = parts[0].shape
-    memory = arena.take(*outer, sum(part.shape[-2] for part in parts), size, dtype=parts[0].dtype)
-    return torch.cat(list(parts), dim=-2, out=memory)
+        return self.gradient(inputs, grads).to(self.dtype)
 
 
 @final

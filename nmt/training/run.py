@@ -18,6 +18,7 @@ from nmt.errors import writing
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.fast import objective as chunked
 from nmt.fast.accelerate import accelerate
+from nmt.fast.heap import keep_freed_memory
 from nmt.models.build import build_model
 from nmt.models.checkpoint import load_checkpoint, run_of, save_checkpoint, training_state
 from nmt.models.decoder import Decoded
@@ -99,6 +100,7 @@ def start(config: TrainConfig, reporter: Reporter | NullReporter, processes: Pro
     model.to(device)
     if config.model.fast == "auto":
         accelerate(model)
+        keep_freed_memory()
     seed_rank(config.seed, processes)
     trainer = build_trainer(config, model, prepared, device, reporter, processes)
     if last is not None:

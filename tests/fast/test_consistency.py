@@ -11,7 +11,7 @@ from torch import nn
 
 from nmt.data.batch import Batch
 from nmt.fast import objective as chunked
-from nmt.fast.arena import Arena
+from nmt.fast.consistency import Divergence
 from nmt.models.decoder import Decoded
 from nmt.models.seq2seq import Seq2Seq
 from nmt.training import objective as readable
@@ -115,14 +115,14 @@ def test_bf16_stays_near_fp32():
 
 def test_no_more_logits_exist_at_a_time_for_more_tokens(monkeypatch: pytest.MonkeyPatch):
     """A chunk of them, and three halves of a chunk beside it."""
-    taken = []
-    take = Arena.take
+    taken: list[torch.Size] = []
 
-    def noted(arena: Arena, *shape: int, dtype: torch.dtype) -> torch.Tensor:
-        taken.append(shape)
-        return take(arena, *shape, dtype=dtype)
+    def noted(weight: float, logits: torch.Tensor) -> Divergence:
+        made = Divergence(weight, logits)
+        taken.extend(each.shape for each in (logits, made.gaps, made.differences, made.products))
+        return made
 
-    monkeypatch.setattr(Arena, "take", noted)
+    monkeypatch.setattr(chunked, "Divergence", noted)
     monkeypatch.setattr(chunked, "CHUNK", 8)
     model, (batch, decoded) = scorer(), two_passes(random_batch([(1, 40)] * 3))
     largest = []
