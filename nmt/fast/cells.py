@@ -38,7 +38,7 @@ def layer(
 
     Args:
         kind: of its cells, ours or torch's.
-        gates: the inputs' share of the gates.
+        gates: the inputs' share of the gates; products are in their type, all else in that of the parameters.
         initial: the states before the first step.
         recurrent: its parameters.
     """
@@ -47,7 +47,7 @@ def layer(
     state, states = initial, []
     bias = None if bias is None else bias[..., None, :]
     with torch.autocast("cpu", enabled=False):
-        weight = share(weight, Weight(weight, weight.dtype))
+        weight = share(weight, Weight(weight, gates.dtype))
         for step_gates in gates.to(weight.dtype).unbind(dim=-3):
             hidden = state if state.shape[-1] == size else state[..., :size]
             state = update(step_gates, multiply(hidden, weight), state, bias)
