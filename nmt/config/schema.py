@@ -175,7 +175,7 @@ class ModelConfig:
     output_dropout: float | None = key(None, "dropout before the output layer", at_least=0, below=1)
     locked_dropout: bool = key(False, "variational dropout: one mask for all steps of a sentence, on embeddings, on the encoder's states and before the output layer; between layers every step draws its own")
     word_dropout: float = key(0.0, "share of words whose whole embedding is 0 while training, on both sides, the others' being divided by 1 - share; 0.1 to 0.3 for small corpora", at_least=0, below=1)
-    fast: str = key("auto", "train with the derivative written by hand, and translate with weights laid out for the processor; `off`: neither, for comparison", choices=("auto", "off"))
+    fast: str = key("auto", "train with derivatives written by hand, and translate with weights laid out for the processor; `off`: neither, for comparison", choices=("auto", "off"))
 
 
 @dataclass(kw_only=True)
