@@ -80,18 +80,36 @@ def product(left: Float[Tensor, "row inner"], right: Float[Tensor, "inner column
     return left @ right
 
 
+def is_transposed(grad: Float[Tensor, "_ output"], x: Float[Tensor, "_ input"]) -> bool:
+    """Return whether grad^T x is computed as (x^T grad)^T.
+
+    oneDNN, which torch calls for 16-bit numbers itself, copies a left factor that is transposed: then that is the one
+    with fewer columns.
+    """
+    by_onednn = x.device.type == "cpu" and (x.dtype.itemsize == 2 or onednn_is_faster(x))
+    return by_onednn and x.shape[1] < grad.shape[1]
+
+
 def grad_weight(
     grad: Float[Tensor, "*direction row output"], x: Float[Tensor, "*direction row input"]
 ) -> Float[Tensor, "*direction output input"]:
-    """Return grad^T x, the gradient of the weights of y = W x, by the faster library.
-
-    oneDNN copies a left factor that is transposed, so that is the one with fewer columns.
-    """
+    """Return grad^T x, the gradient of the weights of y = W x, by the faster library."""
     if grad.dim() > 2:
         return torch.stack([grad_weight(*pair) for pair in zip(grad, x, strict=True)])
-    if x.shape[1] < grad.shape[1]:
-        return product(x.t(), grad).t()
-    return product(grad.t(), x)
+    return product(x.t(), grad).t() if is_transposed(grad, x) else product(grad.t(), x)
+
+
+def add_grad_weight(
+    total: Float[Tensor, "output input"], grad: Float[Tensor, "row output"], x: Float[Tensor, "row input"]
+) -> None:
+    """Add grad^T x to the total; within the product, where that is of the same type and not by oneDNN.
+
+    The total is best laid out as `is_transposed` says.
+    """
+    if grad.dtype == total.dtype and not onednn_is_faster(grad):
+        torch.addmm(total, grad.t(), x, out=total)
+    else:
+        total += grad_weight(grad, x)
 
 
 Multiply = Callable[[Tensor], Tensor]

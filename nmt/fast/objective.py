@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from nmt.data.batch import Batch
 from nmt.fast.consistency import Divergence, side_by_side
-from nmt.fast.kernels import affine, onednn_is_faster, product
+from nmt.fast.kernels import add_grad_weight, affine, is_transposed
 from nmt.models.decoder import Decoded
 from nmt.models.seq2seq import Seq2Seq
 
@@ -68,17 +68,13 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         inputs, matrix, offset = to_compute_dtype(features), to_compute_dtype(weight), to_compute_dtype(bias)
         log_normalizers, golds = bias.new_empty(2, len(labels))
         share, row, total = label_smoothing / len(bias), weight.mean(dim=0), features.sum(dim=0, dtype=weight.dtype)
-        # That of the weights is summed transposed, as oneDNN copies a left factor that is: here it has few columns.
-        grad_features, grad_weight, grad_bias = (
-            start.expand_as(each).clone(memory_format=torch.contiguous_format)
-            for start, each in (
-                (-label_smoothing * row, features),
-                (-share * total[:, None], weight.t()),
-                (-share * len(labels) * bias.new_ones(1), bias),
-            )
-        )
         size = chunk_size(len(labels))
         memory = matrix.new_empty(size, len(bias))
+        grad_features = (-label_smoothing * row).repeat(len(features), 1)
+        empty = weight.new_empty
+        grad_weight = empty(weight.t().shape).t() if is_transposed(memory, inputs) else empty(weight.shape)
+        grad_weight.copy_(-share * total)  # to every row
+        grad_bias = torch.full_like(bias, -share * len(labels))
         passes = Divergence(consistency, memory) if consistency else None
         divergence = bias.new_zeros(()) if passes is None else passes.total
         for start in range(0, len(labels), size):
@@ -88,11 +84,11 @@ class ProjectedCrossEntropy(torch.autograd.Function):
             log_normalizers[chunk], golds[chunk], residual = score(logits, labels[chunk], 1.0 - label_smoothing, passes)
             if differentiate:
                 grad_features[chunk] += affine(residual, matrix.t())
-                add_product(grad_weight, rows.t(), residual)
+                add_grad_weight(grad_weight, residual, rows)
                 grad_bias += residual.sum(dim=0)
             del logits, residual  # before the next chunk's are made
         means = total @ row + len(labels) * bias.mean()
-        ctx.gradients = grad_features, grad_weight.t().contiguous(), grad_bias
+        ctx.gradients = grad_features, grad_weight.contiguous(), grad_bias
         cross_entropies = log_normalizers - golds
         ctx.mark_non_differentiable(cross_entropies, divergence)
         objective = (log_normalizers - (1.0 - label_smoothing) * golds).sum() - label_smoothing * means
@@ -116,16 +112,6 @@ def chunk_size(tokens: int) -> int:
     """
     chunks = max(1, round(tokens / CHUNK))
     return max(2, 2 * math.ceil(tokens / chunks / 2))
-
-
-def add_product(
-    total: Float[Tensor, "row column"], left: Float[Tensor, "row inner"], right: Float[Tensor, "inner column"]
-) -> None:
-    """Add left @ right to the total; within the product, where that is of the same type and not by oneDNN."""
-    if left.dtype == total.dtype and not onednn_is_faster(left):
-        torch.addmm(total, left, right, out=total)
-    else:
-        total += product(left, right)
 
 
 def score(

@@ -6,8 +6,9 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,12 +44,13 @@ def gflops_of_products(device: torch.device, dtype: torch.dtype) -> float:
     )
 
 
-def gflops_apart(device: torch.device, dtype: torch.dtype) -> float:
-    """As `gflops_of_products`, in a process of its own: its memory is not that of what is measured."""
+@contextmanager
+def gflops_apart(device: torch.device, dtype: torch.dtype) -> Iterator[Callable[[], float]]:
+    """Yield `gflops_of_products`, run in a process of its own: its memory is not that of what is measured."""
     threads = torch.get_num_threads()
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, spawn, initializer=torch.set_num_threads, initargs=(threads,)) as pool:
-        return pool.submit(gflops_of_products, device, dtype).result()
+        yield lambda: pool.submit(gflops_of_products, device, dtype).result()
 
 
 def libraries(device: torch.device, dtype: torch.dtype) -> list[Callable[[Tensor, Tensor], Tensor]]:

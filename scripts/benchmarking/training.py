@@ -1,10 +1,10 @@
 """The speed of training, through the trainer that users run."""
 
-import itertools
 import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -33,7 +33,7 @@ def measure_training(config: TrainConfig, trainer: Trainer, *, updates: int, rep
     """Return speed, memory and arithmetic of training.
 
     The share of the machine is the rate of the arithmetic done, without what equal words share, over the rate of large
-    products, measured before and after the updates.
+    products, the mean of one measurement before a repeat and one after it: other programs may slow the machine.
 
     Args:
         config: that of the trainer.
@@ -41,24 +41,31 @@ def measure_training(config: TrainConfig, trainer: Trainer, *, updates: int, rep
         updates: updates in a repeat.
         repeats: the number of measurements, after one to warm up.
     """
-    precision = trainer.autocast_dtype or torch.float32
-    before = gflops_apart(trainer.device, precision)
-    measured = repeat_updates(trainer, updates=updates, repeats=repeats)
+    measured = timed_updates(trainer, updates)
+    next(measured)  # to warm up
+    with gflops_apart(trainer.device, trainer.autocast_dtype or torch.float32) as gflops:
+        rates, repeated = [gflops()], []
+        for _ in range(repeats):
+            repeated.append(next(measured))
+            rates.append(gflops())
     memory = peak_memory(trainer.device)
-    machine = statistics.mean((before, gflops_apart(trainer.device, precision)))
-    nominal = [update_flop(trainer.model, config.model, each.work) / 1e9 for each in measured]
-    spared = [spared_flop(trainer.model, each.work) / 1e9 for each in measured]
-    done = [(all_of - part) / each.seconds for all_of, part, each in zip(nominal, spared, measured, strict=True)]
+    nominal = [update_flop(trainer.model, config.model, each.work) / 1e9 for each in repeated]
+    spared = [spared_flop(trainer.model, each.work) / 1e9 for each in repeated]
+    done = [(all_of - part) / each.seconds for all_of, part, each in zip(nominal, spared, repeated, strict=True)]
+    shares = [2 * own / sum(around) for own, around in zip(done, pairwise(rates), strict=True)]
     return {
-        **speed(measured),
+        **speed(repeated),
         **memory,
         "gflop_per_update": sum(nominal) / (updates * repeats),
         "gflop_spared_per_update": sum(spared) / (updates * repeats),
         "gflops_reached": statistics.median(done),
-        "gflops_machine": machine,
-        "gflops_machine_before": before,
-        "share_of_machine": statistics.median(done) / machine,
-        "share_of_machine_of_repeats": [each / machine for each in done],
+        "gflops_reached_of_repeats": done,
+        "gflops_machine": statistics.median(rates),
+        "gflops_machine_of_measurements": rates,
+        "gflops_machine_spread": spread(rates),
+        "share_of_machine": statistics.median(shares),
+        "share_of_machine_spread": spread(shares),
+        "share_of_machine_of_repeats": shares,
         "updates": updates,
         "repeats": repeats,
         "batch": asdict(config.batch),
@@ -73,7 +80,7 @@ def repeat_updates(trainer: Trainer, *, updates: int, repeats: int) -> list[Repe
 
     Batches are new ones, as in training: a program may be faster on shapes that it has seen before.
     """
-    return list(itertools.islice(timed_updates(trainer, updates), 1, 1 + repeats))
+    return list(islice(timed_updates(trainer, updates), 1, 1 + repeats))
 
 
 def timed_updates(trainer: Trainer, updates: int) -> Iterator[Repeat]:

@@ -126,8 +126,8 @@ def test_no_more_logits_exist_at_a_time_for_more_tokens(monkeypatch: pytest.Monk
     monkeypatch.setattr(chunked, "CHUNK", 8)
     model, (batch, decoded) = scorer(), two_passes(random_batch([(1, 40)] * 3))
     largest = []
-    add = chunked.add_product
-    monkeypatch.setattr(chunked, "add_product", lambda *parts: largest.append(parts[1].shape[1]) or add(*parts))
+    add = chunked.add_grad_weight
+    monkeypatch.setattr(chunked, "add_grad_weight", lambda *parts: largest.append(len(parts[1])) or add(*parts))
     chunked.token_loss(model, decoded, batch, label_smoothing=0.1, consistency=1.0)
     assert taken == [(8, VOCAB), *[(4, VOCAB)] * 3]
     assert max(largest) == 8

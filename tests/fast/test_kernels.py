@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nmt.fast import kernels
-from nmt.fast.kernels import affine, grad_weight, multiplier, product
+from nmt.fast.kernels import add_grad_weight, affine, grad_weight, is_transposed, multiplier, product
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
 
@@ -66,6 +66,27 @@ def test_grad_weight_is_what_autograd_finds(quicker: bool, directions: tuple[int
         weight = torch.randn(*directions, outputs, size, dtype=torch.float64, requires_grad=True)
         (x.double() @ weight.mT).backward(grad.double())
         torch.testing.assert_close(grad_weight(grad, x).double(), weight.grad, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_added_to_a_total_in_either_layout(quicker: bool, dtype: torch.dtype) -> None:
+    for rows, size, outputs in ((1, 1, 1), (9, 7, 5), (9, 5, 7), (64, 33, 48)):
+        x, grad = torch.randn(rows, size, dtype=dtype), torch.randn(rows, outputs, dtype=dtype)
+        before = torch.randn(outputs, size, dtype=torch.promote_types(dtype, torch.float32))
+        expected = before.double() + grad.double().t() @ x.double()
+        for total in (before.clone(), before.t().clone(memory_format=torch.contiguous_format).t()):
+            add_grad_weight(total, grad, x)
+            tolerance = {"rtol": 1e-2, "atol": 0.2} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-4}
+            torch.testing.assert_close(total.double(), expected, **tolerance)
+
+
+def test_the_wider_factor_of_onednn_is_not_transposed(quicker: bool) -> None:
+    wide, narrow = torch.randn(9, 7), torch.randn(9, 5)
+    assert is_transposed(wide, narrow) == quicker
+    assert is_transposed(wide.bfloat16(), narrow.bfloat16())
+    assert not is_transposed(wide.double(), narrow.double())
+    assert not is_transposed(narrow, wide)
+    assert grad_weight(wide, narrow).t().is_contiguous() == quicker
 
 
 def laid_out(layout: str, rows: int, columns: int, *, dtype: torch.dtype) -> torch.Tensor:
