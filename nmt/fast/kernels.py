@@ -1,5 +1,6 @@
 """Kernels of torch that have no public name: those of oneDNN, with a public fallback, and derivatives."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -21,19 +22,28 @@ LINEAR = onednn("_linear_pointwise")
 REORDER = onednn("_reorder_linear_weight")
 
 
+# See `most_rows`: by the processor's instructions (measured: docs/engineering-log.md, search).
+FEW_ROWS = {"AVX512": math.inf, "AVX2": 128}
+
+
+def can_be_onednn(x: Tensor) -> bool:
+    """Return whether oneDNN can multiply where torch calls MKL: it has oneDNN, but calls it for lower precisions."""
+    is_enabled = LINEAR is not None and bool(torch.backends.mkldnn.enabled)
+    return is_enabled and x.device.type == "cpu" and x.dtype == torch.float32
+
+
 def onednn_is_faster(x: Tensor) -> bool:
-    """Return whether to multiply by oneDNN, which torch has but calls for lower precisions only: fp32 with AVX-512.
+    """Return whether to multiply by oneDNN: fp32 with AVX-512.
 
     oneDNN generates its kernels for the processor at hand. MKL's, which torch calls, are for AVX2 where the processor
     is not Intel's (docs/results.md, speed).
     """
-    return (
-        LINEAR is not None
-        and x.device.type == "cpu"
-        and x.dtype == torch.float32
-        and bool(torch.backends.mkldnn.enabled)
-        and torch.backends.cpu.get_cpu_capability() == "AVX512"
-    )
+    return can_be_onednn(x) and torch.backends.cpu.get_cpu_capability() == "AVX512"
+
+
+def most_rows(x: Tensor) -> float:
+    """Return up to how many rows a product with a weight in oneDNN's layout is faster than torch's; 0: never."""
+    return FEW_ROWS.get(torch.backends.cpu.get_cpu_capability(), 0) if can_be_onednn(x) else 0
 
 
 def reorder(weight: Float[Tensor, "output input"]) -> Tensor:

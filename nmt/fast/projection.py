@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from nmt.fast.kernels import affine, grad_weight, onednn_is_faster, onednn_linear, reorder
+from nmt.fast.kernels import affine, grad_weight, most_rows, onednn_is_faster, onednn_linear, reorder
 from nmt.fast.products import factor_of, multiply
 
 PACKED = "packed_weight"  # attribute of a linear map
@@ -19,8 +19,8 @@ def linear(module: nn.Linear, x: Float[Tensor, "*row input"]) -> Float[Tensor, "
         y = multiply(x, module.weight)
         return y if module.bias is None else y + module.bias
     packed = vars(module).get(PACKED)
-    is_plain = x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-    if packed is not None and is_plain and not torch.is_grad_enabled():
+    only_translates = packed is not None and not torch.is_autocast_enabled("cpu") and not torch.is_grad_enabled()
+    if only_translates and x.shape[:-1].numel() <= most_rows(x):
         return onednn_linear(x, packed, module.bias)
     return project(x, module.weight, module.bias)
 
@@ -28,9 +28,9 @@ def linear(module: nn.Linear, x: Float[Tensor, "*row input"]) -> Float[Tensor, "
 def pack(model: nn.Module) -> None:
     """Keep the weights of an accelerated model in oneDNN's layout, too: from now on it only translates.
 
-    Only where that makes the linear maps faster.
+    Only where that makes the linear maps of a step faster.
     """
-    if onednn_is_faster(next(model.parameters())):
+    if most_rows(next(model.parameters())):
         for module in model.modules():
             if type(module) is nn.Linear and min(module.weight.shape) > 1:
                 setattr(module, PACKED, reorder(module.weight.detach()))

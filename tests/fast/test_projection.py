@@ -1,5 +1,7 @@
 """Linear maps and their gradients, by either library, against those of torch in double precision."""
 
+import math
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -57,8 +59,8 @@ def test_another_precision_is_left_to_torch() -> None:
 @pytest.fixture(params=[False, pytest.param(True, marks=needs_onednn)], ids=["plain", "packed"])
 def quicker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Say that packing helps, or that it does not, whatever the processor."""
-    for each in (kernels, projection):
-        monkeypatch.setattr(each, "onednn_is_faster", lambda x: request.param and x.dtype == torch.float32)
+    most = math.inf if request.param else 0
+    monkeypatch.setattr(projection, "most_rows", lambda x: most if x.dtype == torch.float32 else 0)
     return bool(request.param)
 
 
@@ -81,6 +83,29 @@ def test_packed_equals_unpacked(quicker: bool, shape: tuple[int, ...], has_bias:
     torch.testing.assert_close(torch.autograd.grad(plain(x).sum(), [plain.weight])[0], gradient)
     assert "weight" in plain.state_dict()
     assert len(plain.state_dict()) == 1 + has_bias
+
+
+@needs_onednn
+@pytest.mark.parametrize(("instructions", "rows"), [("AVX2", [1, 128]), ("AVX512", [1, 128, 129]), ("DEFAULT", [])])
+def test_few_rows_by_onednn(instructions: str, rows: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With AVX2 it is faster for few rows alone, whatever their axes."""
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
+    monkeypatch.setattr(kernels, "onednn_is_faster", lambda x: False)
+    by_onednn: list[int] = []
+
+    def noted(x: Tensor, *others: Tensor) -> Tensor:
+        by_onednn.append(x.shape[:-1].numel())
+        return kernels.onednn_linear(x, *others)
+
+    module, exact = nn.Linear(6, 4), nn.Linear(6, 4)
+    exact.load_state_dict(module.state_dict())
+    pack(accelerate(module))
+    monkeypatch.setattr(projection, "onednn_linear", noted)
+    with torch.no_grad():
+        for shape in ((1,), (2, 64), (129,)):
+            x = torch.randn(*shape, 6)
+            torch.testing.assert_close(module(x), exact(x), rtol=1e-5, atol=1e-5)
+    assert by_onednn == rows
 
 
 @pytest.mark.parametrize("decoder", ["bahdanau", "luong", "conditional", "gnmt"])
