@@ -38,7 +38,7 @@ SPLITS = ("train", "validation", "test", "test_long")
 SIDES = ("source", "target")
 BATCH_SIZE = 1_000  # pairs that are encoded at once
 QUEUED = 4  # batches for each process that encodes
-SECONDS = 4.0  # between two messages
+SECONDS = 3.0  # between two messages
 HASHED_AT_ONCE = 100_000
 LINES_AT_ONCE = 10_000
 ADVICE = "choose another folder with data.cache_dir"
@@ -101,7 +101,7 @@ def lines_of(corpus: "datasets.Dataset", side: str) -> Iterator[str]:
 class Progress:
     """Tells every `SECONDS` in a block how far its work is: pairs done, of how many, a second, and the time left.
 
-    Of work that does not count, how long it has taken. What is done sooner is not mentioned.
+    Of work that does not count, how long it has taken. The same at the end. What is done sooner is not mentioned.
     """
 
     def __init__(self, work: str, total: int | None = None) -> None:
@@ -116,23 +116,28 @@ class Progress:
     def __enter__(self) -> "Progress":
         self._begun = time.monotonic()
         self._ended = threading.Event()
-        self._teller = threading.Thread(target=self._tell, daemon=True)
+        self._teller = threading.Thread(target=self._tell_repeatedly, daemon=True)
         self._teller.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._ended.set()
         self._teller.join()
+        if error == (None, None, None) and time.monotonic() - self._begun > SECONDS:
+            self._tell("done, ")
 
-    def _tell(self) -> None:
+    def _tell_repeatedly(self) -> None:
         while not self._ended.wait(SECONDS):
-            logger.info("%s: %s", self.work, self._state(time.monotonic() - self._begun))
+            self._tell()
+
+    def _tell(self, outcome: str = "") -> None:
+        logger.info("%s: %s%s", self.work, outcome, self._state(time.monotonic() - self._begun))
 
     def _state(self, seconds: float) -> str:
         if not self.done:
             return f"{seconds:.0f} s"
         rate, of, left = self.done / seconds, "", ""
-        if self.total is not None:
+        if self.total is not None and self.done < self.total:
             rest = round((self.total - self.done) / rate)
             of, left = f" of {self.total:,}", f", {rest // 60}:{rest % 60:02d} left"
         return f"{self.done:,}{of} pairs, {rate:,.0f} a second{left}"
@@ -320,7 +325,6 @@ def encode(
     Raises:
         UserError: when `cache_dir` cannot be written, or the file there has ids that the models do not have.
     """
-    path = encoded_path(corpus, tokenizers, cache_dir)
 
     def batches() -> Iterator[tuple[Ragged, ...]]:
         if not parts:
@@ -329,6 +333,7 @@ def encode(
             yield _sides(encode_part(corpus, tokenizers, parts, number, num_workers=num_workers))
 
     with Progress("encoding", len(corpus)) as progress:
+        path = encoded_path(corpus, tokenizers, cache_dir)
         stored_table(path, lambda folder: _one_table(batches(), folder, progress))
     sides = _sides(path)
     for name, side in zip(SIDES, sides, strict=True):

@@ -19,8 +19,8 @@ def linear(module: nn.Linear, x: Float[Tensor, "*row input"]) -> Float[Tensor, "
         y = multiply(x, module.weight)
         return y if module.bias is None else y + module.bias
     packed = vars(module).get(PACKED)
-    only_translates = packed is not None and not torch.is_autocast_enabled("cpu") and not torch.is_grad_enabled()
-    if only_translates and x.shape[:-1].numel() <= most_rows(x):
+    only_translates = not torch.is_autocast_enabled("cpu") and not torch.is_grad_enabled()
+    if packed is not None and only_translates and x.shape[:-1].numel() <= most_rows(x):
         return onednn_linear(x, packed, module.bias)
     return project(x, module.weight, module.bias)
 

@@ -1,3 +1,4 @@
+import contextlib
 import multiprocessing
 import re
 import time
@@ -80,6 +81,16 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         stored_table(tmp_path / "file" / "table.arrow", build_table)
 
 
+def test_the_end_of_short_or_failed_work_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="nmt.data.tables"):
+        with Progress("encoding"):
+            pass
+        with contextlib.suppress(KeyError), Progress("encoding") as progress:
+            progress._begun -= 60
+            raise KeyError
+    assert not caplog.messages
+
+
 def build_table(folder: Path) -> list[pa.Table]:
     return [TABLE.slice(0, 1), TABLE.slice(1)]
 
@@ -94,8 +105,11 @@ def test_progress_tells_what_is_done_and_how_long_it_will_take(
         progress.add(400)
         while not caplog.messages[-1].startswith("encoding: 400 of 1,000 pairs, "):
             time.sleep(0.01)
+        progress.add(600)
     assert caplog.messages[0] == "encoding: 0 s"
-    assert re.fullmatch(r"encoding: 400 of 1,000 pairs, [\d,]+ a second, 0:0\d left", caplog.messages[-1])
+    left = r"encoding: 400 of 1,000 pairs, [\d,]+ a second, 0:0\d left"
+    assert any(re.fullmatch(left, message) for message in caplog.messages)
+    assert re.fullmatch(r"encoding: done, 1,000 pairs, [\d,]+ a second", caplog.messages[-1])
     told = len(caplog.messages)
     time.sleep(0.2)
     assert len(caplog.messages) == told

@@ -12,6 +12,7 @@ from torch import nn
 from nmt.data.batch import Batch
 from nmt.fast import objective as chunked
 from nmt.fast.consistency import Divergence
+from nmt.fast.kernels import add_grad_weight
 from nmt.models.decoder import Decoded
 from nmt.models.seq2seq import Seq2Seq
 from nmt.training import objective as readable
@@ -126,7 +127,7 @@ def test_no_more_logits_exist_at_a_time_for_more_tokens(monkeypatch: pytest.Monk
     monkeypatch.setattr(chunked, "CHUNK", 8)
     model, (batch, decoded) = scorer(), two_passes(random_batch([(1, 40)] * 3))
     largest = []
-    add = chunked.add_grad_weight
+    add = add_grad_weight
     monkeypatch.setattr(chunked, "add_grad_weight", lambda *parts: largest.append(len(parts[1])) or add(*parts))
     chunked.token_loss(model, decoded, batch, label_smoothing=0.1, consistency=1.0)
     assert taken == [(8, VOCAB), *[(4, VOCAB)] * 3]

@@ -76,8 +76,8 @@ def test_added_to_a_total_in_either_layout(quicker: bool, dtype: torch.dtype) ->
         expected = before.double() + grad.double().t() @ x.double()
         for total in (before.clone(), before.t().clone(memory_format=torch.contiguous_format).t()):
             add_grad_weight(total, grad, x)
-            tolerance = {"rtol": 1e-2, "atol": 0.2} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-4}
-            torch.testing.assert_close(total.double(), expected, **tolerance)
+            relative, absolute = (1e-2, 0.2) if dtype == torch.bfloat16 else (1e-5, 1e-4)
+            torch.testing.assert_close(total.double(), expected, rtol=relative, atol=absolute)
 
 
 def test_the_wider_factor_of_onednn_is_not_transposed(quicker: bool) -> None:
