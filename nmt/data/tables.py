@@ -39,6 +39,7 @@ SIDES = ("source", "target")
 BATCH_SIZE = 1_000  # pairs that are encoded at once
 QUEUED = 4  # batches for each process that encodes
 SECONDS = 3.0  # between two messages
+AT_LEAST = 1.0  # seconds
 HASHED_AT_ONCE = 100_000
 LINES_AT_ONCE = 10_000
 ADVICE = "choose another folder with data.cache_dir"
@@ -101,8 +102,12 @@ def lines_of(corpus: "datasets.Dataset", side: str) -> Iterator[str]:
 class Progress:
     """Tells every `SECONDS` in a block how far its work is: pairs done, of how many, a second, and the time left.
 
-    Of work that does not count, how long it has taken. The same at the end. What is done sooner is not mentioned.
+    Of work that does not count, how long it has taken. The same at the end of what takes longer than that. `SECONDS`
+    are counted from the last message of any work, so that several short ones are not silent together; what is done
+    within `AT_LEAST` is not mentioned.
     """
+
+    told: ClassVar[float] = time.monotonic()
 
     def __init__(self, work: str, total: int | None = None) -> None:
         self.work = work
@@ -127,10 +132,11 @@ class Progress:
             self._tell("done, ")
 
     def _tell_repeatedly(self) -> None:
-        while not self._ended.wait(SECONDS):
+        while not self._ended.wait(max(AT_LEAST, Progress.told + SECONDS - time.monotonic())):
             self._tell()
 
     def _tell(self, outcome: str = "") -> None:
+        Progress.told = time.monotonic()
         logger.info("%s: %s%s", self.work, outcome, self._state(time.monotonic() - self._begun))
 
     def _state(self, seconds: float) -> str:

@@ -81,7 +81,10 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         stored_table(tmp_path / "file" / "table.arrow", build_table)
 
 
-def test_the_end_of_short_or_failed_work_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_end_of_short_or_failed_work_is_not_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Progress, "told", time.monotonic())
     with caplog.at_level("INFO", logger="nmt.data.tables"):
         with Progress("encoding"):
             pass
@@ -89,6 +92,19 @@ def test_the_end_of_short_or_failed_work_is_not_told(caplog: pytest.LogCaptureFi
             progress._begun -= 60
             raise KeyError
     assert not caplog.messages
+
+
+def test_short_works_are_not_silent_together(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The last message was long ago, so this work is told of at once."""
+    monkeypatch.setattr(tables, "AT_LEAST", 0.01)
+    monkeypatch.setattr(Progress, "told", time.monotonic() - tables.SECONDS)
+    with caplog.at_level("INFO", logger="nmt.data.tables"):
+        with Progress("reading"):
+            while not caplog.messages:
+                time.sleep(0.01)
+        with Progress("cleaning"):
+            time.sleep(0.1)
+    assert caplog.messages == ["reading: 0 s"]
 
 
 def build_table(folder: Path) -> list[pa.Table]:
@@ -99,6 +115,7 @@ def test_progress_tells_what_is_done_and_how_long_it_will_take(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(tables, "SECONDS", 0.05)
+    monkeypatch.setattr(tables, "AT_LEAST", 0.01)
     with caplog.at_level("INFO", logger="nmt.data.tables"), Progress("encoding", 1_000) as progress:
         while not caplog.messages:
             time.sleep(0.01)
