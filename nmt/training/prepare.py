@@ -126,7 +126,6 @@ def prepare(config: TrainConfig, origin: Path | None, processes: ProcessGroup) -
         UserError: the corpus cannot be trained on.
     """
     given = None if origin is None else processes.on_rank_zero(Tokenizers.load)(origin)
-    logger.info("reading the text")
     text = processes.rank_zero_first(CleanText.load)(config)
 
     def choose() -> tuple[Tokenizers, dict[str, Any]]:
