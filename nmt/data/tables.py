@@ -39,7 +39,7 @@ SIDES = ("source", "target")
 BATCH_SIZE = 1_000  # pairs that are encoded at once
 QUEUED = 4  # batches for each process that encodes
 SECONDS = 3.0  # between two messages
-AT_LEAST = 2.0  # seconds
+AT_LEAST = 2.0  # seconds that work must take to be mentioned
 HASHED_AT_ONCE = 100_000
 LINES_AT_ONCE = 10_000
 ADVICE = "choose another folder with data.cache_dir"
@@ -102,12 +102,12 @@ def lines_of(corpus: "datasets.Dataset", side: str) -> Iterator[str]:
 class Progress:
     """Tells every `SECONDS` in a block how far its work is: pairs done, of how many, a second, and the time left.
 
-    Of work that does not count, how long it has taken. The same at the end of what takes longer than that. `SECONDS`
-    are counted from the last message of any work, so that several short ones are not silent together; what is done
-    within `AT_LEAST` is not mentioned.
+    Of work that does not count, how long it has taken. Work that takes longer than `SECONDS` is also told of when it
+    is done. The interval begins with the last message of any work, so that several short ones are not silent together;
+    what is done within `AT_LEAST` is not mentioned.
     """
 
-    told: ClassVar[float] = time.monotonic()
+    told: ClassVar[float] = time.monotonic()  # when there was a message last
 
     def __init__(self, work: str, total: int | None = None) -> None:
         self.work = work

@@ -90,7 +90,6 @@ def test_packed_equals_unpacked(quicker: bool, shape: tuple[int, ...], has_bias:
 def test_few_rows_by_onednn(instructions: str, rows: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """With AVX2 it is faster for few rows alone, whatever their axes."""
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
-    monkeypatch.setattr(kernels, "onednn_is_faster", lambda x: False)
     by_onednn: list[int] = []
 
     def noted(x: Tensor, *others: Tensor) -> Tensor:
