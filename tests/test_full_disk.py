@@ -68,7 +68,7 @@ def run(tiny_run: Path, tmp_path: Path) -> Path:
 
 
 # The files of a checkpoint: vocabulary 250 kB, weights 490 kB, the state of training 1 MB.
-@pytest.mark.parametrize("size", [0, 2_000, 20_000, 300_000, 600_000, 1_005_000])
+@pytest.mark.parametrize("size", [0, 20_000, 300_000, 1_005_000])
 def test_training_keeps_what_it_has_saved(
     run: Path, tiny_options: list[str], call: Callable[..., Any], limited: Callable[..., Any], size: int
 ) -> None:
