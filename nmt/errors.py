@@ -16,6 +16,11 @@ class UserError(ValueError):
     """
 
 
+def one_line(error: BaseException) -> str:
+    """Return the message of an error, shortened, on one line."""
+    return (" ".join(str(error).split()) or type(error).__name__).rstrip(".")[:400]
+
+
 def nearest(given: str, allowed: Iterable[str]) -> str:
     """Return `"; did you mean 'x'?"` for the allowed word closest to `given`, or `""` when none is close."""
     close = difflib.get_close_matches(given, list(allowed), n=1, cutoff=0.6)

@@ -240,7 +240,7 @@ def fraction_of_zeros(run: Path) -> float:
     encoded = encode(corpus, loaded.tokenizers, cache_dir=data.cache_dir, num_workers=data.num_workers)
     zeros = weights = 0
     with torch.inference_mode():
-        for batch in fixed_batches(encoded, 4_096):
+        for batch in fixed_batches(encoded.source, encoded.target, 4_096):
             real = batch.target_mask[:, :, None] & batch.source_mask[:, None]
             zeros += int((loaded.model(batch).weights[real] == 0).sum())
             weights += int(real.sum())

@@ -163,7 +163,7 @@ def plan_batches(
     Batches `i * world_size` to `(i + 1) * world_size - 1`, which that many processes train on at a time, are neighbors
     in length. To fill the last such group, up to `world_size - 1` batches, chosen anew in each epoch, occur twice.
     """
-    generator = np.random.default_rng(entropy(seed, epoch, window))
+    generator = np.random.default_rng((seed, epoch, window))
     # The noise makes other batches in every epoch. It is on the source only: target padding costs more, as it goes
     # through the output layer.
     noisy = source_lengths + generator.uniform(-1.0, 1.0, len(source_lengths))
@@ -173,11 +173,6 @@ def plan_batches(
     starts = np.arange(num_groups) * world_size
     starts[generator.integers(1, max(2, num_groups)) :] -= num_groups * world_size - len(batches)
     return [batches[(start + rank) % len(batches)] for start in starts[order] for rank in range(world_size)]
-
-
-def entropy(seed: int, epoch: int, window: int) -> tuple[int, ...]:
-    """Return the seed of a window: of the first, and so of a small corpus, that of the epoch."""
-    return (seed, epoch, window) if window else (seed, epoch)
 
 
 def sort_by_length(source_lengths: npt.NDArray[np.number], target_lengths: IntArray) -> IntArray:
@@ -255,8 +250,10 @@ class Windows(Dataset[Window]):
         return -(-len(self.rows) // self.config.window)
 
     def __getitem__(self, place: tuple[int, int]) -> Window:
-        rows = self._rows(*place)
-        sides, numbers = self._segmented(rows, entropy(self.seed, *place)) if self.sampling else (self._sides, rows)
+        rows = numbers = self._rows(*place)
+        sides = (self.encoded.source, self.encoded.target)
+        if self.sampling:
+            sides, numbers = self._segmented(rows, place), np.arange(len(rows))
         plan = plan_batches(
             *(side.offsets[numbers + 1] - side.offsets[numbers] for side in sides),
             unit=self.config.unit,
@@ -268,20 +265,16 @@ class Windows(Dataset[Window]):
         )
         return Window(place, sides, [numbers[each] for each in plan], rows if self.sampling else None)
 
-    @property
-    def _sides(self) -> tuple[Ragged, Ragged]:
-        return self.encoded.source, self.encoded.target
-
-    def _segmented(self, rows: IntArray, entropy: tuple[int, ...]) -> tuple[tuple[Ragged, Ragged], IntArray]:
-        """Return some pairs as they are segmented in this epoch, and the numbers that they have now."""
+    def _segmented(self, rows: IntArray, place: tuple[int, int]) -> tuple[Ragged, Ragged]:
+        """Return the sides of some pairs as they are segmented in this epoch."""
         # A seed for each side, so that a resumed stream draws the same.
-        seeds = np.random.SeedSequence(entropy).generate_state(2)
+        seeds = np.random.SeedSequence((self.seed, *place)).generate_state(2)
         text = self.encoded.corpus.select(rows)
         source, target = (
             Ragged.of(getattr(self.tokenizers, side).sample(lines_of(text, side), self.sampling, int(seed)))
             for side, seed in zip(SIDES, seeds, strict=True)
         )
-        return (source, target), np.arange(len(rows))
+        return source, target
 
     def _rows(self, epoch: int, number: int) -> IntArray:
         """Return the pairs of a window, in the order of the corpus: blocks of neighbors, drawn anew in each epoch."""
@@ -429,8 +422,9 @@ def _loaded(dataset: Dataset[Any], order: Iterable[Any], **options: Any) -> Data
     return DataLoader(dataset, sampler=order, batch_size=None, generator=torch.Generator(), **options)
 
 
-def fixed_batches(encoded: EncodedCorpus, size: int) -> Iterator[Batch]:
+def fixed_batches(source: Ragged, target: Ragged, size: int) -> Iterator[Batch]:
     """Yield every pair once, sorted by length, in batches of at most `size` target positions (see `plan_batches`)."""
-    order = sort_by_length(encoded.source.lengths, encoded.target.lengths)
-    for rows in cut_batches(order, encoded.target.lengths, unit="tokens", size=size):
-        yield collate(*encoded.pairs(rows), rows)
+    order = sort_by_length(source.lengths, target.lengths)
+    for rows in cut_batches(order, target.lengths, unit="tokens", size=size):
+        numbers = rows.tolist()
+        yield collate([source[number] for number in numbers], [target[number] for number in numbers], rows)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from nmt.config.schema import DataConfig, HubConfig
 from nmt.data.tables import SIDES, Corpus, progress_on_terminals_only
-from nmt.errors import UserError, nearest
+from nmt.errors import UserError, nearest, one_line
 
 TIMEOUT = 10  # seconds
 BUILDERS = ("csv", "json", "parquet")  # of `datasets`, for files with columns
@@ -81,7 +81,7 @@ def read_split(builder: datasets.DatasetBuilder, name: str, path: str, key: str)
     try:
         return builder.as_dataset(split=name).flatten()
     except (ValueError, AssertionError) as error:
-        raise UserError(f"{key}={name} cannot be read as a slice of a split: {_one_line(error)}") from None
+        raise UserError(f"{key}={name} cannot be read as a slice of a split: {one_line(error)}") from None
 
 
 def _builder(config: HubConfig) -> datasets.DatasetBuilder:
@@ -129,8 +129,8 @@ def prepare(
                 f"data set {config.path} is not in the cache {datasets.config.HF_DATASETS_CACHE}, and "
                 f"HF_HUB_OFFLINE keeps from fetching it: unset HF_HUB_OFFLINE, or use {instead}"
             ) from None
-        cause = f" ({_one_line(error.__cause__)})" if isinstance(error.__cause__, Exception) else ""
-        raise UserError(f"cannot load data set {config.path}: {_one_line(error)}{cause}; check {check}") from None
+        cause = f" ({one_line(error.__cause__)})" if isinstance(error.__cause__, Exception) else ""
+        raise UserError(f"cannot load data set {config.path}: {one_line(error)}{cause}; check {check}") from None
     return builder
 
 
@@ -150,7 +150,7 @@ def _check_reachable(config: HubConfig, instead: str) -> None:
     except Exception as error:
         cached = "" if config.data_files else "set HF_HUB_OFFLINE=1 if the data set is in the cache already, "
         raise UserError(
-            f"cannot reach {endpoint} for data set {config.path} ({_one_line(error)}): check the network or proxy, "
+            f"cannot reach {endpoint} for data set {config.path} ({one_line(error)}): check the network or proxy, "
             f"{cached}or use {instead}"
         ) from None
 
@@ -190,8 +190,3 @@ def _column(table: datasets.Dataset, config: DataConfig, side: str) -> str:
 def _without_nulls_and_newlines(table: pa.Table) -> pa.Table:
     columns = [pc.replace_substring(pc.fill_null(column, ""), "\n", " ") for column in table.columns]
     return pa.table(columns, names=table.column_names)
-
-
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text.rstrip(".")[:400]

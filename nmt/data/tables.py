@@ -159,7 +159,7 @@ def stored_table(path: Path, build: Callable[[Path], Iterable[pa.Table]]) -> Pat
 
     The file is written as a temporary sibling and renamed, so it is never seen incomplete. Several processes may do
     this at once; the last rename wins, so the name must be determined by the content. `build` is given a folder for
-    temporary files that is deleted afterwards; those that killed processes of this machine have left are deleted first.
+    temporary files (see `temporary_folder`).
 
     Raises:
         UserError: when the folder cannot be made or written.
@@ -167,17 +167,14 @@ def stored_table(path: Path, build: Callable[[Path], Iterable[pa.Table]]) -> Pat
     remove_leftovers(path)
     if is_intact(path):
         return path
-    try:
-        with temporary_folder(path) as folder:
-            complete = folder / path.name
-            write_tables(complete, iter(build(folder)))
-            digest = folder / "digest"
-            digest.write_text(digest_of(complete), encoding="ascii")
-            # In this order: a table without its digest would be made anew.
-            digest.replace(digest_file(path))
-            complete.replace(path)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}; {ADVICE}") from None
+    with writing(path, ADVICE), temporary_folder(path) as folder:
+        complete = folder / path.name
+        write_tables(complete, iter(build(folder)))
+        digest = folder / "digest"
+        digest.write_text(digest_of(complete), encoding="ascii")
+        # In this order: a table without its digest would be made anew.
+        digest.replace(digest_file(path))
+        complete.replace(path)
     return path
 
 
@@ -218,14 +215,10 @@ def leftovers(place: Path) -> list[Path]:
 
 def is_alive(process: str) -> bool:
     """Tell whether a process of this machine is running; also of what is no number."""
-    if not process.isdecimal():
-        return True
     try:
         os.kill(int(process), 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # it belongs to somebody else
-        return True
+    except (OSError, ValueError, OverflowError) as error:  # it belongs to somebody else, or there is no such number
+        return not isinstance(error, ProcessLookupError)
     return True
 
 
@@ -308,11 +301,6 @@ class EncodedCorpus:
 
     def __len__(self) -> int:
         return len(self.corpus)
-
-    def pairs(self, rows: npt.NDArray[np.integer]) -> tuple[list[npt.NDArray[np.int32]], list[npt.NDArray[np.int32]]]:
-        """Return the ids of the sources and of the targets of some pairs."""
-        numbers = rows.tolist()
-        return [self.source[row] for row in numbers], [self.target[row] for row in numbers]
 
 
 def encode(

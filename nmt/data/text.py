@@ -195,11 +195,6 @@ def blocks_of(read: Callable[[int], bytes]) -> Iterator[bytes]:
 def open_split(config: SplitConfig, split: str, max_gzip_ratio: float = math.inf) -> dict[str, list[TextFile]]:
     """Read the files of a split, by column: source, target and, where given, alignment.
 
-    Args:
-        config: names the files.
-        split: its name.
-        max_gzip_ratio: how many times as large a gzipped file may become.
-
     Raises:
         UserError: for a missing key, a missing file, a folder, or columns with different numbers of files.
     """

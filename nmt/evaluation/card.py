@@ -10,13 +10,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from nmt.config.schema import DataConfig, TrainConfig, changes
 from nmt.data.corpus import CleaningReport
 from nmt.data.tables import SIDES, temporary_folder
 from nmt.errors import writing
 from nmt.evaluation.registry import Values, shown
+from nmt.evaluation.report import template
 from nmt.models.checkpoint import CARD, PICTURE, WEIGHTS, Checkpoint, load_checkpoint
 from nmt.models.hub import is_address
 from nmt.models.summary import summarize
@@ -32,12 +31,8 @@ PATHS = ("tokenizer.source_model", "tokenizer.target_model", "trainer.initialize
 def write_card(best: Path, run: Path, cleaning: Mapping[str, CleaningReport]) -> None:
     """Write the card of a run's best checkpoint into its folder, with a heatmap beside it, after the last evaluation.
 
-    Nothing is written where there is no such checkpoint, or a card that somebody has edited.
-
-    Args:
-        best: the folder of the checkpoint.
-        run: the folder of its run.
-        cleaning: what was dropped of each split, as far as it is known.
+    Nothing is written where there is no such checkpoint, or a card that somebody has edited. `cleaning` is what was
+    dropped of each split, as far as it is known.
 
     Raises:
         UserError: it cannot be written.
@@ -95,14 +90,7 @@ def render_card(
     import yaml
 
     config = checkpoint.config
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    return environment.get_template("card.md.j2").render(
+    return template("card.md.j2", autoescape=False).render(
         front=yaml.safe_dump(front_matter(config, evaluations), sort_keys=False, allow_unicode=True),
         version=importlib.import_module("nmt").__version__,  # the root is above all layers
         data=config.data,

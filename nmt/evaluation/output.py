@@ -36,11 +36,7 @@ class Evidence(NamedTuple):
 
 
 def prepare(folder: Path) -> None:
-    """Create the folder, before the work begins.
-
-    Raises:
-        UserError: it cannot be created.
-    """
+    """Create the folder, before the work begins, or raise UserError."""
     with writing(f"the evaluation to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
 

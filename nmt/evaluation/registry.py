@@ -205,15 +205,16 @@ def compared() -> dict[str, str]:
     return {name: metric.row.label for name, metric in METRICS.items() if metric.sacrebleu is not None}
 
 
-def check_watched(name: str) -> None:
-    """Raise UserError where `trainer.metric` is no metric with a direction that is measured at validations."""
+def check_watched(name: str, *, has_gold: bool) -> None:
+    """Raise UserError where `trainer.metric` cannot be measured at validations, or has no direction.
+
+    Args:
+        name: its value.
+        has_gold: whether the validation text has gold alignments.
+    """
     choices = [each for each in names_at("validation") if METRICS[each].better]
     if name not in choices:
         raise unknown("trainer.metric", name, choices)
-
-
-def check_gold_for(name: str, *, has_gold: bool) -> None:
-    """Raise UserError where `trainer.metric` needs gold alignments that the validation text has not."""
     if METRICS[name].needs_gold and not has_gold:
         raise UserError(
             f"trainer.metric={name} needs gold alignments of the validation text: set data.validation.alignment"

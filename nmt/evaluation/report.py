@@ -59,7 +59,7 @@ def render_report(
     number (see `hundredths`). All text is escaped; the drawings are taken as markup.
     """
     baseline, worst_first = metrics.get("baseline"), sorted(sentences, key=lambda sentence: sentence.chrf)
-    return template().render(
+    return template("report.html.j2", autoescape=True).render(
         title=title,
         summary=summary(metrics),
         cards=shown_cards(metrics),
@@ -87,19 +87,20 @@ def hundredths(alignment: Alignment, saliency: Alignment | None, gold: Links | N
 
 
 @functools.cache
-def template() -> jinja2.Template:
-    """Return the page's template, which stands beside this file."""
+def template(name: str, *, autoescape: bool) -> jinja2.Template:
+    """Return a template that stands beside this file."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
+        autoescape=autoescape,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     environment.filters["marked"] = mark_differences
     environment.filters["missing"] = mark_missing
-    return environment.get_template("report.html.j2")
+    return environment.get_template(name)
 
 
 def summary(metrics: Values) -> str:

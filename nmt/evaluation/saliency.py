@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.alignment.weights import Alignment, in_characters
-from nmt.data.batch import Batch, collate, cut_batches, sort_by_length
+from nmt.data.batch import Batch
 from nmt.fast.accelerate import restored
 from nmt.models.seq2seq import Seq2Seq
 from nmt.translator import Translation, Translator, Words
@@ -86,11 +86,6 @@ def word_saliency(
     return np.divide(magnitudes, total, out=np.zeros_like(magnitudes), where=total > 0)
 
 
-def without_weights(found: Alignment) -> Alignment:
-    """Return the same words with weights of 0."""
-    return Alignment(found.source_words, found.target_words, np.zeros_like(found.weights))
-
-
 @final
 class Explainer:
     """Computes the saliency of a translator's words, in the form of its attention (`Alignment`)."""
@@ -122,7 +117,12 @@ class Explainer:
         source_words = [self.words_of(source, ids, each.source) for ids, each in zip(sources, whole, strict=True)]
         explained = self._explain(sources, targets, source_words, [self.words_of(target, ids) for ids in targets])
         found = iter(map(in_characters, explained) if self.is_split else explained)
-        return [next(found) if each.parts == 1 else without_weights(each) for each in translations]
+        return [
+            next(found)
+            if each.parts == 1
+            else Alignment(each.source_words, each.target_words, np.zeros_like(each.weights))
+            for each in translations
+        ]
 
     def _explain(
         self,
@@ -132,16 +132,11 @@ class Explainer:
         target_words: list[Words],
     ) -> list[Alignment]:
         results = [Alignment([], [], np.zeros((0, 0)))] * len(sources)
-        rows = np.array([row for row, source in enumerate(sources) if source], dtype=np.int64)
-        source_lengths, target_lengths = (
-            np.array([len(side[row]) for row in rows], dtype=np.int64) for side in (sources, targets)
-        )
-        order = sort_by_length(source_lengths, target_lengths)
-        for chosen in cut_batches(order, target_lengths, unit="tokens", size=TOKENS):
-            arrays = [[np.asarray(side[row], dtype=np.int32) for row in rows[chosen]] for side in (sources, targets)]
-            batch = collate(arrays[0], arrays[1], rows[chosen]).to(self.device)
-            matrices = gradient_times_input(self.model, batch).double().cpu().numpy()
-            for row, matrix in zip(rows[chosen], matrices, strict=True):
+        rows = [row for row, source in enumerate(sources) if source]
+        sides = (Ragged.of([side[row] for row in rows]) for side in (sources, targets))
+        for batch in fixed_batches(*sides, TOKENS):
+            matrices = gradient_times_input(self.model, batch.to(self.device)).double().cpu().numpy()
+            for row, matrix in zip([rows[number] for number in batch.rows], matrices, strict=True):
                 (source, source_word), (target, target_word) = source_words[row], target_words[row]
                 results[row] = Alignment(source, target, word_saliency(matrix, target_word, source_word))
         return results

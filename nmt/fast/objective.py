@@ -1,7 +1,7 @@
 """The objective in chunks of tokens, its gradient formed on the way forward."""
 
 import math
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import torch
 from jaxtyping import Float, Int
@@ -12,22 +12,14 @@ from nmt.data.batch import Batch
 from nmt.fast.consistency import Divergence, side_by_side
 from nmt.fast.kernels import add_grad_weight, affine, is_transposed
 from nmt.models.decoder import Decoded
-from nmt.models.seq2seq import Seq2Seq
+from nmt.models.seq2seq import Loss, Seq2Seq
 
 CHUNK = 512  # rows of logits alive at a time, about: few enough for a CPU's cache, enough for its products
 
 
-class ChunkedLoss(NamedTuple):
-    """The fields of the readable objective's `Loss`."""
-
-    objective: Float[Tensor, ""]
-    cross_entropies: Float[Tensor, " tokens"]
-    divergence: Float[Tensor, ""] | None = None
-
-
 def token_loss(
     model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smoothing: float, consistency: float = 0.0
-) -> ChunkedLoss:
+) -> Loss:
     """As the readable objective: summed over the real tokens of a batch, in nats."""
     features = decoded.features[batch.target_mask]
     labels = batch.target_out[batch.target_mask]
@@ -37,8 +29,8 @@ def token_loss(
     arguments = (features, output.weight, output.bias, labels, label_smoothing, torch.is_grad_enabled(), consistency)
     objective, cross_entropies, divergence = ProjectedCrossEntropy.apply(*arguments)  # type: ignore[no-untyped-call]
     if not consistency:
-        return ChunkedLoss(objective, cross_entropies)
-    return ChunkedLoss(objective / 2, cross_entropies.view(-1, 2).mean(dim=1), divergence)
+        return Loss(objective, cross_entropies)
+    return Loss(objective / 2, cross_entropies.view(-1, 2).mean(dim=1), divergence)
 
 
 @final

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from nmt.errors import UNWRITABLE, UserError
+from nmt.errors import UNWRITABLE, UserError, one_line
 
 SCHEME = "hub:"
 NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -194,11 +194,6 @@ def explain(error: Exception, address: Address) -> str:
 def status_of(error: Any) -> int:
     """Return the HTTP status of an error of the client; 0 if there was no answer."""
     return getattr(getattr(error, "response", None), "status_code", 0)
-
-
-def one_line(error: Exception) -> str:
-    """Return the message of an error, shortened, on one line."""
-    return (" ".join(str(error).split()) or type(error).__name__).rstrip(".")[:300]
 
 
 @contextlib.contextmanager

@@ -28,6 +28,22 @@ class SearchState(NamedTuple):
         return SearchState(self.decoder.keep(sentences), self.memory.keep(sentences))
 
 
+class Loss(NamedTuple):
+    """The objective, summed over the real target tokens of a batch, and the cross-entropy of each; in nats.
+
+    Only the objective has a gradient. Of two passes the cross-entropy is the mean; `divergence` is that between them.
+    """
+
+    objective: Float[Tensor, ""]
+    cross_entropies: Float[Tensor, " tokens"]
+    divergence: Float[Tensor, ""] | None = None
+
+    @property
+    def cross_entropy(self) -> Float[Tensor, ""]:
+        """The sum of the cross-entropies."""
+        return self.cross_entropies.sum()
+
+
 @final
 class Seq2Seq(nn.Module):
     """p(y | x) = prod_i p(y_i | y_<i, x), by attention over the encoder's states."""

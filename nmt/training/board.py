@@ -32,7 +32,7 @@ ALIGNMENT = (
 )
 SAMPLES = "Sentences of the validation text, the translations of the model at this update, and their references."
 TRAINING = {
-    "loss": "Mean cross-entropy of a target subword, in nats, with label smoothing, since the last report.",
+    "loss": "Mean cross-entropy of a target subword, in nats, without label smoothing, since the last report.",
     "perplexity": "exp(loss).",
     "learning_rate": "Of the last update.",
     "gradient_norm": "Global norm of the gradient of the last update, before clipping.",

@@ -45,14 +45,8 @@ class SingleProcess:
     def clock(self) -> float:
         return time.monotonic()
 
-    def data_parallel(self, module: nn.Module) -> nn.Module:
-        return module
-
     def sum_over_ranks(self, *numbers: float) -> list[float]:
         return list(numbers)
-
-    def all_reduce_(self, tensor: Tensor) -> Tensor:
-        return tensor
 
     def all_gather(self, value: T) -> list[T]:
         return [value]
@@ -60,14 +54,10 @@ class SingleProcess:
     def spread(self, work: Callable[[Item], T], items: Sequence[Item]) -> Iterable[T]:
         return map(work, items)
 
-    def on_rank_zero(self, function: Callable[P, T]) -> Callable[P, T]:
-        return function
+    def unchanged(self, value: T) -> T:
+        return value
 
-    def on_all_ranks(self, function: Callable[P, T]) -> Callable[P, T]:
-        return function
-
-    def rank_zero_first(self, function: Callable[P, T]) -> Callable[P, T]:
-        return function
+    data_parallel = all_reduce_ = on_rank_zero = on_all_ranks = rank_zero_first = unchanged
 
 
 @final

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from nmt.errors import UserError
+from nmt.errors import UserError, writing
 
 logger = logging.getLogger(__name__)
 
@@ -30,11 +30,9 @@ def locked(run_dir: Path) -> Iterator[None]:
         UserError: another process holds it, or the folder cannot be written.
     """
     path = run_dir / LOCK
-    try:
+    with writing(path, "choose another run_dir"):
         run_dir.mkdir(parents=True, exist_ok=True)
         file = path.open("a+", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot write {error.filename}: {error.strerror}; choose another run_dir") from None
     with file:
         take(file.fileno(), path)
         file.truncate(0)

@@ -9,25 +9,9 @@ from torch.nn.functional import cross_entropy, kl_div
 from nmt.config.schema import GuidedAlignmentConfig
 from nmt.data.batch import Batch
 from nmt.models.decoder import Decoded
-from nmt.models.seq2seq import Seq2Seq
+from nmt.models.seq2seq import Loss, Seq2Seq
 from nmt.training.guided_alignment import guided_alignment_loss, guided_alignment_weight
 from nmt.training.reinforce import Reinforce
-
-
-class Loss(NamedTuple):
-    """The objective, summed over the real target tokens of a batch, and the cross-entropy of each; in nats.
-
-    Only the objective has a gradient. Of two passes the cross-entropy is the mean; `divergence` is that between them.
-    """
-
-    objective: Float[Tensor, ""]
-    cross_entropies: Float[Tensor, " tokens"]
-    divergence: Float[Tensor, ""] | None = None
-
-    @property
-    def cross_entropy(self) -> Float[Tensor, ""]:
-        """The sum of the cross-entropies."""
-        return self.cross_entropies.sum()
 
 
 @runtime_checkable

@@ -130,9 +130,10 @@ class Schedule:
 
 
 def build_average(model: nn.Module, decay: float) -> AveragedModel:
-    """Return the exponential moving average a <- d a + (1 - d) w of the weights w after update n.
+    """Return the exponential moving average a of a model's weights w.
 
-    d = min(decay, (1 + n) / (10 + n)) starts small, so that the random initial weights are soon forgotten.
+    After the first update a = w, and then a <- d a + (1 - d) w with d = min(decay, (1 + n) / (10 + n)) after n earlier
+    updates: it starts small, so that the weights of the beginning are soon forgotten.
     """
 
     def update(averages: Iterable[Tensor], weights: Iterable[Tensor], count: Tensor | int) -> None:

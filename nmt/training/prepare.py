@@ -27,7 +27,7 @@ from nmt.data.tables import (
 )
 from nmt.errors import UserError, writing
 from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
-from nmt.evaluation.registry import check_gold_for, check_watched
+from nmt.evaluation.registry import check_watched
 from nmt.models.build import check_model, check_used
 from nmt.models.checkpoint import resolve_device
 from nmt.models.decoder import DECODERS
@@ -54,7 +54,6 @@ def check_run(config: TrainConfig) -> None:
     check_model(config.model, joint=config.tokenizer.joint)
     check_used(config.model)
     check_tokenizer(bleu_tokenizer(config))
-    check_watched(config.trainer.metric)
     limits = (config.trainer.max_steps, config.trainer.max_epochs, config.trainer.max_minutes)
     if all(limit is None for limit in limits):
         raise UserError("training has no end: set trainer.max_steps, trainer.max_epochs or trainer.max_minutes")
@@ -62,7 +61,7 @@ def check_run(config: TrainConfig) -> None:
     for split in ("train", "validation"):
         if not corpus.has_split(split):
             raise corpus.missing(split)
-    check_gold_for(config.trainer.metric, has_gold=corpus.has_gold("validation"))
+    check_watched(config.trainer.metric, has_gold=corpus.has_gold("validation"))
     if config.trainer.guided_alignment.weight > 0:
         check_guided_alignment(config)
     if config.trainer.consistency > 0:
@@ -126,39 +125,38 @@ def prepare(config: TrainConfig, origin: Path | None, processes: ProcessGroup) -
         UserError: the corpus cannot be trained on.
     """
     given = None if origin is None else processes.on_rank_zero(Tokenizers.load)(origin)
-    text = processes.rank_zero_first(CleanText.load)(config)
+    text, cleaning = processes.rank_zero_first(load_text)(config)
 
     def choose() -> tuple[Tokenizers, dict[str, Any]]:
-        settle(config, text.train, on_gpu=resolve_device(config.trainer.device).type == "cuda")
-        tokenizers = given or learn_subwords(text.train, config.tokenizer)
+        settle(config, text["train"], on_gpu=resolve_device(config.trainer.device).type == "cuda")
+        tokenizers = given or learn_subwords(text["train"], config.tokenizer)
         return tokenizers, {name: value_of(config, name) for name in ("automatic", *AUTOMATIC)}
 
     tokenizers, values = processes.on_rank_zero(choose)()
     assign(config, values)  # with nothing left to choose: other ranks have not seen the checkpoint that rank 0 adopts
-    logger.info("encoding %s pairs", f"{len(text.train):,}")
+    logger.info("encoding %s pairs", f"{len(text['train']):,}")
     train, validation = (
-        encode_together(each, tokenizers, config.data, processes) for each in (text.train, text.validation)
+        encode_together(text.pop(split), tokenizers, config.data, processes) for split in ("train", "validation")
     )
     guided = config.trainer.guided_alignment.weight > 0
-    guide = processes.on_all_ranks(lambda: AlignmentTargets(text.train, tokenizers) if guided else None)()
-    return Prepared(tokenizers, train, validation, text.tests, guide, text.cleaning)
+    guide = processes.on_all_ranks(lambda: AlignmentTargets(train.corpus, tokenizers) if guided else None)()
+    return Prepared(tokenizers, train, validation, text, guide, cleaning)
 
 
-@dataclass(frozen=True)
-class CleanText:
-    """The text to train on and to validate with; `cleaning` by split: what was dropped of them; `tests` as it is."""
+def load_text(config: TrainConfig) -> tuple[dict[str, datasets.Dataset], dict[str, CleaningReport]]:
+    """Load every split that the run will read, so that a mistake in the last one is found before hours of work.
 
-    train: datasets.Dataset
-    validation: datasets.Dataset
-    tests: Mapping[str, datasets.Dataset]
-    cleaning: Mapping[str, CleaningReport]
-
-    @classmethod
-    def load(cls, config: TrainConfig) -> "CleanText":
-        """Load every split that the run will read, and clean those two."""
-        corpora = load_corpora(config)
-        train, validation = (cleaned(config, split, corpora.pop(split)) for split in ("train", "validation"))
-        return cls(train[0], validation[0], corpora, {"train": train[1], "validation": validation[1]})
+    Those to train on and to validate with are cleaned; the second dictionary says what was dropped of them.
+    """
+    splits = ["train", "validation"]
+    if config.trainer.evaluate:
+        splits += filter(open_corpus(config.data).has_split, TEST_SPLITS)
+    text = {split: load_split(config.data, split) for split in splits}
+    cleaning = {}
+    for split in ("train", "validation"):
+        text[split], cleaning[split] = clean(text[split], config.data.cleaning)
+        logger.info("%s: %s", split, cleaning[split])
+    return text, cleaning
 
 
 def learn_subwords(corpus: datasets.Dataset, config: TokenizerConfig) -> Tokenizers:
@@ -215,18 +213,3 @@ def learning_text(corpus: datasets.Dataset, config: TokenizerConfig) -> datasets
     logger.info("subwords are learned from %s of %s pairs", f"{config.learning_pairs:,}", f"{len(corpus):,}")
     rows = np.random.default_rng(LEARNING_SEED).choice(len(corpus), config.learning_pairs, replace=False)
     return corpus.select(np.sort(rows))
-
-
-def load_corpora(config: TrainConfig) -> dict[str, datasets.Dataset]:
-    """Load every split that the run will read, so that a mistake in the last one is found before hours of work."""
-    splits = ["train", "validation"]
-    if config.trainer.evaluate:
-        splits += filter(open_corpus(config.data).has_split, TEST_SPLITS)
-    return {split: load_split(config.data, split) for split in splits}
-
-
-def cleaned(config: TrainConfig, split: str, corpus: datasets.Dataset) -> tuple[datasets.Dataset, CleaningReport]:
-    """Drop the pairs of a split that cannot be learned from; log and return how many."""
-    kept, report = clean(corpus, config.data.cleaning)
-    logger.info("%s: %s", split, report)
-    return kept, report

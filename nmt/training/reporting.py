@@ -15,7 +15,6 @@ from rich.console import Console
 
 from nmt.config.file import save_config
 from nmt.config.schema import TrainConfig
-from nmt.data.corpus import CleaningReport
 from nmt.errors import writing
 from nmt.evaluation.registry import METRICS, number
 from nmt.training.board import Board, Sample, hyperparameters
@@ -44,7 +43,6 @@ class Reporter:
         self.board: Board | None = None
         self.step = 0
         self.sampled = -1  # the last update whose samples were reported
-        self.cleaning: Mapping[str, CleaningReport] = {}  # of each split that was cleaned, for the card
 
     def __enter__(self) -> "Reporter":
         self.log.open()
@@ -158,15 +156,9 @@ class Reporter:
 
 
 def append(path: Path, text: str) -> None:
-    """Add lines to a file of records.
-
-    Raises:
-        UserError: it cannot be written.
-    """
-    with (
-        writing(path, "free some space, and continue the run with the same run_dir"),
-        path.open("a", encoding="utf-8") as file,
-    ):
+    """Add lines to a file of records, or raise UserError."""
+    advice = "free some space, and continue the run with the same run_dir"
+    with writing(path, advice), path.open("a", encoding="utf-8") as file:
         file.write(text)
 
 
@@ -220,8 +212,6 @@ def is_record(line: bytes, *, until: int = sys.maxsize) -> bool:
 @final
 class NullReporter:
     """Takes the place of a `Reporter` in ranks other than 0: it reports nothing and silences log messages."""
-
-    cleaning: Mapping[str, CleaningReport] = {}
 
     def __enter__(self) -> "NullReporter":
         self.level = logging.getLogger("nmt").level

@@ -12,16 +12,14 @@ import numpy as np
 import torch
 
 from nmt.config.schema import TrainConfig
-from nmt.data.batch import Batch, TrainLoader
-from nmt.data.corpus import CleaningReport
+from nmt.data.batch import TrainLoader
 from nmt.errors import writing
 from nmt.evaluation.metrics import bleu_tokenizer
-from nmt.fast import objective as chunked
 from nmt.fast.accelerate import accelerate
 from nmt.fast.heap import keep_freed_memory
+from nmt.fast.objective import token_loss as chunked_loss
 from nmt.models.build import build_model
 from nmt.models.checkpoint import load_checkpoint, run_of, save_checkpoint, training_state
-from nmt.models.decoder import Decoded
 from nmt.models.manifest import MANIFEST
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import summarize
@@ -31,7 +29,7 @@ from nmt.training.determinism import be_deterministic
 from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, process_group, seed_rank
 from nmt.training.kernel_caches import keep_few_kernels
 from nmt.training.lock import locked
-from nmt.training.objective import Loss, token_loss
+from nmt.training.objective import token_loss
 from nmt.training.optimizer import Schedule, build_optimizer
 from nmt.training.prepare import Prepared, check_files, check_run, prepare
 from nmt.training.reporting import ALIGNMENTS, RECORDS, NullReporter, Reporter
@@ -69,7 +67,9 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
             reporter.end_progress()
             final = evaluate_best(config, run_dir, prepared.tests, reporter.phase, processes)
         if isinstance(reporter, Reporter):
-            describe_best(run_dir, reporter.cleaning)
+            from nmt.evaluation.card import write_card  # late: only the process that reports needs it
+
+            write_card(run_dir / "checkpoints" / "best", run_dir, prepared.cleaning)
             text = prepared.train.corpus, prepared.tests
             reporter.finish(final, advise(config, trainer.progress.step, final, *text))
             reporter.notice(f"run folder {run_dir}; heatmaps: tensorboard --logdir {run_dir / 'tensorboard'}")
@@ -92,7 +92,6 @@ def start(config: TrainConfig, reporter: Reporter | NullReporter, processes: Pro
     origin = last or processes.on_rank_zero(initial_checkpoint)(config)
     processes.on_rank_zero(check_run)(config)  # with the values that these checkpoints give to keys that were not given
     prepared = prepare(config, origin, processes)
-    reporter.cleaning = prepared.cleaning
     vocabularies = prepared.tokenizers
     model = build_model(config.model, len(vocabularies.source), len(vocabularies.target), joint=vocabularies.joint)
     if origin is not None:
@@ -168,14 +167,6 @@ def build_trainer(
     )
 
 
-def chunked_loss(
-    model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smoothing: float, consistency: float = 0.0
-) -> Loss:
-    """Return what `token_loss` does, computed in chunks of tokens."""
-    settings = {"label_smoothing": label_smoothing, "consistency": consistency}
-    return Loss(*chunked.token_loss(model, decoded, batch, **settings))
-
-
 def evaluate_best(
     config: TrainConfig,
     run_dir: Path,
@@ -217,14 +208,6 @@ def evaluate_best(
             print(f"report: {folder / 'report.html'}   heatmaps: {folder / 'heatmaps'}")
         scores = scores or metrics
     return scores
-
-
-def describe_best(run_dir: Path, cleaning: Mapping[str, CleaningReport]) -> None:
-    """Write the model card of the best checkpoint."""
-    # Imported late: only the process that reports needs it.
-    from nmt.evaluation.card import write_card
-
-    write_card(run_dir / "checkpoints" / "best", run_dir, cleaning)
 
 
 def point_to(run_dir: Path) -> None:

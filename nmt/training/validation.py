@@ -112,7 +112,7 @@ class Validator:
         def read(batch: Batch) -> float:
             return model.log_probs(batch.to(self.device)).sum().item()
 
-        batches = list(fixed_batches(self.encoded, self.batch_size))
+        batches = list(fixed_batches(self.encoded.source, self.encoded.target, self.batch_size))
         total, tokens = 0.0, 0
         for batch, log_prob in zip(batches, self.processes.spread(read, batches), strict=True):
             total -= log_prob

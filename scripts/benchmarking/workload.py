@@ -19,7 +19,7 @@ from nmt.models.checkpoint import load_checkpoint, resolve_device
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
 from nmt.text.vocabulary import EOS, Vocabulary
-from nmt.training.prepare import Prepared, cleaned
+from nmt.training.prepare import Prepared
 from nmt.training.reporting import Reporter
 from nmt.training.run import build_trainer
 from nmt.training.trainer import Trainer
@@ -32,7 +32,7 @@ def prepare_training(config: TrainConfig) -> Prepared:
     Raises:
         UserError: the corpus cannot be trained on.
     """
-    corpus, _ = cleaned(config, "train", load_split(config.data, "train"))
+    corpus, _ = clean(load_split(config.data, "train"), config.data.cleaning)
     tokenizers = build_tokenizers(list(corpus["source"]), list(corpus["target"]), config.tokenizer)
     encoded = encode(corpus, tokenizers, cache_dir=config.data.cache_dir, num_workers=config.data.num_workers)
     return Prepared(tokenizers, encoded, encoded)

@@ -306,9 +306,9 @@ def test_a_corpus_of_nothing_but_long_pairs_is_the_users_error(make):
 
 @pytest.mark.parametrize("size", [1, 50, 10_000])
 def test_fixed_batches_hold_every_pair_once_within_the_budget(encoded, size):
-    batches = list(fixed_batches(encoded, size))
+    batches = list(fixed_batches(encoded.source, encoded.target, size))
     assert sorted(row for batch in batches for row in batch.rows.tolist()) == list(range(len(encoded)))
     assert all(len(batch) == 1 or batch.target_out.numel() <= size for batch in batches)
     widths = [batch.target_out.shape[1] for batch in batches]
     assert widths == sorted(widths)
-    assert contents(batches) == contents(fixed_batches(encoded, size))
+    assert contents(batches) == contents(fixed_batches(encoded.source, encoded.target, size))

@@ -38,4 +38,10 @@ def test_what_a_killed_process_left_goes_with_the_next(tmp_path: Path) -> None:
 
 
 def test_processes() -> None:
-    assert [is_alive(each) for each in (str(os.getpid()), "1", "x", "99999999")] == [True, True, True, False]
+    assert [is_alive(each) for each in (str(os.getpid()), "1", "x", "99999999", "9" * 20)] == [
+        True,
+        True,
+        True,
+        False,
+        True,
+    ]

@@ -67,8 +67,10 @@ def test_only_matrices_decay() -> None:
 def test_average_ramps_up() -> None:
     model = nn.Linear(1, 1, bias=False)
     average = build_average(model, 0.5)
+    nn.init.constant_(model.weight, 1.0)
+    average.update_parameters(model)  # the random weights of the beginning count for nothing
     expected = 1.0
-    for count, value in enumerate([1.0, 3.0, 7.0, 7.0]):
+    for count, value in enumerate([3.0, 7.0, 7.0], start=1):
         nn.init.constant_(model.weight, value)
         average.update_parameters(model)
         keep = min(0.5, (1 + count) / (10 + count))
