@@ -43,7 +43,7 @@ class SentencePair(Alignment):
         }
 
     def _repr_html_(self) -> str:
-        return alignment_html(self.source_words, self.target_words, self.weights, source=self.source, text=self.text)
+        return alignment_html(self.to_dict())
 
 
 @dataclass(frozen=True, eq=False)

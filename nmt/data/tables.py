@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nmt.config.schema import DataConfig, SplitConfig
-from nmt.errors import UserError
+from nmt.errors import UserError, writing
 from nmt.text.tokenizer import Tokenizers
 
 if TYPE_CHECKING:  # translation, which needs no tables, starts a third sooner without it

@@ -79,7 +79,7 @@ def render_report(
 
 
 def hundredths(alignment: Alignment, saliency: Alignment | None, gold: Links | None) -> dict[str, Any]:
-    """Return the data of a row's view: those of `nmt.view.alignment.view_data`, but weights are whole hundredths."""
+    """Return the data of a row's view: as the element of `nmt.view` takes them, but weights are whole hundredths."""
     views = {"weights": alignment, **({} if saliency is None else {"saliency": saliency})}
     matrices = {name: np.rint(100 * each.weights).astype(int).tolist() for name, each in views.items()}
     data = {"source_words": alignment.source_words, "target_words": alignment.target_words, "matrices": matrices}

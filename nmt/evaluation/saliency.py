@@ -13,7 +13,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nmt.alignment.weights import Alignment, in_characters
-from nmt.data.batch import Batch
+from nmt.data.batch import Batch, fixed_batches
+from nmt.data.tables import Ragged
 from nmt.fast.accelerate import restored
 from nmt.models.seq2seq import Seq2Seq
 from nmt.translator import Translation, Translator, Words
@@ -133,8 +134,8 @@ class Explainer:
     ) -> list[Alignment]:
         results = [Alignment([], [], np.zeros((0, 0)))] * len(sources)
         rows = [row for row, source in enumerate(sources) if source]
-        sides = (Ragged.of([side[row] for row in rows]) for side in (sources, targets))
-        for batch in fixed_batches(*sides, TOKENS):
+        source_ids, target_ids = (Ragged.of([side[row] for row in rows]) for side in (sources, targets))
+        for batch in fixed_batches(source_ids, target_ids, TOKENS):
             matrices = gradient_times_input(self.model, batch.to(self.device)).double().cpu().numpy()
             for row, matrix in zip([rows[number] for number in batch.rows], matrices, strict=True):
                 (source, source_word), (target, target_word) = source_words[row], target_words[row]

@@ -94,7 +94,7 @@ def decoder_twins(decoder: Decoder) -> Twins:
     if decoder.attention.stepwise or not isinstance(decoder.stack.first.recurrent, nn.Linear):  # 8-bit maps are others
         return found
     if isinstance(decoder, Gnmt) or (isinstance(decoder, Luong) and decoder.feedback is None):
-        return found | {"unroll": parallel.unroll, "forward": parallel.decode_by_cudnn}
+        return {"forward": parallel.decode, "read_words": read_words}
     return found
 
 

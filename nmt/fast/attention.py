@@ -1,6 +1,6 @@
 """Attention within a recurrence: keys and values are shared by all steps (see `nmt.fast.products`)."""
 
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import torch
 from jaxtyping import Float
@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 from nmt.attention.attention import Attention, AttentionMechanism, Memory
 from nmt.attention.scores import Additive, Score
 from nmt.attention.shapes import Keys, Query, Scores, States
+from nmt.fast.kernels import backward_run
 from nmt.fast.products import PerSentence, factor_of, multiply, share
 
 
@@ -48,46 +49,30 @@ def compare(score: Additive, query: Tensor, keys: Tensor) -> Tensor:
     return 2.0 * (doubled.sigmoid_() @ energy) - energy.sum()
 
 
-CACHED = 2**21  # numbers, 8 MiB of fp32; with keys and sums beside them 24 MiB, where 32 MiB of cache were best used
-
-
-def rows_at_a_time(keys: Keys) -> int:
-    """Return how many rows of keys fit the cache, to be read again and again at every step."""
-    rows, length, size = keys.shape
-    num_blocks = min(rows, max(1, -(-rows * length * size // CACHED)))
-    return -(-rows // num_blocks)
-
-
-class Block(NamedTuple):
-    """Some rows: their keys, doubled; memory for a step's gates; the sum of the keys' gradients, but for 4 v."""
-
-    rows: slice
-    doubled_keys: Keys
-    gates: Keys
-    key_grad_sum: Keys
-
-    def gate(self, doubled_query: Float[Tensor, "_ 1 key"]) -> Keys:
-        """Return the gates sigma(2q + 2k) of a step."""
-        return torch.add(self.doubled_keys, doubled_query[self.rows], out=self.gates).sigmoid_()
-
-
 @final
 class AdditiveKeys:
-    """The keys of additive attention, rows by the cacheful, with the sum of their gradients."""
+    """The keys of additive attention, doubled; memory for a step's gates; the sum of their gradients, but for 4 v."""
 
     def __init__(self, keys: Keys, score: Additive) -> None:
         self.energy = score.energy.weight.detach()[0].to(keys.dtype)
-        self.energy_sum = self.energy.sum()
-        self.key_grad_sum, doubled, count = torch.zeros_like(keys), 2.0 * keys.detach(), rows_at_a_time(keys)
-        gates = torch.empty_like(doubled[:count])
-        parts = [slice(start, start + count) for start in range(0, len(keys), count)]
-        self.blocks = [Block(part, doubled[part], gates[: len(keys[part])], self.key_grad_sum[part]) for part in parts]
+        self.doubled = 2.0 * keys.detach()
+        self.gates, self.key_grad_sum = torch.empty_like(self.doubled), torch.empty_like(self.doubled)
+        self.run = -1  # of autograd, the last that had a step
 
-    def total(self) -> Keys:
-        """Return the gradient of the keys over all steps that were run back since the last call."""
-        total = self.key_grad_sum * (4.0 * self.energy)
-        self.key_grad_sum.zero_()
-        return total
+    def gate(self, query: Float[Tensor, "batch 1 key"]) -> Keys:
+        """Return the gates sigma(2q + 2k) of a step."""
+        return torch.add(self.doubled, query, alpha=2.0, out=self.gates).sigmoid_()
+
+    def add(self, grad_scores: Scores, slope: Keys) -> None:
+        """Add a step's share in the gradient of the keys; those of a run back that did not ask for it are dropped."""
+        if self.run != backward_run():
+            self.run = backward_run()
+            self.key_grad_sum.zero_()
+        self.key_grad_sum.addcmul_(grad_scores.mT, slope)
+
+    def total(self) -> Keys | None:
+        """Return the gradient of the keys over all steps of this run back; None if there were none."""
+        return self.key_grad_sum * (4.0 * self.energy) if self.run == backward_run() else None
 
 
 @final
@@ -103,23 +88,15 @@ class AdditiveStep(torch.autograd.Function):
         ctx: Any, query: Float[Tensor, "batch 1 key"], keys: Keys, energy: Float[Tensor, "1 key"], factor: AdditiveKeys
     ) -> Scores:
         ctx.save_for_backward(query, keys, energy)
-        ctx.factor, doubled = factor, 2.0 * query
-        scores = query.new_empty(len(query), 1, keys.shape[1])
-        for block in factor.blocks:
-            gates = block.gate(doubled).flatten(0, 1)
-            torch.mv(gates, factor.energy, out=scores[block.rows].view(-1))
-        return scores.mul_(2.0).sub_(factor.energy_sum)
+        ctx.factor = factor
+        return (factor.gate(query) @ factor.energy)[:, None].mul_(2.0).sub_(factor.energy.sum())
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_scores: Scores) -> tuple[Tensor | None, ...]:
         factor, query = ctx.factor, ctx.saved_tensors[0]
-        doubled, grad_query = 2.0 * query, torch.empty_like(query)
-        grad_energy = -grad_scores.sum().expand_as(factor.energy)
-        for block in factor.blocks:
-            gates, grad = block.gate(doubled), grad_scores[block.rows]
-            grad_energy = torch.addmv(grad_energy, gates.flatten(0, 1).t(), grad.flatten(), alpha=2.0)
-            slope = gates.addcmul_(gates, gates, value=-1.0)  # a quarter of tanh'
-            block.key_grad_sum.addcmul_(grad.mT, slope)
-            torch.bmm(grad, slope, out=grad_query[block.rows])
-        return grad_query.mul_(4.0 * factor.energy), None, grad_energy[None], None
+        gates = factor.gate(query)
+        grad_energy = 2.0 * gates.flatten(0, 1).t() @ grad_scores.flatten() - grad_scores.sum()
+        slope = gates.addcmul_(gates, gates, value=-1.0)  # a quarter of tanh'
+        factor.add(grad_scores, slope)
+        return torch.bmm(grad_scores, slope).mul_(4.0 * factor.energy), None, grad_energy[None], None

@@ -1,6 +1,6 @@
 """The recurrent cells of `nmt.models.layers`, each as one autograd node with its derivative written by hand."""
 
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import torch
 from jaxtyping import Float
@@ -16,23 +16,12 @@ State = Float[Tensor, "*batch state"]
 Bias = Float[Tensor, "*#batch hidden"]
 
 
-class Recurrent(NamedTuple):
-    """The recurrent parameters of a layer: W of all gates, and for a GRU the bias of U h + b in the candidate."""
-
-    weight: Float[Tensor, "*direction gates hidden"]
-    bias: Float[Tensor, "*direction hidden"] | None
-
-    @classmethod
-    def of(cls, cell: Cell) -> "Recurrent":
-        """Return those of one of our cells."""
-        return cls(cell.recurrent.weight, cell.candidate_bias if isinstance(cell, GRU) else None)
-
-
 def layer(
     kind: type,
     gates: Float[Tensor, "*direction step row gates"],
     initial: Float[Tensor, "*direction row state"],
-    recurrent: Recurrent,
+    weight: Float[Tensor, "*direction gates hidden"],
+    bias: Float[Tensor, "*direction hidden"] | None,
 ) -> Float[Tensor, "*direction step row state"]:
     """Return the states of a layer that reads a whole sequence, after every step.
 
@@ -40,9 +29,9 @@ def layer(
         kind: of its cells, ours or torch's.
         gates: the inputs' share of the gates; products are in their type, all else in that of the parameters.
         initial: the states before the first step.
-        recurrent: its parameters.
+        weight: W of all gates, for the state.
+        bias: of a GRU, that of U h + b in the candidate.
     """
-    weight, bias = recurrent
     update, size = STEPS[kind].apply, weight.shape[-1]
     state, states = initial, []
     bias = None if bias is None else bias[..., None, :]
@@ -55,12 +44,17 @@ def layer(
         return torch.stack(states, dim=-3)
 
 
+def candidate_bias(cell: Cell) -> Float[Tensor, " hidden"] | None:
+    """Return the bias of U h + b in a GRU's candidate."""
+    return cell.candidate_bias if isinstance(cell, GRU) else None
+
+
 def forward(cell: Cell, gates: Gates, state: State) -> State:
     """As the cell's own `forward`, on a CPU."""
     if state.device.type != "cpu":
         return type(cell).forward(cell, gates, state)
     recurrent = cell.recurrent(cell.hidden(state)).to(state.dtype)
-    return STEPS[type(cell)].apply(gates.to(state.dtype), recurrent, state, Recurrent.of(cell).bias)
+    return STEPS[type(cell)].apply(gates.to(state.dtype), recurrent, state, candidate_bias(cell))
 
 
 @final

@@ -6,55 +6,36 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-
-def onednn(name: str) -> Callable[..., Any] | None:
-    """Return an operator of oneDNN by torch's name for it, or None where this build of torch has none."""
-    try:
-        found: Callable[..., Any] = getattr(torch.ops.mkldnn, name).default
-    except (AttributeError, RuntimeError):
-        return None
-    return found
-
-
-LINEAR = onednn("_linear_pointwise")
-REORDER = onednn("_reorder_linear_weight")
-
-
+# Where this build of torch has no oneDNN they are None, and `most_rows` is 0.
+LINEAR: Any = getattr(getattr(torch.ops.mkldnn, "_linear_pointwise", None), "default", None)
+REORDER: Any = getattr(getattr(torch.ops.mkldnn, "_reorder_linear_weight", None), "default", None)
 # See `most_rows`: by the processor's instructions (measured: docs/engineering-log.md, search).
 FEW_ROWS = {"AVX512": math.inf, "AVX2": 128}
 
 
-def can_be_onednn(x: Tensor) -> bool:
-    """Return whether oneDNN can multiply where torch calls MKL: it has oneDNN, but calls it for lower precisions."""
-    is_enabled = LINEAR is not None and bool(torch.backends.mkldnn.enabled)
-    return is_enabled and x.device.type == "cpu" and x.dtype == torch.float32
+def most_rows(x: Tensor) -> float:
+    """Return up to how many rows a product with a weight in oneDNN's layout is faster than torch's; 0: never.
+
+    torch has oneDNN, but calls it for lower precisions, and MKL for fp32.
+    """
+    is_enabled = None not in (LINEAR, REORDER) and bool(torch.backends.mkldnn.enabled)
+    is_known = is_enabled and x.device.type == "cpu" and x.dtype == torch.float32
+    return FEW_ROWS.get(torch.backends.cpu.get_cpu_capability(), 0) if is_known else 0
 
 
 def onednn_is_faster(x: Tensor) -> bool:
-    """Return whether to multiply by oneDNN: fp32 with AVX-512.
+    """Return whether to multiply by oneDNN whatever the rows: fp32 with AVX-512.
 
     oneDNN generates its kernels for the processor at hand. MKL's, which torch calls, are for AVX2 where the processor
     is not Intel's (docs/results.md, speed).
     """
-    return can_be_onednn(x) and torch.backends.cpu.get_cpu_capability() == "AVX512"
-
-
-def most_rows(x: Tensor) -> float:
-    """Return up to how many rows a product with a weight in oneDNN's layout is faster than torch's; 0: never."""
-    return FEW_ROWS.get(torch.backends.cpu.get_cpu_capability(), 0) if can_be_onednn(x) else 0
-
-
-def reorder(weight: Float[Tensor, "output input"]) -> Tensor:
-    """Return a matrix in the memory layout that `onednn_linear` reads fastest."""
-    return weight if REORDER is None else REORDER(weight)
+    return most_rows(x) == math.inf
 
 
 def onednn_linear(x: Float[Tensor, "*row input"], weight: Tensor, bias: Tensor | None) -> Float[Tensor, "*row output"]:
-    """Return x W^T + b; `weight` may be the result of `reorder`. Not for autograd."""
-    if LINEAR is None:
-        return nn.functional.linear(x, weight, bias)
+    """Return x W^T + b; `weight` may be the result of `REORDER`. Not for autograd."""
     return LINEAR(x, weight, bias, "none", [], "")
 
 
@@ -83,13 +64,6 @@ def affine(
     return torch.mm(x, weight.t(), out=out) if bias is None else torch.addmm(bias, x, weight.t(), out=out)
 
 
-def product(left: Float[Tensor, "row inner"], right: Float[Tensor, "inner column"]) -> Float[Tensor, "row column"]:
-    """Return left @ right by the faster library; not for autograd."""
-    if onednn_is_faster(left) and has_no_gaps(left) and has_no_gaps(right):
-        return onednn_linear(left, right.t(), None)
-    return left @ right
-
-
 def is_transposed(grad: Float[Tensor, "_ output"], x: Float[Tensor, "_ input"]) -> bool:
     """Return whether grad^T x is computed as (x^T grad)^T.
 
@@ -106,7 +80,7 @@ def grad_weight(
     """Return grad^T x, the gradient of the weights of y = W x, by the faster library."""
     if grad.dim() > 2:
         return torch.stack([grad_weight(*pair) for pair in zip(grad, x, strict=True)])
-    return product(x.t(), grad).t() if is_transposed(grad, x) else product(grad.t(), x)
+    return affine(x.t(), grad.t()).t() if is_transposed(grad, x) else affine(grad.t(), x.t())
 
 
 def add_grad_weight(
@@ -136,9 +110,14 @@ def multiplier(weight: Float[Tensor, "*direction output input"]) -> Multiply:
         multipliers = [multiplier(matrix) for matrix in weight]
         return lambda x: torch.stack([multiply(one) for multiply, one in zip(multipliers, x, strict=True)])
     if onednn_is_faster(weight) and has_no_gaps(weight):
-        ordered = reorder(weight.contiguous())  # a matrix that is still transposed takes ten times as long to reorder
+        ordered = REORDER(weight.contiguous())  # a matrix that is still transposed takes ten times as long to reorder
         return lambda x: onednn_linear(x.contiguous(), ordered, None)
     return lambda x: torch.mm(x, weight.t())
+
+
+def backward_run() -> int:
+    """Return the number of autograd's current run back: every run has another."""
+    return torch._C._current_graph_task_id()
 
 
 def tanh_(x: Tensor) -> Tensor:
@@ -154,8 +133,3 @@ def grad_tanh(grad_output: Tensor, output: Tensor, out: Tensor) -> None:
 def grad_sigmoid(grad_output: Tensor, output: Tensor, out: Tensor) -> None:
     """Write grad_output output (1 - output) to `out`."""
     torch.ops.aten.sigmoid_backward.grad_input(grad_output, output, grad_input=out)
-
-
-def grad_softmax(grad_weights: Tensor, weights: Tensor) -> Tensor:
-    """Return p (g - <p, g>) over the last axis."""
-    return torch.ops.aten._softmax_backward_data(grad_weights, weights, -1, weights.dtype)

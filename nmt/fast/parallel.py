@@ -5,54 +5,35 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from nmt.attention.attention import Attention, AttentionMechanism, Memory, MultiHead
+from nmt.attention.attention import AttentionMechanism, Memory
 from nmt.attention.scores import Additive
-from nmt.fast.cells import Recurrent, layer
+from nmt.fast.cells import candidate_bias, layer
 from nmt.fast.encoder import candidate_last
-from nmt.models.decoder import Decoded, Decoder, DecoderState, Emission, Gnmt, Luong
+from nmt.models.decoder import Decoded, DecoderState, Gnmt, Luong
 from nmt.models.layers import GRU, LSTM, Cell
 
 PAIRS = 2**22  # numbers that comparing queries with keys, pair by pair, may hold at a time
 
 
-def unroll(
-    decoder: Gnmt | Luong, gates: Float[Tensor, "step batch gates"], memory: Memory, state: DecoderState
-) -> Emission:
-    """As `Decoder.unroll`, layer by layer."""
-    first = decoder.stack.first
-    states = layer(type(first), gates, state.layers[0][:, 0], Recurrent.of(first))
-    return above_first_layer(decoder, first.hidden(states), memory, state)
-
-
-def decode_by_cudnn(
+def decode(
     decoder: Gnmt | Luong, target_in: Int[Tensor, "batch target"], memory: Memory, state: DecoderState
 ) -> Decoded:
-    """As `Decoder.forward`, on a GPU: there the first layer, too, is torch's own, input gates and all."""
-    if target_in.device.type == "cpu":
-        return Decoder.forward(decoder, target_in, memory, state)
+    """As `Decoder.forward`, layer by layer; on a GPU each layer is torch's own."""
     embedded = decoder.embedding(target_in.t(), steps=0)
-    hidden = torch_layer(decoder.stack.first, embedded, state.layers[0][:, 0])
-    emission = above_first_layer(decoder, hidden, memory, state)
-    features = decoder.readout(emission.hidden, emission.context, decoder.readout.project_word(embedded))
-    return Decoded(features.transpose(0, 1), emission.weights.transpose(0, 1))
-
-
-def above_first_layer(
-    decoder: Gnmt | Luong, hidden: Float[Tensor, "step batch hidden"], memory: Memory, state: DecoderState
-) -> Emission:
-    """Go on from the first layer's hidden vectors at all steps."""
-    upper = list(zip(decoder.stack.cells[1:], state.layers[1:], strict=True))
+    first, *upper = ((cell, initial[:, 0]) for cell, initial in zip(decoder.stack.cells, state.layers, strict=True))
+    hidden = sequence(first[0], embedded, first[1])
     if isinstance(decoder, Luong):
         for cell, initial in upper:
-            hidden = sequence(cell, decoder.stack.dropout(hidden), initial[:, 0])
+            hidden = sequence(cell, decoder.stack.dropout(hidden), initial)
         context, weights = attend_at_all_steps(decoder.attention, hidden, memory)
-        attentional = decoder.attentional(torch.cat((context, hidden), dim=-1)).tanh()
-        return Emission(attentional, context, weights)
-    context, weights = attend_at_all_steps(decoder.attention, hidden, memory)
-    for index, (cell, initial) in enumerate(upper):
-        new = sequence(cell, decoder.joined(hidden, context), initial[:, 0])
-        hidden = new + hidden if index else new
-    return Emission(hidden, context, weights)
+        hidden = decoder.attentional(torch.cat((context, hidden), dim=-1)).tanh()
+    else:
+        context, weights = attend_at_all_steps(decoder.attention, hidden, memory)
+        for index, (cell, initial) in enumerate(upper):
+            new = sequence(cell, decoder.joined(hidden, context), initial)
+            hidden = new + hidden if index else new
+    features = decoder.readout(hidden, context, decoder.readout.project_word(embedded))
+    return Decoded(features.transpose(0, 1), weights.transpose(0, 1))
 
 
 def sequence(
@@ -61,7 +42,7 @@ def sequence(
     """Run a cell over a sequence from its initial state; return its hidden vectors."""
     if initial.device.type != "cpu":
         return torch_layer(cell, inputs, initial)
-    return cell.hidden(layer(type(cell), cell.inputs(inputs), initial, Recurrent.of(cell)))
+    return cell.hidden(layer(type(cell), cell.inputs(inputs), initial, cell.recurrent.weight, candidate_bias(cell)))
 
 
 def torch_layer(
@@ -85,12 +66,6 @@ def torch_layer(
         return torch.gru(inputs, initial[None].contiguous(), (*weights, candidate_bias), *options)[0]
 
 
-def needs_much_memory(attention: AttentionMechanism) -> bool:
-    """Return whether comparing queries with keys makes a vector for each pair of them."""
-    heads = list(attention.heads) if isinstance(attention, MultiHead) else [attention]
-    return any(isinstance(head, Attention) and isinstance(head.score, Additive) for head in heads)
-
-
 def attend_at_all_steps(
     attention: AttentionMechanism, hidden: Float[Tensor, "step row hidden"], memory: Memory
 ) -> tuple[Float[Tensor, "step row context"], Float[Tensor, "step row source"]]:
@@ -101,7 +76,8 @@ def attend_at_all_steps(
     """
     queries = hidden.transpose(0, 1)
     steps = len(hidden)
-    count = min(steps, max(1, PAIRS // memory.keys.numel())) if needs_much_memory(attention) else steps
+    pairwise = any(isinstance(part, Additive) for part in attention.modules())
+    count = min(steps, max(1, PAIRS // memory.keys.numel())) if pairwise else steps
     contexts, weights = [], []
     for start in range(0, steps, count):
         positions = torch.arange(start, min(start + count, steps), device=hidden.device)

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nmt.fast.kernels import Multiply, grad_weight, multiplier
+from nmt.fast.kernels import Multiply, backward_run, grad_weight, multiplier
 
 FACTOR = "factor"  # attribute of a shared tensor
 
@@ -29,6 +29,14 @@ class Factor(ABC):
         self.matrix = matrix.detach()
         self.inputs: list[Tensor] = []
         self.grads: list[Tensor] = []
+        self.run = -1  # of autograd, the last that had a step
+
+    def keep(self, x: Tensor, grad: Tensor) -> None:
+        """Keep a row for `total`; those of a run back that did not ask for it are dropped."""
+        if self.run != backward_run():
+            self.inputs, self.grads, self.run = [], [], backward_run()
+        self.inputs.append(x)
+        self.grads.append(grad)
 
     @abstractmethod
     def multiply(self, x: Float[Tensor, "*row input"]) -> Float[Tensor, "*row output"]:
@@ -43,8 +51,8 @@ class Factor(ABC):
         """Return the gradient of the shared tensor, given the rows of all steps."""
 
     def total(self) -> Tensor | None:
-        """Return the gradient of the shared tensor over all steps that were run back since the last call."""
-        if not self.inputs:
+        """Return the gradient of the shared tensor over all steps of this run back; None if there were none."""
+        if not self.inputs or self.run != backward_run():
             return None
         inputs, grads = torch.cat(self.inputs, dim=-2), torch.cat(self.grads, dim=-2)
         self.inputs.clear()
@@ -155,6 +163,5 @@ class Product(torch.autograd.Function):
         factor, (x, _) = ctx.factor, ctx.saved_tensors
         grad = grad.to(factor.compute_dtype)
         if ctx.needs_input_grad[1]:
-            factor.inputs.append(x)
-            factor.grads.append(grad)
+            factor.keep(x, grad)
         return factor.multiply_back(grad).to(ctx.dtype) if ctx.needs_input_grad[0] else None, None, None

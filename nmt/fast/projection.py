@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from nmt.fast.kernels import affine, grad_weight, most_rows, onednn_is_faster, onednn_linear, reorder
+from nmt.fast.kernels import REORDER, affine, grad_weight, most_rows, onednn_is_faster, onednn_linear
 from nmt.fast.products import factor_of, multiply
 
 PACKED = "packed_weight"  # attribute of a linear map
@@ -33,7 +33,7 @@ def pack(model: nn.Module) -> None:
     if most_rows(next(model.parameters())):
         for module in model.modules():
             if type(module) is nn.Linear and min(module.weight.shape) > 1:
-                setattr(module, PACKED, reorder(module.weight.detach()))
+                setattr(module, PACKED, REORDER(module.weight.detach()))
 
 
 def project(x: Float[Tensor, "*row input"], weight: Tensor, bias: Tensor | None) -> Float[Tensor, "*row output"]:

@@ -245,7 +245,7 @@ class Mixed(Readout):
 
 @final
 class Maxout(Mixed):
-    """t_j = max(u_{2j-1}, u_{2j}): the deep output of Bahdanau et al. (2015).
+    """t_j = max(u_j, u_{j+d}), of d numbers: the deep output of Bahdanau et al. (2015), up to the order of u.
 
     Their appendix writes s_{i-1} where we use s_i: g(y_{i-1}, s_i, c_i) of their equation 4 asks for it.
     """

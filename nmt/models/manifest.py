@@ -39,7 +39,7 @@ def verify(folder: Path, concerns: Callable[[str], bool]) -> None:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         version, files = int(manifest["format"]), dict(manifest["files"])
         wanted = {name: str(files[name]["sha256"]) for name in files if concerns(name)}
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({type(error).__name__}); {advice(folder)}") from None
     if version > FORMAT:
         raise UserError(f"{path} has format {version}, and this version of nmt reads {FORMAT}: install a newer one")

@@ -73,12 +73,14 @@ class ServedRun:
             raise UserError("saliency needs gradients, and precision=int8 has none: leave saliency out")
         started = time.perf_counter()
         prefix = self._prefix(asked)
-        recorded = Recorded(Forced(self.translator.model, prefix))
-        found = searched(self.translator, recorded, asked.text, prefix, asked.n_best, whole=asked.tree)
+        forced = Forced(self.translator.model, prefix)
+        recorded = Recorded(forced) if asked.tree else None  # of one search: a text in parts has several at a time
+        model = recorded or forced
+        found = searched(self.translator, model, asked.text, prefix, asked.n_best, whole=asked.tree)
         best = self._answer(found[0])
         if asked.saliency and self.explainer is not None:
             best["saliency"] = rounded(self.explainer.translations(found[:1])[0].weights)
-        if asked.tree:
+        if recorded is not None:
             best["tree"] = self._tree(recorded, found)
         best |= {"run": asked.run, "forced": len(prefix), "n_best": [self._answer(each) for each in found]}
         return best | {"seconds": round(time.perf_counter() - started, 4)}

@@ -75,7 +75,7 @@ def spared_flop(model: Seq2Seq, work: Work) -> int:
     if isinstance(encoder, Recurrent) and "recur" in replaced(encoder) and not encoder.embedding.is_random:
         matrices = [weight for name, weight in encoder.rnn.named_parameters() if name.startswith("weight_ih_l0")]
         products += work.source_repeats * sum(weight.numel() for weight in matrices)
-    if "read_words" in replaced(decoder) and not decoder.embedding.is_random:
+    if "unroll" in replaced(decoder) and not decoder.embedding.is_random:
         products += work.target_repeats * word_size(decoder)
     return 2 * UPDATE * products
 

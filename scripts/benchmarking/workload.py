@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nmt.config.schema import TrainConfig
-from nmt.data.corpus import load_split
+from nmt.data.corpus import clean, load_split
 from nmt.data.tables import EncodedCorpus, Ragged, encode
 from nmt.errors import UserError
 from nmt.fast.accelerate import accelerate

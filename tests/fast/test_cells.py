@@ -1,10 +1,12 @@
 """Cells, and layers over whole sequences; that they equal the readable ones is in test_recurrence.py, too."""
 
+from typing import Any
+
 import pytest
 import torch
 
 from nmt.fast import cells
-from nmt.fast.cells import Recurrent, layer
+from nmt.fast.cells import candidate_bias, layer
 from nmt.models.layers import CELLS
 
 
@@ -20,17 +22,14 @@ def test_derivative_is_that_of_finite_differences(kind: str):
 @pytest.mark.parametrize("directions", [(), (2,)])
 def test_a_layer_is_its_cell_step_by_step(kind: str, directions: tuple[int, ...]):
     torch.manual_seed(0)
-    each = [CELLS[kind](3, 4) for _ in range(2)][: len(directions) + 1]
+    each: list[Any] = [CELLS[kind](3, 4) for _ in range(2)][: len(directions) + 1]
     gates = torch.randn(*directions, 5, 2, each[0].gates * 4)
     initial = torch.randn(*directions, 2, each[0].state_size)
-    weights = [Recurrent.of(cell) for cell in each]
-    recurrent = weights[0]
+    weight, bias = each[0].recurrent.weight, candidate_bias(each[0])
     if directions:
-        biases = [weight.bias for weight in weights if weight.bias is not None]
-        recurrent = Recurrent(
-            torch.stack([weight.weight for weight in weights]), torch.stack(biases) if biases else None
-        )
-    states = layer(type(each[0]), gates, initial, recurrent)
+        weight = torch.stack([cell.recurrent.weight for cell in each])
+        bias = None if bias is None else torch.stack([cell.candidate_bias for cell in each])
+    states = layer(type(each[0]), gates, initial, weight, bias)
     for direction, cell in enumerate(each):
         index = (direction,) if directions else ()
         state = initial[index]
@@ -42,7 +41,7 @@ def test_a_layer_is_its_cell_step_by_step(kind: str, directions: tuple[int, ...]
 def test_products_are_in_the_precision_of_the_gates_and_states_in_that_of_the_weights():
     cell = CELLS["lstm"](3, 4)
     gates, initial = torch.randn(5, 2, 16).bfloat16(), torch.randn(2, 8)
-    states = layer(type(cell), gates, initial, Recurrent.of(cell))
+    states = layer(type(cell), gates, initial, cell.recurrent.weight, None)
     assert states.dtype == torch.float32
     product = initial[:, :4].bfloat16() @ cell.recurrent.weight.bfloat16().t()
     enter, forget, out, candidate = (gates[0].float() + product.float()).chunk(4, dim=-1)

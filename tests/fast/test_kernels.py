@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nmt.fast import kernels
-from nmt.fast.kernels import add_grad_weight, affine, grad_weight, is_transposed, multiplier, product
+from nmt.fast.kernels import add_grad_weight, affine, grad_weight, is_transposed, multiplier
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
 
@@ -48,16 +48,6 @@ def test_multiplier(quicker: bool, layout: str, directions: tuple[int, ...]) -> 
             torch.testing.assert_close(found.double(), x.double() @ weight.double().mT, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("layout", ["rows", "columns", "slice"])
-def test_product(quicker: bool, dtype: torch.dtype, layout: str) -> None:
-    for rows, size, columns in ((1, 1, 1), (3, 7, 5), (64, 48, 33), (17, 64, 130)):
-        left, right = (laid_out(layout, *shape, dtype=dtype) for shape in ((rows, size), (size, columns)))
-        found = product(left, right)
-        assert found.dtype == dtype
-        torch.testing.assert_close(found.double(), left.double() @ right.double(), rtol=1e-5, atol=1e-4)
-
-
 @pytest.mark.parametrize("directions", [(), (2,)], ids=["one", "two"])
 def test_grad_weight_is_what_autograd_finds(quicker: bool, directions: tuple[int, ...]) -> None:
     """In either order of the factors: with more outputs than inputs, and with fewer."""
@@ -87,9 +77,3 @@ def test_the_wider_factor_of_onednn_is_not_transposed(quicker: bool) -> None:
     assert not is_transposed(wide.double(), narrow.double())
     assert not is_transposed(narrow, wide)
     assert grad_weight(wide, narrow).t().is_contiguous() == quicker
-
-
-def laid_out(layout: str, rows: int, columns: int, *, dtype: torch.dtype) -> torch.Tensor:
-    whole = torch.randn(2 * rows, 2 * columns, dtype=dtype)
-    part = whole[:rows, columns:]
-    return {"rows": part.contiguous(), "columns": part.t().contiguous().t(), "slice": part}[layout]

@@ -95,15 +95,17 @@ def test_bf16_stays_near_fp32():
         assert (rounded[name] - value).norm() <= 0.05 * value.norm() + 1e-3, name
 
 
-@pytest.mark.parametrize("cached", [1, 160, 10**9])
-def test_energies_of_some_rows_at_a_time_are_those_of_all(cached: int, monkeypatch: pytest.MonkeyPatch):
-    """Of each row by itself, of two rows and then one, and of all three."""
-    monkeypatch.setattr(fast_attention, "CACHED", cached)
-    model: Any = small_model(attention=AttentionConfig(score="additive"))
+@pytest.mark.parametrize("score", ["additive", "general"])
+def test_a_gradient_that_is_not_asked_for_is_not_added_to_the_next(score: str):
+    model: Any = accelerate(small_model(attention=AttentionConfig(score=score)))
+    weights = [model.decoder.stack.first.recurrent.weight, model.encoder.rnn.weight_ih_l0]
+
     batch = random_batch(LENGTHS)
-    keys = torch.empty(3, batch.source.shape[1], model.decoder.attention.score.energy.in_features)
-    assert fast_attention.rows_at_a_time(keys) == {1: 1, 160: 2, 10**9: 3}[cached], keys.shape
-    assert_same(model, batch)
+    expected = torch.autograd.grad(model(batch).features.pow(2).sum(), weights)
+    loss = model(batch).features.pow(2).sum()
+    torch.autograd.grad(loss, [model.decoder.embedding.weight], retain_graph=True)
+    for one, other in zip(torch.autograd.grad(loss, weights), expected, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")

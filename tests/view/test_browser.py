@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nmt.view.alignment import alignment_html
+from nmt.view.alignment import alignment_html, rounded
 from tests.browser import Browser, started
+from tests.view.viewed import viewed
 
 WEIGHTS = np.array([[0.9, 0.1, 0.0], [0.0, 0.3, 0.7]])
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(1)</script>"
@@ -32,7 +33,9 @@ def lit(browser: Browser) -> dict[str, str]:
 
 def test_pointing_at_a_word_lights_its_partners(browser: Browser, tmp_path: Path) -> None:
     browser.show()
-    browser.open_html(page(alignment_html(["a", "b", "c"], ["x", "y"], WEIGHTS, saliency=WEIGHTS[::-1])), tmp_path)
+    browser.open_html(
+        page(alignment_html(viewed(["a", "b", "c"], ["x", "y"], WEIGHTS, saliency=rounded(WEIGHTS[::-1])))), tmp_path
+    )
     browser.hover(".nmt-target .nmt-word")
     assert lit(browser) == {"a": "90%", "b": "10%"}
     browser.hover(".nmt-source .nmt-word:nth-child(2)")
@@ -46,7 +49,7 @@ def test_pointing_at_a_word_lights_its_partners(browser: Browser, tmp_path: Path
 
 
 def test_keys_walk_through_words(browser: Browser, tmp_path: Path) -> None:
-    browser.open_html(page(alignment_html(["a", "b", "c"], ["x", "y"], WEIGHTS)), tmp_path)
+    browser.open_html(page(alignment_html(viewed(["a", "b", "c"], ["x", "y"], WEIGHTS))), tmp_path)
     browser.run("document.querySelector('.nmt-target .nmt-word').focus()")
     browser.run("document.addEventListener('nmt-target', event => (window.chosen = event.detail.index))")
     browser.key("ArrowRight")
@@ -60,7 +63,7 @@ def test_keys_walk_through_words(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_text_is_never_markup(browser: Browser, tmp_path: Path) -> None:
-    browser.open_html(page(alignment_html([HOSTILE, "b\x00"], [HOSTILE], np.array([[0.5, 0.5]]))), tmp_path)
+    browser.open_html(page(alignment_html(viewed([HOSTILE, "b\x00"], [HOSTILE], np.array([[0.5, 0.5]])))), tmp_path)
     assert browser.run("document.querySelectorAll('img').length") == 0
     assert browser.run("document.querySelector('.nmt-word').textContent") == HOSTILE
     assert browser.run("document.querySelector('.nmt-source').textContent") == f"{HOSTILE} b\ufffd"
@@ -70,7 +73,7 @@ def test_text_is_never_markup(browser: Browser, tmp_path: Path) -> None:
 
 def test_text_from_right_to_left_stands_in_order(browser: Browser, tmp_path: Path) -> None:
     words = ["القطة", "اشترت", "الدراجة"]
-    browser.open_html(page(alignment_html(words, ["x", "y"], WEIGHTS)), tmp_path)
+    browser.open_html(page(alignment_html(viewed(words, ["x", "y"], WEIGHTS))), tmp_path)
     places = browser.run(
         "[...document.querySelectorAll('.nmt-source .nmt-word')].map(w => w.getBoundingClientRect().x)"
     )
@@ -83,7 +86,7 @@ def test_text_from_right_to_left_stands_in_order(browser: Browser, tmp_path: Pat
 
 def test_words_of_a_sentence_without_spaces_stand_together(browser: Browser, tmp_path: Path) -> None:
     words = list("猫买书")
-    browser.open_html(page(alignment_html(words, ["x", "y"], WEIGHTS, source="猫买书", text="x, y")), tmp_path)
+    browser.open_html(page(alignment_html(viewed(words, ["x", "y"], WEIGHTS, source="猫买书", text="x, y"))), tmp_path)
     assert browser.run("document.querySelector('.nmt-source').textContent") == "猫买书"
     assert browser.run("document.querySelector('.nmt-target').textContent") == "x, y"
 
@@ -91,14 +94,16 @@ def test_words_of_a_sentence_without_spaces_stand_together(browser: Browser, tmp
 def test_a_phone_does_not_scroll_sideways_and_dark_is_dark(browser: Browser, tmp_path: Path) -> None:
     words = [f"word{number}" for number in range(40)]
     browser.show(390, 800, dark=True)
-    browser.open_html(page(alignment_html(words, words, np.eye(40))), tmp_path)
+    browser.open_html(page(alignment_html(viewed(words, words, np.eye(40)))), tmp_path)
     assert browser.run("document.documentElement.scrollWidth") <= 390
     element = "document.querySelector('nmt-alignment')"
     browser.wait(f"getComputedStyle({element}).getPropertyValue('--nmt-paper') == '#16181b'")
 
 
 def test_a_drawing_needs_no_stylesheet(browser: Browser, tmp_path: Path) -> None:
-    browser.open_html(page(alignment_html(["a & <b>", "b", "c"], ["x", "y"], WEIGHTS, saliency=WEIGHTS)), tmp_path)
+    browser.open_html(
+        page(alignment_html(viewed(["a & <b>", "b", "c"], ["x", "y"], WEIGHTS, saliency=rounded(WEIGHTS)))), tmp_path
+    )
     drawing = browser.run("document.querySelector('nmt-alignment').svg()")
     parsed = browser.run(
         f"new DOMParser().parseFromString({drawing!r}, 'image/svg+xml').querySelectorAll('rect').length"
