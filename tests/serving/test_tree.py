@@ -1,5 +1,8 @@
 """The tree of a search, against the hypotheses that the search returns and the model's own probabilities."""
 
+import copy
+import dataclasses
+
 import pytest
 import torch
 
@@ -82,3 +85,20 @@ def test_a_tree_of_the_api_holds_the_translations(run: ServedRun) -> None:
             node = tree["nodes"][node]["parent"]
         assert pieces == translation["pieces"][: len(pieces)]
         assert end["score"] == translation["score"]
+
+
+def test_a_text_in_parts_is_translated_in_threads(run: ServedRun) -> None:
+    """Several searches at a time, of which no record is kept: a record is of one."""
+    from nmt.serving.asked import Asked
+
+    translator = copy.copy(run.translator)
+    translator.longest, translator.search = 3, dataclasses.replace(translator.search, batch_size=1)
+    served = ServedRun("run", translator, ("en", "fr"), 1_000)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(4)
+        for _ in range(3):
+            answer = served.translate(Asked("He sleeps. " * 40))
+            assert answer["parts"] == 40
+    finally:
+        torch.set_num_threads(before)
