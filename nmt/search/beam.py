@@ -26,7 +26,7 @@ from torch import Tensor
 
 from nmt.search.frontier import Frontier, Rules
 from nmt.search.history import Finished, History
-from nmt.search.hypothesis import BOS, EOS, PAD, UNK, Hypothesis, S, StepModel
+from nmt.search.hypothesis import BOS, PAD, UNK, Hypothesis, S, StepModel
 
 # Steps between two checks for sentences that are done. On a GPU a check waits for all that was launched before it.
 CHECK_EVERY = {"cpu": 1}
@@ -46,9 +46,6 @@ def beam_search(
     coverage_penalty: float = 0.0,
     n_best: int = 1,
     patience: float = 1.0,
-    bos: int = BOS,
-    eos: int = EOS,
-    pad: int = PAD,
     unk: int | None = UNK,
 ) -> list[list[Hypothesis]]:
     """Return the n best hypotheses of each sentence, distinct and best first; fewer only where fewer exist.
@@ -65,10 +62,7 @@ def beam_search(
         n_best: hypotheses to return, at most `beam_size`.
         patience: the search may end once this times `beam_size` hypotheses are finished; infinity: only when no other
             can score better.
-        bos: read before the first token, never produced.
-        eos: ends a hypothesis.
-        pad: never produced.
-        unk: never produced; None where every token may be.
+        unk: never produced, like `PAD` and `BOS`; None where every token may be.
     """
     assert len(source) > 0
     assert int(max_lengths.min()) >= 1
@@ -78,12 +72,12 @@ def beam_search(
     assert coverage_penalty >= 0, "the bound on running hypotheses takes it for a penalty"
     if not math.isinf(patience):  # no more than beam_size can end at each step
         patience = min(patience, float(max_lengths.max()))
-    forbidden = (pad, bos) if unk is None else (pad, bos, unk)
-    rules = Rules(beam_size, n_best, patience, length_penalty, coverage_penalty, bos, eos, forbidden)
+    forbidden = (PAD, BOS) if unk is None else (PAD, BOS, unk)
+    rules = Rules(beam_size, n_best, patience, length_penalty, coverage_penalty, forbidden)
     history = History(len(source), rules.places, source.device)
     sentences = (source, source_mask, source_lengths)
     finished = run(model, sentences, rules.first(source_mask, max_lengths), rules, history)
-    return history.hypotheses(finished, n_best=n_best, eos=eos, source_lengths=source_lengths)
+    return history.hypotheses(finished, n_best=n_best, source_lengths=source_lengths)
 
 
 def run(

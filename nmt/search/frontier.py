@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nmt.search.history import Candidates, Finished
+from nmt.search.hypothesis import BOS, EOS
 
 INFINITY = float("inf")
 LANES = 64  # a multiple of every vector register's width: rows of 126 numbers took five times as long as rows of 128
@@ -55,8 +56,6 @@ class Rules(NamedTuple):
     patience: float
     length_penalty: float
     coverage_penalty: float
-    bos: int
-    eos: int
     forbidden: tuple[int, ...]
 
     @property
@@ -70,7 +69,7 @@ class Rules(NamedTuple):
         shape, device = (len(source_mask), self.beam_size), source_mask.device
         log_probs = torch.full(shape, -INFINITY, device=device)
         log_probs[:, 0] = 0.0
-        tokens = torch.full(shape, self.bos, dtype=torch.long, device=device)
+        tokens = torch.full(shape, BOS, dtype=torch.long, device=device)
         received = (~source_mask).double()[:, None].repeat(1, self.beam_size, 1) if self.coverage_penalty else None
         finished = Finished.none(len(source_mask), self.places, device)
         return Frontier(tokens, log_probs, finished, max_lengths.to(device), tokens.new_zeros(len(tokens)), received)
@@ -89,7 +88,7 @@ class Rules(NamedTuple):
         """
         # At most `beam_size` of the candidates are eos, one per hypothesis, so enough are left to fill the beam.
         best, beams, tokens = best_continuations(frontier.log_probs, log_probs, 2 * self.beam_size)
-        is_end = (tokens == self.eos) | (frontier.max_lengths == step + 1)[:, None]
+        is_end = (tokens == EOS) | (frontier.max_lengths == step + 1)[:, None]
         received = None if frontier.received is None else frontier.received + weights
         scores = best / (step + 1) ** self.length_penalty
         if received is not None:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nmt.search.hypothesis import Array, Hypothesis
+from nmt.search.hypothesis import EOS, Array, Hypothesis
 
 
 class Finished(NamedTuple):
@@ -84,7 +84,7 @@ class History:
         self._sentences = self._sentences[sentences]
 
     def hypotheses(
-        self, finished: Finished, *, n_best: int, eos: int, source_lengths: Int[Tensor, " batch"]
+        self, finished: Finished, *, n_best: int, source_lengths: Int[Tensor, " batch"]
     ) -> list[list[Hypothesis]]:
         """Return the n best hypotheses of each sentence; `finished` are those of the sentences searched to the end."""
         self.keep(self._sentences[:0], finished)
@@ -96,7 +96,7 @@ class History:
             last = steps[b, n]
             tokens = all_tokens[: last + 1, b, n].tolist()
             hypothesis = Hypothesis(
-                tokens=tokens[:-1] if tokens[-1] == eos else tokens,
+                tokens=tokens[:-1] if tokens[-1] == EOS else tokens,
                 log_prob=float(log_probs[last, b, n]),
                 score=float(scores[b, n]),
                 weights=weights[: last + 1, b, n, : int(source_lengths[b])].copy(),

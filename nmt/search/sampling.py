@@ -42,46 +42,29 @@ def sample(
     top_k: int | None = None,
     top_p: float | None = None,
     length_penalty: float = 0.0,
-    bos: int = BOS,
-    eos: int = EOS,
-    pad: int = PAD,
     unk: int | None = UNK,
 ) -> list[list[Hypothesis]]:
     """Return samples of the translations of each sentence, in the order of drawing; they may be equal.
 
     Their log-probabilities are the model's, without temperature and truncation; a score is log p / length^alpha.
 
-    Args:
-        model: the model to draw from.
-        source: sentences, as `model.start` takes them.
-        source_mask: True on real tokens.
-        source_lengths: number of real tokens, including special tokens.
-        num_samples: for each sentence.
-        max_lengths: most tokens of a sample of each sentence, including eos, at least 1.
-        seed: of the noise, at least 0.
-        temperature: T, at least 0.
-        top_k: at least 1; None for all tokens.
-        top_p: above 0, at most 1; None for all tokens.
-        length_penalty: alpha, at least 0.
-        bos: read before the first token, never produced.
-        eos: ends a sample.
-        pad: never produced.
-        unk: never produced; None where every token may be.
+    `seed` (of the noise) and `temperature` (T) are at least 0, `top_k` at least 1, `top_p` above 0 and at most 1, with
+    None for all tokens. The other arguments are those of `beam_search`.
     """
     assert len(source) > 0
     assert int(max_lengths.min()) >= 1
-    forbidden = torch.tensor((pad, bos) if unk is None else (pad, bos, unk), device=source.device)
+    forbidden = torch.tensor((PAD, BOS) if unk is None else (PAD, BOS, unk), device=source.device)
     check_every = CHECK_EVERY.get(source.device.type, CHECK_EVERY_ELSEWHERE)
     choice, noise = Choice(temperature, top_k, top_p), Noise.of(seed, source, source_lengths, num_samples)
     history = History(len(source), num_samples, source.device)
-    samples = Samples.none(max_lengths.to(source.device), num_samples, bos)
+    samples = Samples.none(max_lengths.to(source.device), num_samples)
     state = model.start(source, source_mask, source_lengths)
     for step in range(int(max_lengths.max())):
         output = model.step(samples.tokens if step else samples.tokens[:, :1], state)  # at first all are equal
         state = output.state if step else output.state.select(torch.zeros_like(samples.tokens))
         log_probs = output.log_probs.index_fill_(2, forbidden, -INFINITY).expand(-1, num_samples, -1)
         tokens = choice.tokens(log_probs, noise)
-        samples = samples.extend(tokens, log_probs.gather(2, tokens[:, :, None])[:, :, 0], step, eos, length_penalty)
+        samples = samples.extend(tokens, log_probs.gather(2, tokens[:, :, None])[:, :, 0], step, length_penalty)
         numbers = samples.finished.ranks
         history.append(
             Candidates(numbers, tokens, samples.log_probs, numbers), output.weights.expand(-1, num_samples, -1)
@@ -93,7 +76,7 @@ def sample(
             if len(running) < len(tokens):
                 history.keep(running, samples.finished)
                 samples, state, noise = samples.keep(running), state.keep(running), noise.keep(running)
-    return history.hypotheses(samples.finished, n_best=num_samples, eos=eos, source_lengths=source_lengths)
+    return history.hypotheses(samples.finished, n_best=num_samples, source_lengths=source_lengths)
 
 
 class Samples(NamedTuple):
@@ -112,24 +95,23 @@ class Samples(NamedTuple):
     max_lengths: Int[Tensor, " batch"]
 
     @classmethod
-    def none(cls, max_lengths: Int[Tensor, " batch"], num_samples: int, bos: int) -> "Samples":
+    def none(cls, max_lengths: Int[Tensor, " batch"], num_samples: int) -> "Samples":
         """Return samples without tokens."""
         shape, device = (len(max_lengths), num_samples), max_lengths.device
         numbers = torch.arange(num_samples, device=device).expand(shape)
         finished = Finished.none(*shape, device)._replace(ranks=numbers)
-        return cls(torch.full_like(numbers, bos), torch.zeros_like(finished.scores), finished, max_lengths)
+        return cls(torch.full_like(numbers, BOS), torch.zeros_like(finished.scores), finished, max_lengths)
 
     def extend(
         self,
         tokens: Int[Tensor, "batch n"],
         log_probs: Float[Tensor, "batch n"],
         step: int,
-        eos: int,
         length_penalty: float,
     ) -> "Samples":
         """Append a token to each; those that end now are finished."""
         total = self.log_probs + log_probs
-        is_end = (tokens == eos) | (self.max_lengths == step + 1)[:, None]
+        is_end = (tokens == EOS) | (self.max_lengths == step + 1)[:, None]
         is_last = is_end & (self.finished.scores == -INFINITY)
         scores = torch.where(is_last, total / (step + 1) ** length_penalty, self.finished.scores)
         steps = torch.where(is_last, step, self.finished.steps)
