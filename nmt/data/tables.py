@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import itertools
 import logging
+import math
 import multiprocessing
 import os
 import shutil
@@ -26,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nmt.config.schema import DataConfig, SplitConfig
-from nmt.errors import UserError, writing
+from nmt.errors import UserError
 from nmt.text.tokenizer import Tokenizers
 
 if TYPE_CHECKING:  # translation, which needs no tables, starts a third sooner without it
@@ -39,7 +40,7 @@ SIDES = ("source", "target")
 BATCH_SIZE = 1_000  # pairs that are encoded at once
 QUEUED = 4  # batches for each process that encodes
 SECONDS = 3.0  # between two messages
-AT_LEAST = 2.0  # seconds that work must take to be mentioned
+AT_LEAST = 1.5  # seconds that work must take to be mentioned
 HASHED_AT_ONCE = 100_000
 LINES_AT_ONCE = 10_000
 ADVICE = "choose another folder with data.cache_dir"
@@ -107,7 +108,7 @@ class Progress:
     what is done within `AT_LEAST` is not mentioned.
     """
 
-    told: ClassVar[float] = time.monotonic()  # when there was a message last
+    told: ClassVar[float] = -math.inf  # when there was a message last
 
     def __init__(self, work: str, total: int | None = None) -> None:
         self.work = work
@@ -167,14 +168,17 @@ def stored_table(path: Path, build: Callable[[Path], Iterable[pa.Table]]) -> Pat
     remove_leftovers(path)
     if is_intact(path):
         return path
-    with writing(path, ADVICE), temporary_folder(path) as folder:
-        complete = folder / path.name
-        write_tables(complete, iter(build(folder)))
-        digest = folder / "digest"
-        digest.write_text(digest_of(complete), encoding="ascii")
-        # In this order: a table without its digest would be made anew.
-        digest.replace(digest_file(path))
-        complete.replace(path)
+    try:
+        with temporary_folder(path) as folder:
+            complete = folder / path.name
+            write_tables(complete, iter(build(folder)))
+            digest = folder / "digest"
+            digest.write_text(digest_of(complete), encoding="ascii")
+            # In this order: a table without its digest would be made anew.
+            digest.replace(digest_file(path))
+            complete.replace(path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}; {ADVICE}") from None
     return path
 
 
