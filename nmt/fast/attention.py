@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 from nmt.attention.attention import Attention, AttentionMechanism, Memory
 from nmt.attention.scores import Additive, Score
 from nmt.attention.shapes import Keys, Query, Scores, States
-from nmt.fast.kernels import backward_run
+from nmt.fast.kernels import backward_pass
 from nmt.fast.products import PerSentence, factor_of, multiply, share
 
 
@@ -57,22 +57,25 @@ class AdditiveKeys:
         self.energy = score.energy.weight.detach()[0].to(keys.dtype)
         self.doubled = 2.0 * keys.detach()
         self.gates, self.key_grad_sum = torch.empty_like(self.doubled), torch.empty_like(self.doubled)
-        self.run = -1  # of autograd, the last that had a step
+        self.backward_pass = -1  # the last one that had a step since `total`
 
     def gate(self, query: Float[Tensor, "batch 1 key"]) -> Keys:
         """Return the gates sigma(2q + 2k) of a step."""
         return torch.add(self.doubled, query, alpha=2.0, out=self.gates).sigmoid_()
 
     def add(self, grad_scores: Scores, slope: Keys) -> None:
-        """Add a step's share in the gradient of the keys; those of a run back that did not ask for it are dropped."""
-        if self.run != backward_run():
-            self.run = backward_run()
+        """Add a step's share in the gradient of the keys; an earlier backward pass's, if left, are dropped."""
+        if self.backward_pass != backward_pass():
+            self.backward_pass = backward_pass()
             self.key_grad_sum.zero_()
         self.key_grad_sum.addcmul_(grad_scores.mT, slope)
 
     def total(self) -> Keys | None:
-        """Return the gradient of the keys over all steps of this run back; None if there were none."""
-        return self.key_grad_sum * (4.0 * self.energy) if self.run == backward_run() else None
+        """Return the gradient of the keys over all steps of this backward pass; None if there were none."""
+        if self.backward_pass != backward_pass():
+            return None
+        self.backward_pass = -1
+        return self.key_grad_sum * (4.0 * self.energy)
 
 
 @final

@@ -1,4 +1,4 @@
-"""Kernels of torch that have no public name: those of oneDNN, with a public fallback, and derivatives."""
+"""What has no public name in torch: kernels of oneDNN and the backward pass, with a fallback each, and derivatives."""
 
 import math
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from torch import Tensor
 # Where this build of torch has no oneDNN they are None, and `most_rows` is 0.
 LINEAR: Any = getattr(getattr(torch.ops.mkldnn, "_linear_pointwise", None), "default", None)
 REORDER: Any = getattr(getattr(torch.ops.mkldnn, "_reorder_linear_weight", None), "default", None)
+PASS: Any = getattr(torch._C, "_current_graph_task_id", int)  # see `backward_pass`; int() is 0
 # See `most_rows`: by the processor's instructions (measured: docs/engineering-log.md, search).
 FEW_ROWS = {"AVX512": math.inf, "AVX2": 128}
 
@@ -115,9 +116,9 @@ def multiplier(weight: Float[Tensor, "*direction output input"]) -> Multiply:
     return lambda x: torch.mm(x, weight.t())
 
 
-def backward_run() -> int:
-    """Return the number of autograd's current run back: every run has another."""
-    return torch._C._current_graph_task_id()
+def backward_pass() -> int:
+    """Return the number of autograd's current backward pass: every pass has another, where torch tells it."""
+    return int(PASS())
 
 
 def tanh_(x: Tensor) -> Tensor:

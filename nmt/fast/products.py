@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nmt.fast.kernels import Multiply, backward_run, grad_weight, multiplier
+from nmt.fast.kernels import Multiply, backward_pass, grad_weight, multiplier
 
 FACTOR = "factor"  # attribute of a shared tensor
 
@@ -29,12 +29,12 @@ class Factor(ABC):
         self.matrix = matrix.detach()
         self.inputs: list[Tensor] = []
         self.grads: list[Tensor] = []
-        self.run = -1  # of autograd, the last that had a step
+        self.backward_pass = -1  # the last one that had a step
 
     def keep(self, x: Tensor, grad: Tensor) -> None:
-        """Keep a row for `total`; those of a run back that did not ask for it are dropped."""
-        if self.run != backward_run():
-            self.inputs, self.grads, self.run = [], [], backward_run()
+        """Keep a row for `total`; those of an earlier backward pass, which did not ask for it, are dropped."""
+        if self.backward_pass != backward_pass():
+            self.inputs, self.grads, self.backward_pass = [], [], backward_pass()
         self.inputs.append(x)
         self.grads.append(grad)
 
@@ -51,8 +51,8 @@ class Factor(ABC):
         """Return the gradient of the shared tensor, given the rows of all steps."""
 
     def total(self) -> Tensor | None:
-        """Return the gradient of the shared tensor over all steps of this run back; None if there were none."""
-        if not self.inputs or self.run != backward_run():
+        """Return the gradient of the shared tensor over all steps of this backward pass; None if there were none."""
+        if not self.inputs or self.backward_pass != backward_pass():
             return None
         inputs, grads = torch.cat(self.inputs, dim=-2), torch.cat(self.grads, dim=-2)
         self.inputs.clear()

@@ -1,9 +1,10 @@
 """A decoder's recurrence as it is written, with what all of its steps read made ready for all of them."""
 
+from typing import Any, final
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.utils.stateless import _reparametrize_module
 
 from nmt.attention.attention import Memory
 from nmt.fast.attention import share_memory
@@ -23,10 +24,23 @@ def unroll(decoder: Decoder, gates: Float[Tensor, "step batch gates"], memory: M
     compute_dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else dtype
     with torch.autocast("cpu", enabled=False):
         weights = {
-            f"{name}.weight": share(module.weight, Weight(module.weight, compute_dtype))
+            f"decoder.{name}.weight": share(module.weight, Weight(module.weight, compute_dtype))
             for name, module in decoder.named_modules()
             if type(module) is nn.Linear
         }
         memory = share_memory(decoder.attention, memory.to(dtype))
-        with _reparametrize_module(decoder, weights):
-            return type(decoder).unroll(decoder, gates.to(dtype), memory, state)
+        emission: Emission = torch.func.functional_call(Unrolled(decoder), weights, (gates.to(dtype), memory, state))
+        return emission
+
+
+@final
+class Unrolled(nn.Module):
+    """`Decoder.unroll` as a module, so that it can be called with other tensors in the place of its parameters."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        super().__init__()
+        self.decoder = decoder
+
+    def forward(self, *arguments: Any) -> Emission:
+        """Unroll."""
+        return type(self.decoder).unroll(self.decoder, *arguments)

@@ -140,7 +140,7 @@ def prepare(config: TrainConfig, origin: Path | None, processes: ProcessGroup) -
     )
     guided = config.trainer.guided_alignment.weight > 0
     guide = processes.on_all_ranks(lambda: AlignmentTargets(train.corpus, tokenizers) if guided else None)()
-    return Prepared(tokenizers, train, validation, text, guide, cleaning)
+    return Prepared(tokenizers, train, validation, tests=text, guide=guide, cleaning=cleaning)
 
 
 def load_text(config: TrainConfig) -> tuple[dict[str, datasets.Dataset], dict[str, CleaningReport]]:

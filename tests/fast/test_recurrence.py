@@ -14,8 +14,9 @@ from nmt.config.schema import AttentionConfig
 from nmt.data.batch import Batch
 from nmt.fast import attention as fast_attention
 from nmt.fast import cells, dropout, kernels, products, recurrence
-from nmt.fast.accelerate import accelerate
+from nmt.fast.accelerate import accelerate, restore
 from nmt.fast.objective import token_loss
+from nmt.fast.projection import PACKED, pack
 from nmt.models.decoder import DECODERS
 from nmt.models.seq2seq import Seq2Seq
 from tests.fast.equality import assert_same, run
@@ -93,6 +94,25 @@ def test_bf16_stays_near_fp32():
     for name, value in exact.items():
         assert rounded[name].dtype == torch.float32, name
         assert (rounded[name] - value).norm() <= 0.05 * value.norm() + 1e-3, name
+
+
+@pytest.mark.parametrize("score", ["additive", "general"])
+def test_a_torch_without_private_names_trains_the_same(score: str, monkeypatch: pytest.MonkeyPatch):
+    """Also backward through the same graph again."""
+    for name, value in (("LINEAR", None), ("REORDER", None), ("PASS", int)):
+        monkeypatch.setattr(kernels, name, value)
+    model: Any = accelerate(small_model(attention=AttentionConfig(score=score)).float())
+    assert kernels.most_rows(model.output.weight) == 0
+    pack(model)
+    assert PACKED not in vars(model.output)
+    batch = random_batch(LENGTHS)
+    loss = model(batch).features.pow(2).sum()
+    weights = [model.decoder.stack.first.recurrent.weight, model.encoder.rnn.weight_ih_l0]
+    first, again = (torch.autograd.grad(loss, weights, retain_graph=True) for _ in range(2))
+    expected = torch.autograd.grad(restore(model)(batch).features.pow(2).sum(), weights)
+    for found in (first, again):
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("score", ["additive", "general"])

@@ -65,7 +65,9 @@ def test_missing_files_and_manifests(tmp_path: Path) -> None:
     verify(best, everything)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 1, "files": {"weights": 3}}', "[" * 99_999, '{"a": "'])
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"format": 1, "files": {"weights": 3}}', "[" * 99_999, '{"a": "', '{"format": 1e999}']
+)
 def test_a_damaged_manifest_is_named(tmp_path: Path, content: str) -> None:
     write(tmp_path)
     (tmp_path / MANIFEST).write_text(content)
