@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TimeElapsedColumn
 
 LIVE = {"live": True}  # marks a log record that the live bar replaces
-SILENCE = 10.0  # longest time in seconds for which a phase logs nothing
+SILENCE = 4.0  # longest time in seconds without a word on progress, where a single update or batch is not longer
 
 Advance = Callable[[int], None]  # reports that so many sentences more have been read
 Phase = Callable[[str, int], AbstractContextManager[Advance]]  # of a name and a number of sentences to read
@@ -97,11 +97,11 @@ class Log(logging.Handler):
         super().__init__()
         self.display = display
         self.logger = logging.getLogger("nmt")
+        self.before = (self.logger.level, self.logger.propagate)
         self.early = logging.handlers.MemoryHandler(10_000, flushLevel=logging.CRITICAL + 1, flushOnClose=False)
         self.file: logging.Handler = self.early
 
     def open(self) -> None:
-        self.before = (self.logger.level, self.logger.propagate)
         self.logger.setLevel(logging.INFO)
         self.logger.propagate = False
         self.logger.addHandler(self)

@@ -11,6 +11,7 @@ from nmt.data.batch import Batch, TrainLoader
 from nmt.errors import UserError
 from nmt.models.seq2seq import Seq2Seq
 from nmt.training.board import Sample
+from nmt.training.console import SILENCE
 from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, no_sync, random_state, restore_random_state
 from nmt.training.interrupts import deferred_interrupts
 from nmt.training.memory import Memory
@@ -24,7 +25,6 @@ from nmt.training.reporting import NullReporter, Reporter
 from nmt.training.validation import Validation
 
 MAX_SKIPPED_UPDATES = 10  # in a row
-SILENCE = 10.0  # longest time in seconds without a word on progress, where updates are not longer
 
 
 @runtime_checkable

@@ -215,6 +215,11 @@ def test_logging_is_left_as_it_was(tmp_path: Path, plain: Console) -> None:
     assert (logger.level, logger.propagate, logger.handlers) == (logging.NOTSET, True, [])
 
 
+def test_a_reporter_that_was_not_entered_can_be_closed(tmp_path: Path, plain: Console) -> None:
+    Reporter(tmp_path, config=TrainConfig(), console=plain).log.close()  # as logging does when the interpreter ends
+    assert logging.getLogger("nmt").level == logging.NOTSET
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(None, "?"), (0.2, "0:00"), (59.6, "1:00"), (61, "1:01"), (3599.7, "1:00:00"), (7325, "2:02:05")],
