@@ -197,7 +197,7 @@ class ScheduleConfig:
     warmup_steps: int = key(200, "updates of linear warm-up", at_least=0, automatic=True)
     final_factor: float = key(0.05, "`cosine`: last learning rate as a share of the peak", at_least=0, at_most=1)
     factor: float = key(0.5, "`plateau`: multiply by this when the watched metric stops improving", above=0, below=1)
-    patience: int = key(2, "`plateau`: validations without improvement before that", at_least=0)
+    patience: int = key(2, "`plateau`: validations without improvement that are tolerated before that", at_least=0)
 
 
 @dataclass(kw_only=True)
@@ -207,7 +207,7 @@ class SearchConfig:
     beam_size: int = key(5, "hypotheses kept; 1 is greedy", at_least=1)
     length_penalty: float = key(1.0, "alpha of score = log p / length^alpha + coverage", at_least=0, at_most=10)
     coverage_penalty: float = key(0.0, "beta of coverage = beta x the sum over source tokens of log min(1, attention received); beams only", at_least=0)
-    patience: float = key(1.0, "a search may end once patience x `beam_size` hypotheses have ended and none that goes on scores better at present; inf: only when none can ever, which is slower", above=0)
+    patience: float = key(1.0, "a search may end once patience x `beam_size` hypotheses have ended, none that goes on scores better at present, and the greedy one has ended or been lost; inf: only when none can ever, which is slower", above=0)
     max_length_ratio: float = key(2.0, "longest translation = ratio x source subwords + offset", above=0, at_most=1_000)
     max_length_offset: int = key(20, "see `max_length_ratio`", at_least=1)
     replace_unknown: bool = key(False, "`tokenizer.kind=whitespace`: let the model say that a word is unknown to it, and write there the source word that it attends to most (Luong et al., 2015); subwords spell every word")
@@ -266,7 +266,7 @@ class TrainerConfig:
     patience: int | None = key(None, "stop after this many validations without improvement", at_least=1)
     validation_beam_size: int = key(1, "beam of the translations made at validation", at_least=1)
     ema_decay: float | None = key(None, "decay of an exponential moving average of the weights, used to validate and kept in `best`", above=0, below=1)
-    log_every: int = key(20, "updates between log lines and TensorBoard points", at_least=1)
+    log_every: int = key(20, "updates between points in TensorBoard and records in `metrics.jsonl`; a line is logged then, and after 4 s without one", at_least=1)
     num_samples: int = key(4, "validation sentences whose translation and heatmap are logged every time", at_least=0)
     evaluate: bool = key(True, "translate and score the test split with the best checkpoint at the end")
 

@@ -19,7 +19,7 @@ class Link(NamedTuple):
     delay: float  # seconds for a message without content
 
     def all_reduce_seconds(self, numbers: int, processes: int) -> float:
-        """Return 2 (n - 1) / n x 4 P / b + 2 (n - 1) l: the time of a sum over a ring  (Patarasu & Yuan, 2009)."""
+        """Return 2 (n - 1) / n x 4 P / b + 2 (n - 1) l: the time of a sum over a ring  (Patarasuk & Yuan, 2009)."""
         messages = 2 * (processes - 1)
         return messages / processes * BYTES * numbers / self.bandwidth + messages * self.delay
 
