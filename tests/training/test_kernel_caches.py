@@ -56,7 +56,8 @@ def test_a_training_keeps_few(tmp_path: Path, tiny_options: list[str]) -> None:
     """In the process of the real command."""
     told = f"import atexit, os; atexit.register(lambda: print(*map(os.getenv, {VARIABLES})))"
     program = f"{told}; from nmt.train import main; main()"
-    command = [sys.executable, "-c", program, "run_dir=run", *tiny_options, "trainer.max_steps=2", "trainer.evaluate=false"]
+    options = ("run_dir=run", *tiny_options, "trainer.max_steps=2", "trainer.evaluate=false")
+    command = [sys.executable, "-c", program, *options]
     inherited = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     done = subprocess.run(command, env=inherited, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
