@@ -45,6 +45,7 @@ Spread = Callable[[Callable[[Any], Found], Sequence[Any]], Iterable[Found]]
 MEMORY = {"cpu": 2**30}
 MEMORY_ELSEWHERE = 2**33
 FLOAT = 4  # bytes
+LARGEST_EXPONENT = 700.0  # of e, in a float
 
 
 class Translator:
@@ -268,7 +269,8 @@ class Translator:
     def perplexity(self, sources: str | Iterable[str], targets: str | Iterable[str]) -> float:
         """Return exp(-mean log p(y_i | y_<i, x)) over the subwords of given targets, including end marks.
 
-        Models with different subwords cannot be compared by it. Pairs with an empty source are left out.
+        Models with different subwords cannot be compared by it. Pairs with an empty source are left out. It is infinite
+        where it is no number that a float can hold: the model's training has diverged.
         """
         log_prob, num_tokens = 0.0, 0
         lines = sentences_of(sources), sentences_of(targets)
@@ -281,7 +283,8 @@ class Translator:
         for found, count in self._read(*ids, read):
             log_prob += found
             num_tokens += count
-        return math.exp(-log_prob / num_tokens) if num_tokens else math.nan
+        mean = -log_prob / num_tokens if num_tokens else math.nan
+        return math.inf if mean > LARGEST_EXPONENT else math.exp(mean)
 
     def _read(
         self, sources: list[list[int]], targets: list[list[int]], read: Callable[[Batch], Found]

@@ -119,7 +119,7 @@ class TokenizerConfig:
     vocab_size: int = key(8_000, "pieces, including special tokens; lowered with a warning where the text has too few", at_least=300, automatic=True)
     joint: bool = key(True, "one vocabulary for both sides")
     character_coverage: float = key(1.0, "share of characters that get a piece of their own; the rest become bytes", above=0, at_most=1)
-    normalization: str = key("nmt_nfkc", "text normalization of sentencepiece", choices=("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"))
+    normalization: str = key("nmt_nfkc", "text normalization before segmentation: those of sentencepiece; `spaces`: white space becomes a space, and all else stays as it is", choices=("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "spaces", "identity"), automatic=True)
     sampling: float = key(0.0, "training-time subword regularization: BPE-dropout probability, or unigram smoothing alpha; 0 is off", at_least=0, at_most=1)
     learning_pairs: int = key(200_000, "learn from so many pairs, of a larger text drawn at random; a unigram model takes 6 KiB a pair of 26 words", at_least=1)
     source_model: str | None = key(None, "a sentencepiece model (`whitespace`: a list of pieces, one a line) to use for the source instead of learning one")
@@ -182,7 +182,7 @@ class ModelConfig:
 class OptimizerConfig:
     """AdamW."""
 
-    learning_rate: float = key(1e-3, "peak learning rate", above=0, automatic=True)
+    learning_rate: float = key(1e-3, "peak learning rate", above=0, at_most=1_000, automatic=True)
     betas: list[float] = key([0.9, 0.98], "decay of the two moments", length=2, at_least=0, below=1)
     epsilon: float = key(1e-8, "added to the denominator", above=0)
     weight_decay: float = key(0.0, "decoupled weight decay, on matrices only", at_least=0)

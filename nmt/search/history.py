@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nmt.errors import UserError
 from nmt.search.hypothesis import EOS, Array, Hypothesis
 
 
@@ -102,7 +103,8 @@ class History:
                 weights=weights[: last + 1, b, n, : int(source_lengths[b])].copy(),
             )
             results[b].append(hypothesis)
-        assert all(results), "no hypothesis is possible: are the model's probabilities numbers?"
+        if not all(results):
+            raise UserError("the model's probabilities are not numbers, its training has diverged: lower learning_rate")
         return results
 
     def _trace(self, last_steps: Int[Array, "batch n"], last_ranks: Int[Array, "batch n"]) -> list[Array]:

@@ -2,17 +2,21 @@
 
 import io
 import re
-from collections.abc import Iterable
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import sentencepiece
 
 from nmt.config.schema import TokenizerConfig
 from nmt.errors import UserError
-from nmt.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
+from nmt.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, WORD_MARK
 
 # The model depends on the number of threads (the order of sums), so it is fixed, not that of the machine.
 LEARNING_THREADS = 4
+SPACES = "spaces"  # a normalization that sentencepiece does not have: white space becomes a space
 
 
 def learn_model(lines: Iterable[str], config: TokenizerConfig, vocab_size: int) -> bytes:
@@ -23,23 +27,24 @@ def learn_model(lines: Iterable[str], config: TokenizerConfig, vocab_size: int) 
     """
     model = io.BytesIO()
     try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
-            model_writer=model,
-            model_type=config.kind,
-            vocab_size=vocab_size,
-            hard_vocab_limit=False,
-            character_coverage=config.character_coverage,
-            normalization_rule_name=config.normalization,
-            byte_fallback=True,
-            pad_id=PAD,
-            unk_id=UNK,
-            bos_id=BOS,
-            eos_id=EOS,
-            max_sentence_length=2**30,  # longer lines would be left out silently
-            num_threads=LEARNING_THREADS,
-            minloglevel=2,
-        )
+        with tempfile.TemporaryDirectory() as folder:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(lines),
+                model_writer=model,
+                model_type=config.kind,
+                vocab_size=vocab_size,
+                hard_vocab_limit=False,
+                character_coverage=config.character_coverage,
+                **normalization_options(config.normalization, Path(folder)),
+                byte_fallback=True,
+                pad_id=PAD,
+                unk_id=UNK,
+                bos_id=BOS,
+                eos_id=EOS,
+                max_sentence_length=2**30,  # longer lines would be left out silently
+                num_threads=LEARNING_THREADS,
+                minloglevel=2,
+            )
     except RuntimeError as error:
         needed = re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error))
         if needed:
@@ -50,7 +55,34 @@ def learn_model(lines: Iterable[str], config: TokenizerConfig, vocab_size: int) 
             ) from None
         message = " ".join(str(error).split())
         raise UserError(f"sentencepiece cannot learn subwords from this text: {message}") from None
-    return model.getvalue()
+    return named(model.getvalue(), SPACES) if config.normalization == SPACES else model.getvalue()
+
+
+def normalization_options(name: str, folder: Path) -> dict[str, Any]:
+    """Return the options of sentencepiece's trainer for a normalization; `folder` may take a file of its rules."""
+    if name != SPACES:
+        return {"normalization_rule_name": name}
+    rules = folder / "rules.tsv"  # of code points in hexadecimal
+    found = (code for code in range(sys.maxunicode) if chr(code).isspace() and chr(code) != " ")
+    rules.write_text("".join(f"{code:x}\t{ord(' '):x}\n" for code in found), encoding="ascii")
+    return {"normalization_rule_tsv": str(rules)}
+
+
+def named(model: bytes, normalization: str) -> bytes:
+    """Return a serialized model with a name for its rules, in place of the path of their file."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    message: Any = sentencepiece_model_pb2
+    proto = message.ModelProto.FromString(model)
+    proto.normalizer_spec.name = normalization
+    proto.normalizer_spec.ClearField("normalization_rule_tsv")
+    return bytes(proto.SerializeToString())
+
+
+def normalized(lines: Sequence[str], normalization: str) -> list[str]:
+    """Return lines as one of sentencepiece's own normalizations makes them."""
+    normalizer = sentencepiece.SentencePieceNormalizer(rule_name=normalization)
+    return [line.replace(WORD_MARK, " ") for line in normalizer.normalize(list(lines))]
 
 
 def load_model(model: bytes) -> tuple[bytes, sentencepiece.SentencePieceProcessor]:

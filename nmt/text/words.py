@@ -149,6 +149,9 @@ def cut_words(words: Sequence[str], word_of_piece: Sequence[int], ends: Sequence
         new_word_of_piece.append(len(found))
         is_last = piece + 1 == len(ends) or word_of_piece[piece + 1] != owner
         if is_last or (begin < end < len(words[owner]) and starts[owner] + end in allowed):
-            found.append(words[owner][begin : None if is_last else end])
+            word = words[owner][begin : None if is_last else end]
+            if word.isspace() and not is_last:  # white space other than " " belongs to the word behind it
+                continue
+            found.append(word.strip() or word)
             begin = 0 if is_last else end
     return found, new_word_of_piece

@@ -99,11 +99,12 @@ def low_bleu(bleu: float | None, longer: str) -> str | None:
 
 def copies(sources: Sequence[str], hypotheses: Sequence[str]) -> str | None:
     """Tell of translations that equal their source."""
-    equal = sum(source.split() == line.split() for source, line in zip(sources, hypotheses, strict=True))
-    if equal <= MANY_COPIES * len(sources):
+    pairs = [(source.split(), line.split()) for source, line in zip(sources, hypotheses, strict=True) if source.split()]
+    equal = sum(source == line for source, line in pairs)
+    if equal <= MANY_COPIES * len(pairs):
         return None
     return (
-        f"{equal:,} of {len(sources):,} translations are the source unchanged: look whether the target files "
+        f"{equal:,} of {len(pairs):,} translations are the source unchanged: look whether the target files "
         "(data.train.target) are in the target language"
     )
 

@@ -12,6 +12,8 @@ import datasets
 from nmt.config.automatic import assign
 from nmt.config.schema import TokenizerConfig, TrainConfig, TrainerConfig
 from nmt.data.tables import SIDES, lines_of
+from nmt.text.fidelity import MANY, changed, sample_lines
+from nmt.text.model import SPACES, normalized
 from nmt.training.progress import validates_by_time
 from nmt.training.resuming import shown
 
@@ -52,7 +54,8 @@ def settle(config: TrainConfig, train: datasets.Dataset, *, on_gpu: bool) -> Non
     if not config.automatic:
         return
     minutes = time_to_train(config.trainer, len(train), on_gpu=on_gpu)
-    values = choose(config, len(train), minutes, num_characters=count_characters(train))
+    loses = "tokenizer.normalization" in config.automatic and loses_characters(config.tokenizer, train)
+    values = choose(config, len(train), minutes, num_characters=count_characters(train), loses_characters=loses)
     values = {name: value for name, value in values.items() if name in config.automatic and value is not None}
     assign(config, {**values, "automatic": []})
     overrides = " ".join(f"{name}={shown(value)}" for name, value in values.items())
@@ -68,6 +71,15 @@ def count_characters(corpus: datasets.Dataset) -> int:
     return len(set().union(*(line for side in SIDES for line in lines_of(part, side))))
 
 
+def loses_characters(config: TokenizerConfig, corpus: datasets.Dataset) -> bool:
+    """Return whether the usual normalization would change many target lines, which no translation then equals.
+
+    It makes wide punctuation of Chinese and Japanese narrow, takes a vowel sign of Thai apart, and so on.
+    """
+    lines = sample_lines(corpus, "target")
+    return len(changed(lines, normalized(lines, config.normalization))) > MANY * len(lines)
+
+
 def time_to_train(config: TrainerConfig, pairs: int, *, on_gpu: bool) -> float:
     """Return the minutes of training on two cores that the nearest limit stands for; infinite without any.
 
@@ -81,7 +93,9 @@ def time_to_train(config: TrainerConfig, pairs: int, *, on_gpu: bool) -> float:
     return min(limits)
 
 
-def choose(config: TrainConfig, pairs: int, minutes: float, *, num_characters: int) -> dict[str, Any]:
+def choose(
+    config: TrainConfig, pairs: int, minutes: float, *, num_characters: int, loses_characters: bool = False
+) -> dict[str, Any]:
     """Return a value for every automatic key; None leaves the default of the schema.
 
     Args:
@@ -89,12 +103,14 @@ def choose(config: TrainConfig, pairs: int, minutes: float, *, num_characters: i
         pairs: training pairs.
         minutes: as `time_to_train` returns it.
         num_characters: distinct characters of both sides.
+        loses_characters: whether normalization would change many target lines.
     """
     row = [row for row in TABLE if pairs >= row.pairs and minutes >= row.minutes][-1]
     trainer, readings = config.trainer, minutes * PAIRS_A_MINUTE / pairs
     is_by_tokens = config.batch.unit == "tokens"
     return {
         "tokenizer.vocab_size": vocabulary_size(config.tokenizer, row, num_characters),
+        "tokenizer.normalization": SPACES if loses_characters and learns_subwords(config.tokenizer) else None,
         "batch.size": row.batch_size if is_by_tokens else row.batch_size // TOKENS_A_SENTENCE,
         "model.embedding_size": row.embedding_size,
         "model.hidden_size": row.hidden_size,
@@ -104,6 +120,11 @@ def choose(config: TrainConfig, pairs: int, minutes: float, *, num_characters: i
         "schedule.warmup_steps": min(row.warmup_steps, (trainer.max_steps or 10**9) // 10),
         "trainer.validate_every_minutes": validation_time(trainer),
     }
+
+
+def learns_subwords(config: TokenizerConfig) -> bool:
+    """Return whether subwords are learned: the text is not segmented already, and no model is given."""
+    return config.kind != "whitespace" and not (config.source_model or config.target_model)
 
 
 def validation_time(config: TrainerConfig) -> float | None:

@@ -32,6 +32,7 @@ from nmt.models.build import check_model, check_used
 from nmt.models.checkpoint import resolve_device
 from nmt.models.decoder import DECODERS
 from nmt.models.sizes import has_dropout
+from nmt.text.fidelity import warn_of_changes
 from nmt.text.tokenizer import Tokenizers, build_tokenizers, check_sampling
 from nmt.training.defaults import settle
 from nmt.training.distributed import ProcessGroup
@@ -130,6 +131,7 @@ def prepare(config: TrainConfig, origin: Path | None, processes: ProcessGroup) -
     def choose() -> tuple[Tokenizers, dict[str, Any]]:
         settle(config, text["train"], on_gpu=resolve_device(config.trainer.device).type == "cuda")
         tokenizers = given or learn_subwords(text["train"], config.tokenizer)
+        warn_of_changes(text["train"], tokenizers.target, lowercase=config.lowercase)
         return tokenizers, {name: value_of(config, name) for name in ("automatic", *AUTOMATIC)}
 
     tokenizers, values = processes.on_rank_zero(choose)()

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nmt.errors import UserError
 from nmt.search.beam import CHECK_EVERY, beam_search
 from nmt.search.hypothesis import BOS, EOS, PAD, UNK
 from tests.search.toy import ToyModel, make_inputs
@@ -299,7 +300,7 @@ def test_settings_that_make_no_sense_are_refused():
         beam_search(ToyModel(), *arguments, beam_size=2, length_penalty=-1.0, max_lengths=max_lengths)
     model = ToyModel()
     model.look_up((4,), (2,))[0][:] = np.nan
-    with pytest.raises(AssertionError, match="numbers"):
+    with pytest.raises(UserError, match="are not numbers"):
         beam_search(model, *arguments, beam_size=2, max_lengths=max_lengths)
 
 

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nmt.errors import UserError
 from nmt.search import sampling
 from nmt.search.beam import CHECK_EVERY, beam_search
 from nmt.search.hypothesis import BOS, EOS, PAD, UNK
@@ -188,7 +189,7 @@ def test_the_unknown_token_may_be_allowed():
 def test_a_model_without_numbers_is_noticed():
     model, (arguments, max_lengths) = ToyModel(), make_inputs([[4]], [2])
     model.look_up((4,), (BOS,))[0][:] = np.nan
-    with pytest.raises(AssertionError, match="numbers"):
+    with pytest.raises(UserError, match="are not numbers"):
         sample(model, *arguments, num_samples=2, seed=1, max_lengths=max_lengths)
 
 

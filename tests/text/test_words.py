@@ -133,6 +133,12 @@ def test_a_piece_is_never_divided() -> None:
     assert cut_words(["猫天后。"], [0, 0], [1, 4]) == (["猫", "天后。"], [0, 1])
     assert cut_words(["dog.", "A"], [0, 0, 1], [2, 4, 1]) == (["dog.", "A"], [0, 0, 1])
     assert cut_words(["dog.", "A"], [0, 0, 0, 1], [0, 3, 4, 1]) == (["dog", ".", "A"], [0, 0, 1, 2])
+
+
+def test_white_space_in_a_word_is_no_word() -> None:
+    """As a model without normalization has it: no space, to sentencepiece."""
+    assert cut_words(["the\tbig\u00a0cat"], [0] * 5, [3, 4, 7, 8, 11]) == (["the", "big", "cat"], [0, 1, 1, 2, 2])
+    assert cut_words(["买\u3000他"], [0, 0, 0], [1, 2, 3]) == (["买", "他"], [0, 1, 1])
     assert cut_words([], [], []) == ([], [])
 
 

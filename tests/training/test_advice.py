@@ -81,6 +81,11 @@ def test_copies(hypotheses: list[str], note: str | None) -> None:
     assert found is None if note is None else found is not None and found.startswith(note)
 
 
+def test_an_empty_line_is_no_copy() -> None:
+    assert copies(["", " ", "a b"], ["", "", "x"]) is None
+    assert (copies(["", "a"], ["", "a"]) or "").startswith("1 of 1 translations")
+
+
 @pytest.mark.parametrize(
     ("references", "tokenize", "is_told"),
     [

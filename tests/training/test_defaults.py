@@ -62,6 +62,31 @@ def test_the_sizes_of_a_corpus(pairs: int, minutes: float, hidden: int, batch: i
     assert (values["model.hidden_size"], values["batch.size"], values["model.dropout"]) == (hidden, batch, dropout)
 
 
+@pytest.mark.parametrize(
+    ("given", "target", "expected"),
+    [
+        ({}, "我看见水，我喜欢猫！", "spaces"),
+        ({}, "ทำงาน", "spaces"),
+        ({}, "la maison …", "spaces"),
+        ({}, "l’été, « il » a chanté !", "nmt_nfkc"),
+        ({"kind": "whitespace"}, "水 ，", "nmt_nfkc"),
+        ({"target_model": "F"}, "水，", "nmt_nfkc"),
+    ],
+)
+def test_normalization_keeps_the_characters_of_the_target(given: dict[str, Any], target: str, expected: str) -> None:
+    config = automatic(max_minutes=1)
+    config.tokenizer = TokenizerConfig(**given)
+    settle(config, corpus(50, target=target), on_gpu=False)
+    assert config.tokenizer.normalization == expected
+
+
+def test_normalization_that_is_given_stays() -> None:
+    config = automatic(max_minutes=1)
+    config.automatic.remove("tokenizer.normalization")
+    settle(config, corpus(50, target="水，"), on_gpu=False)
+    assert config.tokenizer.normalization == "nmt_nfkc"
+
+
 def test_the_guide_has_the_table() -> None:
     section = GUIDE.partition("### Sizes that are not given")[2].partition("###")[0]
     rows = [line.strip("| ").split(" | ") for line in section.splitlines() if re.match(r"\| \d", line)]

@@ -1,0 +1,52 @@
+"""Whether text comes back from subwords as it was: normalization may change characters, which scores then count."""
+
+import itertools
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from nmt.text.tokenizer import Tokenizer
+from nmt.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    import datasets
+
+logger = logging.getLogger(__name__)
+
+LINES = 2_000  # that are looked at
+MANY = 0.01  # share of lines whose change is more than a matter of a few odd characters
+
+
+def sample_lines(corpus: "datasets.Dataset", side: str) -> list[str]:
+    """Return up to `LINES` lines of a side, from all over the corpus."""
+    return list(corpus.select(range(0, len(corpus), -(-len(corpus) // LINES)))[side])
+
+
+def changed(lines: Sequence[str], rewritten: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the lines that differ in more than white space, before and after."""
+    return [pair for pair in zip(lines, rewritten, strict=True) if pair[0].split() != pair[1].split()]
+
+
+def first_difference(before: str, after: str) -> tuple[str, str]:
+    """Return the first characters in which two texts differ, white space aside."""
+    one, other = ("".join(text.split()) for text in (before, after))
+    return next((pair for pair in itertools.zip_longest(one, other, fillvalue="") if pair[0] != pair[1]), (one, other))
+
+
+def warn_of_changes(corpus: "datasets.Dataset", tokenizer: Tokenizer | Vocabulary, *, lowercase: bool) -> None:
+    """Log a warning where many target lines cannot be translations, since their subwords are those of another text.
+
+    With `lowercase`, as scores are, letters may change their case.
+    """
+    if isinstance(tokenizer, Vocabulary):  # has words that it does not know; and its own marks
+        return
+    lines = sample_lines(corpus, "target")
+    rewritten = tokenizer.decode(tokenizer.encode(lines))
+    found = changed(*([line.lower() for line in side] if lowercase else side for side in (lines, rewritten)))
+    if len(found) > MANY * len(lines):
+        logger.warning(
+            "%.0f%% of the target lines cannot be written as they are, which lowers all scores (%r becomes %r): "
+            "tokenizer.normalization=spaces keeps them",
+            100 * len(found) / len(lines),
+            *first_difference(*found[0]),
+        )
