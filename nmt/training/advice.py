@@ -1,5 +1,6 @@
 """Notes for newcomers at the end of a run: each is one line that says what was found and what to do."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ def advise(
         few_updates(step, config.schedule.warmup_steps, longer),
         still_improving(validations, config.trainer.metric, longer),
         overfitting(validations),
+        diverged(validations, config.tokenizer.vocab_size),
         low_bleu(scores.get("bleu"), longer),
     ]
     if scores:
@@ -87,6 +89,18 @@ def overfitting(validations: Sequence[Mapping[str, Any]]) -> str | None:
     return (
         f"the validation loss rose from {least:.3f} at update {step} to {last:.3f}, the model learns the training text "
         "by heart: raise model.dropout, lower model.hidden_size, stop earlier (trainer.patience=3), or add text"
+    )
+
+
+def diverged(validations: Sequence[Mapping[str, Any]], vocab_size: int) -> str | None:
+    """Tell of a loss at the end that is well above ln(vocab_size), that of equal probabilities for all subwords."""
+    losses = [each["loss"] for each in validations if each.get("loss") is not None]
+    equal = math.log(vocab_size)
+    if not losses or losses[-1] <= 1 + equal:
+        return None
+    return (
+        f"the validation loss is {losses[-1]:.3f}, and to guess any subword alike has at most {equal:.3f}: "
+        "training has diverged, lower optimizer.learning_rate"
     )
 
 

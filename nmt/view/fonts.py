@@ -25,12 +25,13 @@ PACKAGES = dict.fromkeys(EAST_ASIA, "fonts-noto-cjk")
 
 logger = logging.getLogger(__name__)
 _reported: set[str] = set()  # characters that no font has
+_named: set[str] = set()  # packages that were named for them
 
 
 def fonts_for(texts: Iterable[str]) -> list[str]:
     """Return the families that have the characters of texts, the first choice first; a box is drawn for what none has.
 
-    A warning names the scripts that no installed font has, once, and the packages to install.
+    A warning names the scripts that no installed font has, and the packages to install, each once.
     """
     needed = {
         c for text in texts for c in text if not (c.isspace() or unicodedata.category(c) in INVISIBLE)
@@ -105,10 +106,12 @@ def package_of(character: str) -> str:
 
 
 def report(characters: set[str]) -> None:
-    """Warn that no font has these characters."""
+    """Warn that no font has these characters, unless the packages that have them were named before."""
     _reported.update(characters)
-    scripts = {script_of(c) for c in characters}
-    packages = sorted(set(map(package_of, characters)))
+    scripts, packages = {script_of(c) for c in characters}, sorted(set(map(package_of, characters)))
+    if _named.issuperset(packages):
+        return
+    _named.update(packages)
     shown = "".join(sorted(characters)[:8])
     logger.warning(
         "no installed font has these characters of heatmaps, which are drawn as boxes: %s (%s). Install %s (apt-get "

@@ -9,7 +9,17 @@ import pytest
 
 from nmt.config.schema import DataConfig, SplitConfig, TrainConfig, TrainerConfig
 from nmt.data.corpus import load_split
-from nmt.training.advice import advise, copies, few_updates, low_bleu, overfitting, overlap, still_improving, unspaced
+from nmt.training.advice import (
+    advise,
+    copies,
+    diverged,
+    few_updates,
+    low_bleu,
+    overfitting,
+    overlap,
+    still_improving,
+    unspaced,
+)
 
 SCORES = {"bleu": 0.2, "split": "test", "bleu_tokenize": "13a"}
 LONGER = "train longer (trainer.max_minutes)"
@@ -59,6 +69,20 @@ def test_still_improving(metric: str, values: list[float | None], note: str | No
 )
 def test_overfitting(losses: list[float | None], begins: str | None) -> None:
     note = overfitting([{"loss": loss, "step": 10 * number} for number, loss in enumerate(losses, start=1)])
+    assert note is None if begins is None else note is not None and note.startswith(begins)
+
+
+@pytest.mark.parametrize(
+    ("losses", "begins"),
+    [
+        ([3.0, 250.0], "the validation loss is 250.000, and to guess any subword alike has at most 6.908: "),
+        ([250.0, 3.0], None),
+        ([7.8], None),
+        ([None], None),
+    ],
+)
+def test_diverged(losses: list[float | None], begins: str | None) -> None:
+    note = diverged([{"loss": loss} for loss in losses], 1_000)
     assert note is None if begins is None else note is not None and note.startswith(begins)
 
 

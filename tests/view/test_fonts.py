@@ -20,6 +20,7 @@ def only_dejavu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(font_manager.fontManager, "ttflist", entries)
     monkeypatch.setattr(font_manager, "findSystemFonts", list)
     monkeypatch.setattr(fonts, "_reported", set())
+    monkeypatch.setattr(fonts, "_named", set())
 
 
 def test_what_the_first_font_has_needs_no_other(caplog: pytest.LogCaptureFixture) -> None:
@@ -49,6 +50,7 @@ def test_the_package_of_a_script_without_a_font_is_named_once(caplog: pytest.Log
     with caplog.at_level(logging.WARNING):
         assert fonts_for(["the", CAT]) == ["DejaVu Sans"]
         fonts_for([CAT])
+        fonts_for(["犬"])  # of the same package
         fonts_for([KA])
     first, second = [record.getMessage() for record in caplog.records]
     assert "猫 (cjk). Install fonts-noto-cjk" in first
