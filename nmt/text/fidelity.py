@@ -19,7 +19,7 @@ MANY = 0.01  # share of lines whose change is more than a matter of a few odd ch
 
 def sample_lines(corpus: "datasets.Dataset", side: str) -> list[str]:
     """Return up to `LINES` lines of a side, from all over the corpus."""
-    return list(corpus.select(range(0, len(corpus), -(-len(corpus) // LINES)))[side])
+    return list(corpus.select(range(0, len(corpus), max(1, -(-len(corpus) // LINES))))[side])
 
 
 def changed(lines: Sequence[str], rewritten: Sequence[str]) -> list[tuple[str, str]]:

@@ -63,6 +63,7 @@ def test_lines_are_taken_from_all_over_the_corpus() -> None:
     corpus = datasets.Dataset.from_dict({"source": numbers, "target": numbers})
     assert sample_lines(corpus, "target") == numbers[::3]
     assert sample_lines(corpus.select(range(5)), "source") == numbers[:5]
+    assert sample_lines(corpus.select([]), "source") == normalized([], "nmt_nfkc") == []
 
 
 @pytest.mark.parametrize(
