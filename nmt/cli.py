@@ -185,7 +185,7 @@ def compose_and_run(
         started += 1
         try:
             # Errors exit here: Hydra would print lines of its own first.
-            with user_errors(show=show_errors), no_empty_folder():
+            with user_errors(show=show_errors), named_job(), no_empty_folder():
                 function(resolve(composed, schema))
         except SystemExit as exit:
             if exit.code != 2 or HydraConfig.get().mode != RunMode.MULTIRUN:
@@ -206,6 +206,19 @@ def compose_and_run(
         raise composition_error(error, schema()) from error
     if failed:
         raise UserError(f"{failed} of the {started} jobs of this sweep have failed, as told above")
+
+
+@contextlib.contextmanager
+def named_job() -> Iterator[None]:
+    """Begin the message of a UserError in a job of a sweep with its number and the overrides that are its own."""
+    from hydra.core.hydra_config import HydraConfig
+
+    try:
+        yield
+    except UserError as error:
+        if own := " ".join(swept_overrides()):
+            raise UserError(f"job {HydraConfig.get().job.num} ({own}): {error}") from error
+        raise
 
 
 @contextlib.contextmanager
@@ -255,8 +268,9 @@ def swept_overrides() -> list[str]:
 
     if HydraConfig.get().mode != RunMode.MULTIRUN:
         return []
-    # An override that stands on the command line as it is, is the same for all jobs.
-    return [override for override in HydraConfig.get().overrides.task if override not in sys.argv]
+    # An override that stands on the command line as it is, is the same for all jobs; Hydra writes `false` as `False`.
+    given = {argument.lower() for argument in sys.argv}
+    return [override for override in HydraConfig.get().overrides.task if override.lower() not in given]
 
 
 def composition_error(error: Exception, config: Any) -> UserError:

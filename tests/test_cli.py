@@ -139,7 +139,7 @@ def test_a_sweep_goes_on_after_a_job_that_fails(script: Path, tmp_path: Path) ->
     assert result.returncode == 2
     assert result.stdout.splitlines() == ["sweep/1 bahdanau None"]
     first, second = result.stderr.splitlines()
-    assert first.startswith("error: model.dropout=2.0 is out of range")
+    assert first.startswith("error: job 0 (model.dropout=2): model.dropout=2.0 is out of range")
     assert second == "error: 1 of the 2 jobs of this sweep have failed, as told above"
 
 
@@ -151,7 +151,7 @@ def test_a_sweep_of_jobs_in_processes_of_their_own_tells_of_one_that_fails(scrip
     assert result.stderr.splitlines()[-1] == "error: job 0 of this sweep has failed, as told in its log"
     assert "Traceback" not in result.stderr
     told = "".join(path.read_text() for path in (tmp_path / "sweep" / ".submitit").rglob("*_log.*"))
-    assert "error: model.dropout=2.0 is out of range" in told
+    assert "): model.dropout=2.0 is out of range" in told
     assert "sweep/1 bahdanau None" in told
 
 

@@ -140,6 +140,7 @@ def test_a_sweep_whose_first_job_fails(zygote: Zygote, whole: Whole, tmp_path: P
     options = ["-m", "run_dir=sweep", "trainer.initialize_from=nowhere,null", *whole.options]
     done = zygote.run("train", *options, cwd=tmp_path)
     assert done.is_refusal, done
+    assert "error: job 0 (trainer.initialize_from=nowhere): no checkpoint at nowhere" in done.errors
     assert weights(tmp_path / "sweep" / "1") == whole.weights
 
 
