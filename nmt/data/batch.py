@@ -379,7 +379,7 @@ class TrainLoader:
             if value != before:
                 raise UserError(
                     f"cannot continue the training data where the checkpoint left it: {name} was {before} and is now "
-                    f"{value}; restore it (text: data.train), or start in a new run_dir"
+                    f"{value}; restore it, or start in a new run_dir"
                 )
         self.epoch, self.position, self.seed = state["epoch"], state["position"], state["seed"]
         self.window = state.get("window", 0)  # runs of earlier versions have one
