@@ -277,8 +277,8 @@ def composition_error(error: Exception, config: Any) -> UserError:
     """Return an error of composition as a UserError of one line."""
     from hydra.errors import MissingConfigException, OverrideParseException
 
-    if isinstance(error, OSError) and error.filename:  # Hydra makes the folder of the run
-        return UserError(f"run_dir: cannot make {error.filename}: {error.strerror}; choose another folder")
+    if isinstance(error, OSError) and error.filename:  # mostly the folder of the run, which Hydra makes
+        return UserError(f"cannot use {error.filename}: {error.strerror}; choose another folder (run_dir)")
     if isinstance(error, MissingConfigException) and error.options and error.missing_cfg_file:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         return unknown(group, name, error.options)

@@ -1,7 +1,4 @@
-"""Tests run with the shapes and types of nmt's signatures checked; whole commands (`call`) as users run them.
-
-The checks take as long as a command of seconds itself, and what commands are made of is tested with them.
-"""
+"""Every test runs with the shapes and types of nmt's signatures checked."""
 
 import importlib
 import io
@@ -131,11 +128,10 @@ def call(
         monkeypatch.chdir(cwd)
         monkeypatch.setattr(sys, "argv", line)
         status = 0
-        with tempfile.TemporaryFile("w+b") as file, monkeypatch.context() as unchecked:
+        with tempfile.TemporaryFile("w+b") as file:
             file.write(stdin)
             file.seek(0)
             monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(file, encoding="ascii"))
-            unchecked.setattr(jaxtyping.config, "jaxtyping_disable", True)
             try:
                 importlib.import_module(f"nmt.{module}").main()
             except SystemExit as exit:

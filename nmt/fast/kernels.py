@@ -1,4 +1,4 @@
-"""What has no public name in torch: kernels of oneDNN and the backward pass, with a fallback each, and derivatives."""
+"""Kernels of oneDNN and the backward pass, which have no public name in torch, with a fallback each; derivatives."""
 
 import math
 from collections.abc import Callable

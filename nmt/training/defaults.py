@@ -12,7 +12,7 @@ import datasets
 from nmt.config.automatic import assign
 from nmt.config.schema import TokenizerConfig, TrainConfig, TrainerConfig
 from nmt.data.tables import SIDES, lines_of
-from nmt.text.fidelity import MANY, changed, sample_lines
+from nmt.text.fidelity import many_changed, sample_lines
 from nmt.text.model import SPACES, normalized
 from nmt.training.progress import validates_by_time
 from nmt.training.resuming import shown
@@ -77,7 +77,7 @@ def loses_characters(config: TokenizerConfig, corpus: datasets.Dataset) -> bool:
     It makes wide punctuation of Chinese and Japanese narrow, takes a vowel sign of Thai apart, and so on.
     """
     lines = sample_lines(corpus, "target")
-    return len(changed(lines, normalized(lines, config.normalization))) > MANY * len(lines)
+    return bool(many_changed(lines, normalized(lines, config.normalization)))
 
 
 def time_to_train(config: TrainerConfig, pairs: int, *, on_gpu: bool) -> float:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jaxtyping
 import pytest
 
 from tests.scripts.running import SCRIPTS, SENTENCES, STEPS, study
@@ -22,17 +21,15 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
 
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: Any) -> Callable[..., int]:
-    """Run a script in this process, as users do, without checks of shapes; return its exit status."""
+    """Run a script in this process; return its exit status."""
 
     def run(name: str, *arguments: str, cwd: Path = tmp_path) -> int:
         monkeypatch.chdir(cwd)
         monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments])
-        with monkeypatch.context() as unchecked:
-            unchecked.setattr(jaxtyping.config, "jaxtyping_disable", True)
-            try:
-                runpy.run_path(str(SCRIPTS / f"{name}.py"), run_name="__main__")
-            except SystemExit as ended:
-                return int(ended.code or 0)
+        try:
+            runpy.run_path(str(SCRIPTS / f"{name}.py"), run_name="__main__")
+        except SystemExit as ended:
+            return int(ended.code or 0)
         return 0
 
     return run

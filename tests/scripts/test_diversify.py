@@ -78,6 +78,19 @@ def diversify(call: Callable[..., int], script: Any, monkeypatch: pytest.MonkeyP
     return run
 
 
+def check_origins(whole: Path, expected: dict[str, list[tuple[str, str]]]) -> int:
+    """Check each pair against the line that train.tsv names, and that none is missing or twice; return their number."""
+    pairs = list(zip(lines(whole / "train.en"), lines(whole / "train.fr"), strict=True))
+    origins = [line.split("\t") for line in lines(whole / "train.tsv")]
+    assert [expected[name][int(number) - 1] for name, number in origins] == pairs
+    assert {name for name, _ in origins} == set(expected)
+    assert set(pairs) == {pair for each in expected.values() for pair in each if all(pair)}
+    synthetic = [pair for pair, (name, _) in zip(pairs, origins, strict=True) if name != "original"]
+    assert len(set(synthetic)) == len(synthetic)
+    assert not set(synthetic) & set(expected["original"])
+    return len(pairs)
+
+
 def test_both_directions_killed_and_resumed(
     tiny_run: Path,
     backward_run: Path,
@@ -126,15 +139,8 @@ def test_both_directions_killed_and_resumed(
         "forward-1": list(zip(sources, forward, strict=True)),
         "backward-1": list(zip(backward, targets, strict=True)),
     }
-    pairs = list(zip(lines(tmp_path / "whole/train.en"), lines(tmp_path / "whole/train.fr"), strict=True))
-    origins = [line.split("\t") for line in lines(tmp_path / "whole/train.tsv")]
-    assert [expected[name][int(number) - 1] for name, number in origins] == pairs
-    assert {name for name, _ in origins} == set(expected)
-    assert set(pairs) == {pair for each in expected.values() for pair in each if all(pair)}
-    synthetic = [pair for pair, (name, _) in zip(pairs, origins, strict=True) if name != "original"]
-    assert len(set(synthetic)) == len(synthetic)
-    assert not set(synthetic) & set(expected["original"])
-    assert summaries[0]["pairs"] == len(pairs) == sum(each["written"] for each in summaries[0]["origins"])
+    num_pairs = check_origins(tmp_path / "whole", expected)
+    assert summaries[0]["pairs"] == num_pairs == sum(each["written"] for each in summaries[0]["origins"])
 
     # Other shares need no new translations, and the text can be trained on.
     translated.clear()

@@ -11,7 +11,7 @@ from nmt.config.schema import TrainConfig, TrainerConfig
 from nmt.errors import UserError
 from nmt.training.determinism import be_deterministic
 
-STEPS = ("deterministic=true", "trainer.max_steps=8", "trainer.validate_every_steps=4", "trainer.evaluate=false")
+STEPS = ("deterministic=true", "trainer.max_steps=12", "trainer.validate_every_steps=6", "trainer.evaluate=false")
 
 
 def weights(run: Path) -> str:
