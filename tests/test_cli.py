@@ -77,6 +77,13 @@ def test_the_users_errors(script: Path, tmp_path: Path, arguments: list[str], me
     assert result.stdout == ""
 
 
+def test_a_folder_that_cannot_be_made_is_named(script: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = run(script, tmp_path, "run_dir=file")
+    assert result.returncode == 2
+    assert result.stderr == "error: cannot use file: File exists; choose another folder (run_dir)\n"
+
+
 def test_a_run_that_never_began_leaves_no_folder(script: Path, tmp_path: Path) -> None:
     assert run(script, tmp_path, "run_dir=run", "model.dropout=2").returncode == 2
     assert run(script, tmp_path, "run_dir=run", "seed=101").returncode == 2

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 
 from nmt.config.schema import SearchConfig
 from nmt.text.words import text_words
-from nmt.translate import CHARACTERS, FIRST_CHARACTERS, chunks, load, parser
+from nmt.translate import CHARACTERS, FIRST_CHARACTERS, chunks, load, parser, render
 from nmt.translator import Translator
 
 ROOT = Path(__file__).parents[1]
@@ -97,6 +97,15 @@ def test_several_translations_a_line(translate: Callable[..., Any], expected: di
     assert two.split("\t")[0] == expected[SENTENCES[0]]
     found = json.loads(translate("--n-best", "3", "--json", SENTENCES[0]).stdout)["n_best"]
     assert [each["text"] for each in found] == first.split("\t")
+
+
+def test_a_tab_stands_between_translations_alone(tiny_run: Path) -> None:
+    found = Translator.load(tiny_run, "cpu").translate_n_best(["The cat sees my sister."], 2)[0]
+    found = [dataclasses.replace(each, text="a\tb", target_words=["a\tb"], weights=each.weights[:1]) for each in found]
+    for alignments in (None, "words", "soft", "pharaoh"):
+        options = parser().parse_args(["--n-best", "2"])
+        options.alignments = alignments
+        assert render(found, options).count("\t") == 1
 
 
 def test_samples(translate: Callable[..., Any], tiny_run: Path) -> None:

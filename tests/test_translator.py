@@ -2,6 +2,7 @@
 
 import doctest
 import itertools
+import math
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +19,7 @@ from nmt.alignment.links import argmax_links
 from nmt.alignment.weights import attention_entropy
 from nmt.config.file import load_config
 from nmt.config.schema import ModelConfig, SearchConfig, TokenizerConfig
-from nmt.data.batch import collate
+from nmt.data.batch import Batch, collate
 from nmt.data.grammar.corpus import generate
 from nmt.errors import UserError
 from nmt.models.build import build_model
@@ -119,6 +120,16 @@ def test_the_n_best_are_sorted_and_distinct(translator: Translator) -> None:
         scores = [each.score for each in found]
         assert scores == sorted(scores, reverse=True)
         assert found[0].text == best.text
+
+
+def test_a_perplexity_beyond_a_float_is_infinite(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    for log_prob, expected in ((-2000.0, math.inf), (0.0, 1.0)):
+
+        def log_probs(batch: Batch, log_prob: float = log_prob) -> torch.Tensor:
+            return torch.full(batch.target_out.shape, log_prob)
+
+        monkeypatch.setattr(translator.model, "log_probs", log_probs)
+        assert translator.perplexity(["The cat."], ["Le chat."]) == expected
 
 
 def with_beam(translator: Translator, size: int) -> Translator:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.alignment.pharaoh import Links, check_links, format_pharaoh, parse_pharaoh
+from nmt.alignment.pharaoh import Links, check_links, format_pharaoh, format_words, parse_pharaoh
 from nmt.errors import UserError
 
 LINK_SETS = st.frozensets(st.tuples(st.integers(0, 4), st.integers(0, 4)))
@@ -36,3 +36,9 @@ def test_links_outside_the_pair() -> None:
     check_links(parse_pharaoh("2-1"), 3, 2)
     with pytest.raises(UserError, match="line 1: link 2-1 points outside the pair, which has 2 source and 3 target"):
         check_links(parse_pharaoh("0-0 2?1"), 2, 3, "line 1")
+
+
+def test_words_hold_no_white_space() -> None:
+    line = format_words(["a\tb", "c\u3000d", "e f"], ["g"])
+    assert line == "a\u2581b c\u2581d e\u2581f ||| g"
+    assert [len(side.split()) for side in line.split(" ||| ")] == [3, 1]
