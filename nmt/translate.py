@@ -308,7 +308,7 @@ def render(found: "list[Translation]", options: argparse.Namespace) -> str:
         if options.n_best > 1:
             best["n_best"] = [each.to_dict() for each in found]
         return json.dumps(best, ensure_ascii=False)
-    return "\t".join((each.line + FORMATS[options.alignments](each)).replace("\t", " ") for each in found)
+    return "\t".join(each.line.replace("\t", " ") + FORMATS[options.alignments](each) for each in found)
 
 
 def pharaoh(translation: "Translation") -> str:
