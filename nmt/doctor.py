@@ -47,11 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def examine(folder: Path) -> Iterator[Finding]:
-    """Yield what is found in a folder.
-
-    Raises:
-        UserError: there is none, or it is neither a run, a checkpoint nor a cache.
-    """
+    """Yield what is found in a folder; raise UserError unless it is a run, a checkpoint or a cache."""
     from nmt.models.checkpoint import run_of
 
     folder = run_of(folder)

@@ -86,11 +86,7 @@ def stage(run: Path, folder: Path, address: str) -> list[Path]:
 
 
 def find_best(run: Path) -> Path:
-    """Return the folder of a run's best checkpoint, or the folder itself if it is one.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Return the folder of a run's best checkpoint, or the folder itself if it is one; else raise UserError."""
     from nmt.models.checkpoint import TRAINING_STATE, WEIGHTS, retired
 
     best = run / "checkpoints" / "best"

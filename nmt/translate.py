@@ -124,11 +124,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return the options; `checkpoint=RUN`, as `nmt.evaluate` has it, is one too.
-
-    Raises:
-        UserError: the text looks like another setting of `nmt.evaluate` and is not behind `--`.
-    """
+    """Return the options; `checkpoint=RUN`, as of `nmt.evaluate`, is one too, and other settings are refused."""
     given = sys.argv[1:] if arguments is None else arguments
     # Texts may stand on both sides of an option, unless they are behind --.
     options = parser().parse_args(given) if "--" in given else parser().parse_intermixed_args(given)
@@ -163,14 +159,13 @@ def run(options: argparse.Namespace) -> None:
         numbers = itertools.count(1)
         size = CHUNK if options.text or options.input or not sys.stdin.isatty() else 1
         for chunk in chunks(lines, size):
-            notable = Notable(translator.aligned)
-            for found in translate(chunk, options.n_best):
+            best = {}
+            for found, number in zip(translate(chunk, options.n_best), numbers, strict=False):
                 print(render(found, options), file=output)
-                number = next(numbers)
                 draw(found[0], number, options)
-                notable.add(found[0], number)
+                best[number] = found[0]
             output.flush()
-            notable.tell()
+            tell_notable(best, aligned=translator.aligned)
             free_memory()
 
 
@@ -198,34 +193,18 @@ def free_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-class Notable:
-    """The lines of input whose translation is not what one may take it for."""
-
-    def __init__(self, aligned: bool) -> None:
-        self.aligned = aligned
-        self.cut: list[int] = []
-        self.in_parts: list[int] = []
-        self.unaligned: list[int] = []
-
-    def add(self, translation: "Translation", number: int) -> None:
-        """Look at the translation of a line."""
-        if translation.cut:
-            self.cut.append(number)
-        if translation.parts > 1:
-            self.in_parts.append(number)
-        if self.aligned and translation.is_unaligned:
-            self.unaligned.append(number)
-
-    def tell(self) -> None:
-        """Print the numbers of the lines on standard error."""
-        longer = "far longer than what the model was trained on, translated in parts"
-        limit = "cut at the longest length allowed, see --max-length-ratio"
-        unaligned = "too long for words and weights, only its text is given"
-        for lines, what in ((self.in_parts, longer), (self.cut, limit), (self.unaligned, unaligned)):
-            if lines:
-                more = f" and {len(lines) - NUMBERS_SHOWN} more" if len(lines) > NUMBERS_SHOWN else ""
-                numbers = ", ".join(map(str, lines[:NUMBERS_SHOWN]))
-                print(f"notice: line{'s'[: len(lines) > 1]} {numbers}{more}: {what}", file=sys.stderr)
+def tell_notable(found: "dict[int, Translation]", *, aligned: bool) -> None:
+    """Print on standard error which lines, by number, have a translation that is not what one may take it for."""
+    notable: dict[str, Callable[[Translation], bool]] = {
+        "far longer than what the model was trained on, translated in parts": lambda each: each.parts > 1,
+        "cut at the longest length allowed, see --max-length-ratio": lambda each: each.cut,
+        "too long for words and weights, only its text is given": lambda each: aligned and each.is_unaligned,
+    }
+    for what, is_so in notable.items():
+        if lines := [number for number, each in found.items() if is_so(each)]:
+            more = f" and {len(lines) - NUMBERS_SHOWN} more" if len(lines) > NUMBERS_SHOWN else ""
+            numbers = ", ".join(map(str, lines[:NUMBERS_SHOWN]))
+            print(f"notice: line{'s'[: len(lines) > 1]} {numbers}{more}: {what}", file=sys.stderr)
 
 
 def is_same_file(first: Path, second: Path) -> bool:
@@ -281,11 +260,7 @@ def complete(path: Path) -> Iterator[TextIO]:
 
 
 def read_lines(file: BinaryIO, name: str) -> Iterator[str]:
-    r"""Yield lines, split on \n only.
-
-    Raises:
-        UserError: a line is not UTF-8, or cannot be read.
-    """
+    r"""Yield lines, split on \n only; raise UserError for one that is not UTF-8, or cannot be read."""
     for number, line in enumerate(lines_of(file, name), start=1):
         try:
             yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
@@ -311,19 +286,11 @@ def render(found: "list[Translation]", options: argparse.Namespace) -> str:
     return "\t".join(each.line.replace("\t", " ") + FORMATS[options.alignments](each) for each in found)
 
 
-def pharaoh(translation: "Translation") -> str:
-    """Return each target word's strongest link, `source-target`, counted from 0."""
-    from nmt.alignment.links import argmax_links
-    from nmt.alignment.pharaoh import format_pharaoh
-
-    return format_pharaoh(argmax_links(translation.weights))
-
-
 def with_words(translation: "Translation") -> str:
     """Return the words of source and translation, and the links between them."""
     from nmt.alignment.pharaoh import format_words
 
-    return f"{format_words(translation.source_words, translation.target_words)} ||| {pharaoh(translation)}"
+    return f"{format_words(translation.source_words, translation.target_words)} ||| {translation.links}"
 
 
 def soft(translation: "Translation") -> str:
@@ -333,7 +300,7 @@ def soft(translation: "Translation") -> str:
 
 FORMATS: dict[str | None, Callable[["Translation"], str]] = {
     None: lambda each: "",
-    "pharaoh": lambda each: f" ||| {pharaoh(each)}",
+    "pharaoh": lambda each: f" ||| {each.links}",
     "soft": lambda each: f" ||| {soft(each)}",
     "words": lambda each: f" ||| {with_words(each)}",
 }

@@ -31,6 +31,11 @@ class SentencePair(Alignment):
 
         return draw_heatmap(self.weights, self.source_words, self.target_words, title=title)
 
+    @property
+    def links(self) -> str:
+        """Each target word's strongest link, `source-target`, counted from 0."""
+        return format_pharaoh(argmax_links(self.weights))
+
     def to_dict(self) -> dict[str, Any]:
         """Return it in JSON's types: weights have four digits, `alignment` the strongest link of each target word."""
         return {
@@ -38,7 +43,7 @@ class SentencePair(Alignment):
             "text": self.text,
             "source_words": self.source_words,
             "target_words": self.target_words,
-            "alignment": format_pharaoh(argmax_links(self.weights)),
+            "alignment": self.links,
             "weights": rounded(self.weights),
         }
 

@@ -176,7 +176,7 @@ class Translator:
         An empty sentence, or one of which a part between marks has no subwords, has one.
 
         Each depends on the seed, the sentence and its number among the n alone; on the batch only by rounding, which is
-        more of it with `precision=int8`. Log-probabilities are the model's. There is no beam and no coverage penalty.
+        coarser with `precision=int8`. Log-probabilities are the model's. There is no beam and no coverage penalty.
 
         Args:
             sentences: lines of source text.
@@ -305,12 +305,7 @@ class Translator:
             self.progress(len(rows))
 
     def _groups(self, sentences: Sequence[Sequence[int]], costs: Int64Array) -> list[list[int]]:
-        """Return the rows of each batch: sentences of similar length together, empty ones left out.
-
-        Args:
-            sentences: the ids of each.
-            costs: the bytes that each takes.
-        """
+        """Return the rows of each batch: sentences of similar length, no empty ones; `costs` are the bytes of each."""
         lengths = lengths_of(sentences)
         order = lengths.argsort(kind="stable")
         order = order[lengths[order] > 0]
@@ -390,11 +385,7 @@ def lengths_of(sentences: Sequence[Sequence[int]]) -> Int64Array:
 
 
 def in_halves(work: Callable[[list[int]], list[Found]], rows: list[int]) -> list[Found]:
-    """Return what `work` makes of rows; where memory runs out, what it makes of their halves.
-
-    Raises:
-        UserError: memory does not suffice for a single row.
-    """
+    """Return what `work` makes of rows, or where memory runs out of their halves, down to single rows."""
     try:
         return work(rows)
     except (RuntimeError, MemoryError) as error:
@@ -416,11 +407,7 @@ def check_names(what: str, given: Iterable[str], config: type, *others: str) -> 
 
 
 def sentences_of(given: Any) -> list[str]:
-    """Return sentences as a list, in the order in which they are given; a text is one sentence.
-
-    Raises:
-        UserError: one is not a text.
-    """
+    """Return sentences as a list; a text is one sentence. Raise UserError for one that is not a text."""
     try:
         found = [given] if isinstance(given, str) else list(given)
     except TypeError:
@@ -436,21 +423,13 @@ def sentences_of(given: Any) -> list[str]:
 
 
 def check_pairs(sources: Sequence[str], targets: Sequence[str]) -> None:
-    """Check that there is a target for each source.
-
-    Raises:
-        UserError: there is not.
-    """
+    """Raise UserError unless there is a target for each source."""
     if len(sources) != len(targets):
         raise UserError(f"{len(sources)} sources and {len(targets)} targets are no pairs: give one target a source")
 
 
 def check_together(first: Checkpoint, other: Checkpoint) -> None:
-    """Check that two checkpoints predict the same subwords of the same language.
-
-    Raises:
-        UserError: they do not.
-    """
+    """Raise UserError unless two checkpoints predict the same subwords of the same language."""
     ours, theirs = first.config.data.direction, other.config.data.direction
     if ours != theirs:
         both = f"{other.folder} translates {theirs}, and {first.folder} {ours}"

@@ -47,6 +47,9 @@ TINY = (
 
 Completed = subprocess.CompletedProcess[str]
 
+# Tests share the cores with each other, so a thread that waits for another must not spin. Read when torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 # Before any test imports nmt. The numeric tower: an int will do for a float, as type checkers have it.
 jaxtyping.install_import_hook("nmt", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 

@@ -60,11 +60,7 @@ def read_gold(corpus: datasets.Dataset, split: str) -> list[Links] | None:
 
 
 def check_comparable(metric: str, tokenizers: Tokenizers, sources: Sequence[str], targets: Sequence[str]) -> None:
-    """Check that some sentence pair has the words that gold counts: the parts between spaces.
-
-    Raises:
-        UserError: in every pair the tokenizers find other words, so that `metric`, a key of METRICS, has no value.
-    """
+    """Raise UserError where in no pair the tokenizers find the words that gold counts, the parts between spaces."""
     for source, target in zip(sources, targets, strict=True):
         sides = ((tokenizers.source, source), (tokenizers.target, target))
         if all(len(side.parts(side.encode([line])[0], line)[0]) == len(line.split()) for side, line in sides):

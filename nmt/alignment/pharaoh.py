@@ -13,7 +13,7 @@ from nmt.text.vocabulary import WORD_MARK
 
 Link = tuple[int, int]
 
-LINK = re.compile(r"([0-9]+)([-?])([0-9]+)")
+LINK = re.compile(r"([0-9]{1,9})([-?])([0-9]{1,9})")
 
 
 class Links(NamedTuple):
@@ -35,7 +35,7 @@ def parse_pharaoh(line: str, where: str = "alignment") -> Links:
         match = LINK.fullmatch(item)
         if match is None:
             raise UserError(
-                f"{where}: {item!r} is not an alignment link: write source-target, or source?target where only "
+                f"{where}: {item[:40]!r} is not an alignment link: write source-target, or source?target where only "
                 "possible, word positions counted from 0, as in 0-0 1?2"
             )
         link = int(match[1]), int(match[3])
@@ -58,11 +58,7 @@ def format_words(*sides: Sequence[str]) -> str:
 
 
 def check_links(links: Links, num_source: int, num_target: int, where: str = "alignment") -> None:
-    """Refuse links to words that a sentence pair does not have.
-
-    Raises:
-        UserError: naming the first such link and the lengths of the pair.
-    """
+    """Raise UserError for a link to a word that the sentence pair does not have."""
     outside = [(i, j) for i, j in links.possible if i >= num_source or j >= num_target]
     if outside:
         i, j = min(outside)

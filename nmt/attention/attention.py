@@ -51,10 +51,7 @@ class Attended(NamedTuple):
 class AttentionMechanism(nn.Module, ABC):
     """The interface of attention to a decoder. `str` describes it in a line of the model's summary."""
 
-    @property
-    def stepwise(self) -> bool:
-        """Whether training must go step by step, since weights are sampled or depend on those of earlier steps."""
-        return False
+    stepwise = False  # whether training must go step by step: weights are sampled, or depend on those of earlier steps
 
     @abstractmethod
     def project_memory(self, states: States, source_mask: Mask) -> Memory:
@@ -83,10 +80,7 @@ class Attention(AttentionMechanism):
         self.score = score
         self.normalizer = normalizer
         self.window = window
-
-    @property
-    def stepwise(self) -> bool:
-        return self.normalizer.is_sampled
+        self.stepwise = normalizer.is_sampled
 
     def project_memory(self, states: States, source_mask: Mask) -> Memory:
         return Memory(self.score.project(states, source_mask), states, source_mask)
@@ -130,10 +124,7 @@ class MultiHead(AttentionMechanism):
         self.key = key
         self.value = value
         self.output = output
-
-    @property
-    def stepwise(self) -> bool:
-        return any(head.stepwise for head in self.heads)
+        self.stepwise = any(head.stepwise for head in heads)
 
     def project_memory(self, states: States, source_mask: Mask) -> Memory:
         """Project the states into the keys and values of all heads, concatenated."""

@@ -31,10 +31,7 @@ class Covering(Attention):
         self.covered = nn.Linear(1, settings.size, bias=False)
         has_fertility = settings.coverage == "fertility"
         self.fertility = nn.Linear(settings.state_size, 1, bias=False) if has_fertility else None
-
-    @property
-    def stepwise(self) -> bool:
-        return True
+        self.stepwise = True
 
     def project_memory(self, states: States, source_mask: Mask) -> Memory:
         """Project the states; the last element of a key, [batch, source, size + 1], is 1 / Phi."""

@@ -202,12 +202,9 @@ def cut_batches(order: IntArray, lengths: IntArray, *, unit: str, size: int) -> 
 
 
 def within_memory(batches: Iterable[IntArray], costs: Int64Array, memory: int) -> Iterator[IntArray]:
-    """Cut batches so that none takes more than `memory` bytes, or has one sentence.
+    """Cut batches of indices so that each takes at most `memory` bytes, or is of one sentence.
 
-    Args:
-        batches: indices of sentences.
-        costs: bytes that each sentence takes; in a batch, each takes as many as the one that takes most.
-        memory: the limit.
+    `costs` are the bytes of a sentence; in a batch each takes as many as the one that takes most.
     """
     for batch in batches:
         size = max(1, memory // int(costs[batch].max()))
@@ -302,7 +299,6 @@ class TrainLoader:
             the batches are planned: sorted by other lengths than their own, a third of them would be padding. If there
             are several windows, another process makes the next one ahead of time.
         guide: makes `Batch.alignment`, where attention is guided.
-        num_workers: processes that make batches ahead of time; 0 makes them when asked.
 
     Raises:
         UserError: when no pair is left after leaving out those longer than `config.max_length` subwords.
@@ -318,7 +314,6 @@ class TrainLoader:
     rank: int = 0
     world_size: int = 1
     pin_memory: bool = False
-    num_workers: int = 0
     epoch: int = field(default=0, init=False)
     window: int = field(default=0, init=False)
     position: int = field(default=0, init=False)
@@ -355,7 +350,7 @@ class TrainLoader:
     def __iter__(self) -> Iterator[Batch]:
         while True:
             mine = range(self.rank, len(self._plan().batches), self.world_size)[self.position :]
-            for batch in _loaded(self._plan(), mine, num_workers=self.num_workers, pin_memory=self.pin_memory):
+            for batch in _loaded(self._plan(), mine, pin_memory=self.pin_memory):
                 self.position += 1
                 yield batch
             self.window, self.position = self.window + 1, 0
@@ -377,9 +372,10 @@ class TrainLoader:
         for name, value in self._order().items():
             before = state["order"].get(name)
             if value != before:
+                was, now = ("larger than the corpus" if each is None else each for each in (before, value))
                 raise UserError(
-                    f"cannot continue the training data where the checkpoint left it: {name} was {before} and is now "
-                    f"{value}; restore it, or start in a new run_dir"
+                    f"cannot continue the training data where the checkpoint left it: {name} was {was} and is now "
+                    f"{now}; restore it, or start in a new run_dir"
                 )
         self.epoch, self.position, self.seed = state["epoch"], state["position"], state["seed"]
         self.window = state.get("window", 0)  # runs of earlier versions have one
@@ -387,14 +383,14 @@ class TrainLoader:
 
     def _order(self) -> dict[str, Any]:
         lengths = self.encoded.source.lengths + self.encoded.target.lengths
-        order = {
+        return {
             "the number of training pairs": len(self._rows),
             "the number of training tokens": int(lengths[self._rows].sum()),
             "batch.unit": self.config.unit,
             "batch.size": self.config.size,
             "the number of processes": self.world_size,
+            "batch.window": None if self._windows.count == 1 else self.config.window,
         }
-        return order if self._windows.count == 1 else order | {"batch.window": self.config.window}
 
     def _plan(self) -> Window:
         """Return the current window; where several are sampled, another process then begins the next."""

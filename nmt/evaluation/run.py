@@ -96,11 +96,7 @@ def choose_baseline(config: EvaluateConfig, translator: Translator, corpus: data
 
 
 def choose_views(config: EvaluateConfig, translator: Translator) -> Views:
-    """Return how sentence pairs are aligned, beside the attention.
-
-    Raises:
-        UserError: saliency is asked for with int8 weights, which have no gradient, or with an ensemble.
-    """
+    """Return how pairs are aligned, beside the attention; raise UserError for saliency with int8 or an ensemble."""
     if config.saliency and config.precision == "int8":
         raise UserError("saliency=true needs gradients, and precision=int8 has none: choose one of the two")
     if config.saliency and config.ensemble:

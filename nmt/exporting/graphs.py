@@ -113,11 +113,7 @@ def state_sizes(model: Seq2Seq) -> dict[str, int]:
 
 @torch.no_grad()
 def write_graphs(model: Seq2Seq, encoder: Path, step: Path) -> None:
-    """Write the graphs of a model, which is to be in evaluation mode.
-
-    Raises:
-        UserError: a part of the model has no fixed graph.
-    """
+    """Write the graphs of a model in evaluation mode; raise UserError where a part of it has no fixed graph."""
     source, lengths = torch.full((3, 5), EOS), torch.tensor([4, 5, 2])
     reads, steps = EncoderGraph(model), StepGraph(model)
     encoded = reads(source, lengths)
@@ -128,11 +124,7 @@ def write_graphs(model: Seq2Seq, encoder: Path, step: Path) -> None:
 
 
 def trace(graph: nn.Module, arguments: Sequence[Tensor], signature: Signature, path: Path) -> None:
-    """Write a graph by tracing it with these arguments.
-
-    Raises:
-        UserError: it has operations that ONNX has not, or what it does depends on values in Python.
-    """
+    """Write a graph by tracing it; raise UserError for what ONNX has not, or what depends on values in Python."""
     with reasons() as found:
         try:
             torch.onnx.export(

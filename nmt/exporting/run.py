@@ -84,11 +84,7 @@ def folder_of(checkpoint: Checkpoint) -> Path:
 
 
 def check_free(folder: Path) -> None:
-    """Check that a folder is new, empty or an earlier export.
-
-    Raises:
-        UserError: it is none of these.
-    """
+    """Raise UserError unless a folder is new, empty or an earlier export."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output {folder} is a file: give a folder")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / MODEL).is_file():
@@ -122,11 +118,7 @@ def fill(folder: Path, checkpoint: Checkpoint, precisions: tuple[str, ...]) -> d
 
 
 def compare(model: Seq2Seq, encoder: Path, step: Path) -> dict[str, float]:
-    """Return the largest difference of each output of graphs from the model's.
-
-    Raises:
-        UserError: onnxruntime cannot run them.
-    """
+    """Return each output's largest difference from the model's; raise UserError where onnxruntime fails."""
     try:
         return largest_differences(model, encoder, step, BATCHES)
     except Exception as error:
@@ -137,11 +129,7 @@ def compare(model: Seq2Seq, encoder: Path, step: Path) -> dict[str, float]:
 
 
 def check_same(differences: dict[str, float]) -> None:
-    """Check that graphs compute what the model does.
-
-    Raises:
-        UserError: an output differs by more than rounding.
-    """
+    """Raise UserError where an output differs from the model's by more than rounding."""
     for name, difference in differences.items():
         allowed = LOG_PROB_TOLERANCE if name == "log_probs" else TOLERANCE
         if not difference <= allowed:  # it may be NaN

@@ -16,8 +16,8 @@ def side_by_side(x: Shaped[Tensor, "passes_tokens *size"]) -> Shaped[Tensor, "to
 class Divergence:
     """D = [KL(p || q) + KL(q || p)] / 2, p and q being the distributions of the two passes of each token.
 
-    With d = log p - log q it is (E_p d - E_q d) / 2. Its gradient by the logits of p is [p - q + p (d - E_p d)] / 2, by
-    those of q -[p - q + q (d - E_q d)] / 2.
+    With d = log p - log q it is (E_p d - E_q d) / 2. Its gradient with respect to the logits of p is
+    [p - q + p (d - E_p d)] / 2, with respect to those of q -[p - q + q (d - E_q d)] / 2.
 
     Attributes:
         total: the sum of D over the tokens so far.
@@ -36,7 +36,7 @@ class Divergence:
     def add_gradient(
         self, probabilities: Float[Tensor, "tokens_passes vocab"], log_normalizers: Float[Tensor, " tokens_passes"]
     ) -> None:
-        """Add weight x the gradient of D by the logits to the probabilities, and D to the total."""
+        """Add weight x the gradient of D with respect to the logits to the probabilities, and D to the total."""
         p, q = probabilities[0::2], probabilities[1::2]
         gap, difference, product = (each[: len(p)] for each in (self.gaps, self.differences, self.products))
         gap -= (log_normalizers[0::2] - log_normalizers[1::2]).to(gap.dtype)[:, None]

@@ -27,7 +27,7 @@ def dropout_along(module: Dropout, x: Float[Tensor, "*shape"], axis: int) -> Flo
 
 
 def dropout(module: nn.Dropout | Dropout, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """X m / (1 - p), m Bernoulli(1 - p), while training  (Srivastava et al., 2014)."""
+    """Return x m / (1 - p), m Bernoulli(1 - p), while training  (Srivastava et al., 2014)."""
     if not module.training or not module.p:
         return x
     return x * keep_mask(x, module.p) if x.device.type == "cpu" else nn.functional.dropout(x, module.p)

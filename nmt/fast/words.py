@@ -16,8 +16,7 @@ def distinct_words(
     """
     if tokens.device.type != "cpu" or embedding.is_random:
         return None
-    distinct, places = tokens.unique(return_inverse=True)
-    return distinct, places
+    return tokens.unique(return_inverse=True)
 
 
 def read_words(decoder: Decoder, tokens: Int[Tensor, "*words"]) -> WordShares:

@@ -181,7 +181,7 @@ def find_checkpoint(path: str | Path) -> Path:
 
 
 def run_of(path: Path) -> Path:
-    """Return the folder of a run; where it is one of links to what a run holds, as outputs/latest is, that run's.
+    """Return the folder of a run, following one that is made of links to a run's files, as outputs/latest is.
 
     What outputs/latest leads to changes when another run begins. Relative to the working directory where possible.
     """
@@ -312,11 +312,7 @@ def training_state(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def resolve_device(name: str) -> torch.device:
-    """Return the device of `auto`, `cpu` or `cuda`.
-
-    Raises:
-        UserError: cuda is asked for and not there.
-    """
+    """Return the device of `auto`, `cpu` or `cuda`; raise UserError where cuda is asked for and not there."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cuda" and not torch.cuda.is_available():

@@ -266,11 +266,9 @@ class Luong(Decoder):
 
     def __init__(self, config: ModelConfig, embedding: Embedding, encoder: Encoder) -> None:
         super().__init__(config, embedding, encoder)
-        hidden = config.hidden_size
-        gates = self.stack.first.gates * hidden
-        feedback = nn.Linear(hidden, gates, bias=False) if config.input_feeding else None
+        hidden, gates = config.hidden_size, self.stack.first.gates * config.hidden_size
         self.attentional = nn.Linear(encoder.state_size + hidden, hidden, bias=False)
-        self.feedback = feedback
+        self.feedback = nn.Linear(hidden, gates, bias=False) if config.input_feeding else None
 
     @classmethod
     def check_used(cls, config: ModelConfig) -> None:

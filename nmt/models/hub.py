@@ -38,11 +38,7 @@ def is_address(path: str | Path) -> bool:
 
 
 def parse_address(text: str) -> Address:
-    """Return the parts of `hub:USER/NAME[@REVISION]`; the `hub:` may be left out.
-
-    Raises:
-        UserError: it has another form.
-    """
+    """Return the parts of `[hub:]USER/NAME[@REVISION]`; raise UserError for another form."""
     name, at, revision = text.removeprefix(SCHEME).partition("@")
     if not NAME.fullmatch(name) or (at and not revision):
         raise UserError(f"{text} is no model of the hub: write hub:USER/NAME, or hub:USER/NAME@REVISION")
@@ -139,11 +135,7 @@ def upload(files: Sequence[Path], address: Address, known: Iterable[str], *, pri
 
 
 def make(api: Any, address: Address, *, private: bool) -> None:
-    """Make the model and its branch where they do not exist yet.
-
-    Raises:
-        UserError: a private model is asked for and the one that exists is public.
-    """
+    """Make the model and its branch if need be; raise UserError for one that is public and shall be private."""
     from huggingface_hub.errors import RepositoryNotFoundError
 
     try:

@@ -73,14 +73,9 @@ class Cell(nn.Module, ABC):
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
-        self.hidden_size = hidden_size
+        self.hidden_size, self.state_size = hidden_size, self.parts * hidden_size
         self.inputs = nn.Linear(input_size, self.gates * hidden_size)
         self.recurrent = nn.Linear(hidden_size, self.gates * hidden_size, bias=False)
-
-    @property
-    def state_size(self) -> int:
-        """Size of the state."""
-        return self.parts * self.hidden_size
 
     def hidden(self, state: Float[Tensor, "*batch state"]) -> Float[Tensor, "*batch hidden"]:
         """Return the part of the state that other layers see."""

@@ -14,8 +14,7 @@ def dropout_rate(config: ModelConfig, place: Literal["embedding", "state", "outp
 
 def has_dropout(config: ModelConfig) -> bool:
     """Return whether dropout of any kind is on."""
-    rates = [dropout_rate(config, "embedding"), dropout_rate(config, "state"), dropout_rate(config, "output")]
-    return any((*rates, config.word_dropout))
+    return any([config.word_dropout, *(dropout_rate(config, place) for place in ("embedding", "state", "output"))])
 
 
 def attention_settings(config: ModelConfig, state_size: int) -> Settings:

@@ -142,8 +142,8 @@ def place_of_greedy(
 
     Args:
         before: its place in this one, or -1.
-        beams: the hypothesis that each candidate extends, best candidates first, so that its first is by the token
-            that greedy search takes.
+        beams: the hypothesis that each candidate extends, best candidates first, so that a hypothesis's
+            first candidate takes its most probable token.
         chosen: the candidates that form the next beam; -1 marks an empty place.
     """
     extends = beams == before[:, None]

@@ -42,11 +42,7 @@ FIELDS: dict[str, tuple[type, ...]] = {
 
 
 async def read(request: Request, runs: Collection[str]) -> Asked:
-    """Read a request.
-
-    Raises:
-        HTTPException: 400, 413 or 415, with a message that says what is wrong.
-    """
+    """Read a request; raise HTTPException 400, 413 or 415, with a message that says what is wrong."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "send JSON, with the header content-type: application/json")
     body = bytearray()
@@ -62,11 +58,7 @@ async def read(request: Request, runs: Collection[str]) -> Asked:
 
 
 def check(given: Any, runs: Collection[str]) -> Asked:
-    """Check the value of a request's JSON.
-
-    Raises:
-        HTTPException: 400, naming the field, what was given and what is allowed.
-    """
+    """Check a request's JSON; raise HTTPException 400, naming the field, what was given and what is allowed."""
     if not isinstance(given, dict):
         raise HTTPException(400, f'send an object such as {{"text": "..."}}, not {JSON_TYPES[type(given)]}')
     for name, value in given.items():
@@ -85,11 +77,7 @@ def check(given: Any, runs: Collection[str]) -> Asked:
 
 
 def check_values(asked: Asked, runs: Collection[str]) -> None:
-    """Check fields whose types are right.
-
-    Raises:
-        HTTPException: 400, naming the field.
-    """
+    """Check fields whose types are right; raise HTTPException 400, naming the field."""
     if asked.run not in runs:
         raise HTTPException(400, f"run must be one of {', '.join(runs)}, not {asked.run[:40]!r}")
     if not 1 <= asked.n_best <= MAX_N_BEST:

@@ -27,15 +27,11 @@ class Rate:
         self.buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens left, and when
 
     def check(self, address: str) -> None:
-        """Count a request.
-
-        Raises:
-            HTTPException: 429, if the address has used up its share.
-        """
+        """Count a request; raise HTTPException 429 if the address has used up its share."""
         now = self.clock()
         left, before = self.buckets.pop(address, (self.most, now))
         left = min(self.most, left + (now - before) * self.per_second)
-        self.buckets[address] = max(0.0, left - 1.0), now
+        self.buckets[address] = (left - 1.0 if left >= 1.0 else left), now  # a refused request costs nothing
         if len(self.buckets) > ADDRESSES:
             self.buckets.popitem(last=False)
         if left < 1.0:

@@ -28,7 +28,7 @@ class Sampler(ABC):
     """Draws segmentations of lines.
 
     Args:
-        processor: a sentencepiece processor with byte fallback.
+        processor: a sentencepiece processor.
         alpha: how random they are; see the subclasses.
     """
 
@@ -40,13 +40,19 @@ class Sampler(ABC):
         self._spellings = {piece: [i] for piece, i in self.ids.items()}  # one list for all words that have the piece
         self.scores = {piece: float(processor.get_score(i)) for piece, i in self.ids.items()}
         self._normalize = processor.normalize
-        self._bytes = [processor.piece_to_id(f"<0x{byte:02X}>") for byte in range(256)]
+        self.unknown_id = processor.unk_id()
+        self._bytes = [processor.piece_to_id(f"<0x{byte:02X}>") for byte in range(256)]  # unknown without byte fallback
         self._crosses_words = any(WORD_MARK in piece.lstrip(WORD_MARK) for piece in self.ids)
 
     def sample(self, lines: list[str], seed: int) -> list[list[int]]:
         """Return the ids of a segmentation of each line; the same for the same lines and seed."""
         generator = random.Random(seed)
-        return [[i for word in self._words(line) for i in self._draw(word, generator)] for line in lines]
+        drawn = ([i for word in self._words(line) for i in self._draw(word, generator)] for line in lines)
+        return [self._join_unknown(ids) if self.unknown_id in ids else ids for ids in drawn]
+
+    def _join_unknown(self, ids: list[int]) -> list[int]:
+        """Return one `unk` for several in a row, as sentencepiece does."""
+        return [i for i, before in zip(ids, [None, *ids], strict=False) if i != self.unknown_id or i != before]
 
     def _words(self, line: str) -> list[str]:
         text: str = self._normalize(line)
@@ -154,11 +160,7 @@ SAMPLERS: dict[int, type[Sampler]] = {1: Unigram, 2: BPE}  # by sentencepiece's 
 
 
 def build_sampler(processor: Any, alpha: float) -> Sampler:
-    """Return a sampler of the processor's segmentations.
-
-    Raises:
-        UserError: when its model is of another type.
-    """
+    """Return a sampler of the processor's segmentations; raise UserError for a model of another type."""
     from sentencepiece import sentencepiece_model_pb2
 
     message: Any = sentencepiece_model_pb2

@@ -234,11 +234,7 @@ class Tokenizers:
 
     @classmethod
     def load(cls, folder: str | Path) -> "Tokenizers":
-        """Read what `save` wrote.
-
-        Raises:
-            UserError: when the folder does not hold it.
-        """
+        """Read what `save` wrote; raise UserError where the folder does not hold it."""
         for kind in (Tokenizer, Vocabulary):
             joint, source, target = (Path(folder) / f"{name}{kind.suffix}" for name in ("joint", "source", "target"))
             if joint.is_file():

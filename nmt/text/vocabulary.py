@@ -44,11 +44,7 @@ class PieceModel(ABC):
         """Return the id of a piece by its name; None if there is none of that name."""
 
     def ids_of(self, pieces: Iterable[str]) -> list[int]:
-        """Return the ids of pieces by their names.
-
-        Raises:
-            UserError: there is none of such a name.
-        """
+        """Return the ids of pieces by their names; raise UserError for a name that none has."""
         ids = []
         for piece in pieces:
             if (number := self.id_of(piece)) is None:
@@ -62,11 +58,7 @@ class PieceModel(ABC):
 
     @classmethod
     def load(cls: type[Model], path: str | Path) -> Model:
-        """Read a model from a file.
-
-        Raises:
-            UserError: naming the file, when it cannot be read or is not such a model.
-        """
+        """Read a model from a file; raise UserError, naming it, where it cannot be read or is no such model."""
         try:
             return cls(Path(path).expanduser().read_bytes())
         except OSError as error:

@@ -61,14 +61,14 @@ def advise(
 
 
 def few_updates(step: int, warmup_steps: int, longer: str) -> str | None:
-    """Tell of a training that ended within its warm-up, or soon after."""
+    """Return a note on a training that ended within its warm-up, or soon after."""
     if step < warmup_steps:
         return f"{step} updates, warm-up unfinished ({warmup_steps}): {longer}, or lower batch.size"
     return f"only {step} updates: {longer}, or lower batch.size" if step < FEW_UPDATES else None
 
 
 def still_improving(validations: Sequence[Mapping[str, Any]], metric: str, longer: str) -> str | None:
-    """Tell of a watched metric that was still gaining at the last validation."""
+    """Return a note on a watched metric that was still gaining at the last validation."""
     values = [each[metric] for each in validations if each.get(metric) is not None]
     if len(values) < 2:
         return None
@@ -81,7 +81,7 @@ def still_improving(validations: Sequence[Mapping[str, Any]], metric: str, longe
 
 
 def overfitting(validations: Sequence[Mapping[str, Any]]) -> str | None:
-    """Tell of a validation loss that ended well above its minimum."""
+    """Return a note on a validation loss that ended well above its minimum."""
     losses = [(each["loss"], each["step"]) for each in validations if each.get("loss") is not None]
     if not losses or losses[-1][0] <= (1 + RISE) * min(losses)[0]:
         return None
@@ -93,7 +93,7 @@ def overfitting(validations: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def diverged(validations: Sequence[Mapping[str, Any]], vocab_size: int) -> str | None:
-    """Tell of a loss at the end that is well above ln(vocab_size), that of equal probabilities for all subwords."""
+    """Return a note on a loss at the end that is well above ln(vocab_size), that of equal probabilities."""
     losses = [each["loss"] for each in validations if each.get("loss") is not None]
     equal = math.log(vocab_size)
     if not losses or losses[-1] <= 1 + equal:
@@ -105,14 +105,14 @@ def diverged(validations: Sequence[Mapping[str, Any]], vocab_size: int) -> str |
 
 
 def low_bleu(bleu: float | None, longer: str) -> str | None:
-    """Tell of a BLEU near 0."""
+    """Return a note on a BLEU near 0."""
     if bleu is None or bleu >= LOW_BLEU:
         return None
     return f"BLEU is {bleu:.2f}, nothing has been learned: {longer}, and look whether the two sides are in step"
 
 
 def copies(sources: Sequence[str], hypotheses: Sequence[str]) -> str | None:
-    """Tell of translations that equal their source."""
+    """Return a note on translations that equal their source."""
     pairs = [(source.split(), line.split()) for source, line in zip(sources, hypotheses, strict=True) if source.split()]
     equal = sum(source == line for source, line in pairs)
     if equal <= MANY_COPIES * len(pairs):
@@ -124,7 +124,7 @@ def copies(sources: Sequence[str], hypotheses: Sequence[str]) -> str | None:
 
 
 def unspaced(references: Sequence[str], tokenize: str) -> str | None:
-    """Tell of a BLEU that takes sentences without spaces for single words."""
+    """Return a note on a BLEU that takes sentences without spaces for single words."""
     words = [word for reference in references for word in reference.split()]
     length = sum(map(len, words)) / max(1, len(words))
     if tokenize not in ("13a", "intl") or length <= LONG_WORDS:
@@ -136,7 +136,7 @@ def unspaced(references: Sequence[str], tokenize: str) -> str | None:
 
 
 def overlap(train: datasets.Dataset, sources: Sequence[str]) -> str | None:
-    """Tell of test sentences whose source stands in the training text."""
+    """Return a note on test sentences whose source stands in the training text."""
     column = train.with_format("arrow")[:].column("source")
     known = set(column.filter(pc.is_in(column, value_set=pa.array(sources, column.type))).to_pylist())
     seen = sum(source in known for source in sources)

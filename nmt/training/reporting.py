@@ -39,6 +39,7 @@ class Reporter:
         self.run_dir = run_dir
         self.config = config
         self.display = Display(console or Console(stderr=True))
+        self.phase: Phase = self.display.phase  # shows how far a validation or test has come
         self.log = Log(self.display)
         self.board: Board | None = None
         self.step = 0
@@ -94,11 +95,6 @@ class Reporter:
         names = ("loss", "perplexity", "learning_rate", "gradient_norm", "tokens_per_second")
         values = (measured[name] for name in names)
         logger.info(line, step, epoch, *values, duration(eta_seconds), extra=LIVE)
-
-    @property
-    def phase(self) -> Phase:
-        """Shows how far a validation or test has come: `with reporter.phase(name, total) as advance`."""
-        return self.display.phase
 
     def validation(self, *, step: int, metrics: Mapping[str, float], samples: Sequence[Sample]) -> None:
         """Report the metrics of a validation, and translations and heatmaps of a few sentences."""
@@ -221,18 +217,7 @@ class NullReporter:
     def __exit__(self, *error: object) -> None:
         logging.getLogger("nmt").setLevel(self.level)
 
-    def start(self, summary: str, step: int = 0) -> None: ...
+    def ignore(self, *values: Any, **named: Any) -> None: ...
 
-    def train(self, **values: float | None) -> None: ...
-
-    def progress(self, **values: float | None) -> None: ...
-
+    start = train = progress = validation = samples = notice = end_progress = ignore
     phase: Phase = staticmethod(unreported)
-
-    def validation(self, *, step: int, metrics: Mapping[str, float], samples: Sequence[Sample]) -> None: ...
-
-    def samples(self, *, step: int, samples: Sequence[Sample]) -> None: ...
-
-    def notice(self, text: str) -> None: ...
-
-    def end_progress(self) -> None: ...

@@ -19,9 +19,6 @@ EAST_ASIA = frozenset(
 BOXES = "Last Resort"  # fonts whose glyph for every character is a box
 REGULAR = 400  # weight
 INVISIBLE = ("Cc", "Cf", "Mn")
-# By script, as Debian and Ubuntu call the package; all others are in OTHERS.
-OTHERS = "fonts-noto-core"
-PACKAGES = dict.fromkeys(EAST_ASIA, "fonts-noto-cjk")
 
 logger = logging.getLogger(__name__)
 _reported: set[str] = set()  # characters that no font has
@@ -102,7 +99,7 @@ def script_of(character: str) -> str:
 
 def package_of(character: str) -> str:
     """Return the package of Debian and Ubuntu whose fonts have a character."""
-    return PACKAGES.get(script_of(character), OTHERS)
+    return "fonts-noto-cjk" if script_of(character) in EAST_ASIA else "fonts-noto-core"
 
 
 def report(characters: set[str]) -> None:

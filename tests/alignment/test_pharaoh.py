@@ -25,11 +25,11 @@ def test_format_orders_by_number() -> None:
     assert format_pharaoh({(10, 0), (2, 1), (2, 0)}) == "2-0 2-1 10-0"
 
 
-@pytest.mark.parametrize("item", ["3", "1-x", "1--2", "-1-2", "1-2-3", "1–2", "²-1"])
+@pytest.mark.parametrize("item", ["3", "1-x", "1--2", "-1-2", "1-2-3", "1–2", "²-1", f"0-{'9' * 5000}"])
 def test_parse_names_the_wrong_link(item: str) -> None:
     with pytest.raises(UserError, match=r"line 7: .* is not an alignment link: write source-target") as caught:
         parse_pharaoh(f"0-0 {item}", "line 7")
-    assert repr(item) in str(caught.value)
+    assert repr(item[:40]) in str(caught.value)
 
 
 def test_links_outside_the_pair() -> None:

@@ -196,13 +196,21 @@ def test_the_stream_leaves_torchs_random_numbers_alone(make):
         ({"unit": "sentences"}, "batch.unit was tokens and is now sentences"),
         ({"max_length": 5}, "the number of training pairs was 120 and is now"),
         ({"world_size": 2}, "the number of processes was 1 and is now 2"),
-        ({"window": 60}, "batch.window was None and is now 60"),
+        ({"window": 60}, "batch.window was larger than the corpus and is now 60"),
     ],
 )
 def test_a_state_of_other_batches_is_refused(make, change, name):
     state = make().state_dict()
     with pytest.raises(UserError, match=f"cannot continue the training data .*: {name}.*; restore it, or start"):
         make(**change).load_state_dict(state)
+
+
+def test_a_state_of_several_windows_is_refused_by_one(make):
+    loader = make(window=60)
+    list(islice(loader, 9))
+    assert loader.window > 0
+    with pytest.raises(UserError, match=r"batch\.window was 60 and is now larger than the corpus"):
+        make().load_state_dict(loader.state_dict())
 
 
 @pytest.mark.parametrize(("world_size", "window"), [(2, 100_000), (3, 100_000), (100, 100_000), (2, 40), (3, 40)])
@@ -278,14 +286,6 @@ def test_a_restored_stream_goes_on_with_the_same_guidance(make):
     restored.load_state_dict(uncut.state_dict())
     for left, right in islice(zip(stream(restored), before, strict=False), 20):
         assert torch.equal(left.alignment, right.alignment)
-
-
-def test_workers_change_nothing(make):
-    loader = make(num_workers=1)
-    assert contents(islice(loader, 4)) == contents(make())[:4]
-    assert loader.position == 4
-    guided = [next(iter(make(num_workers=count, guided=True))) for count in (0, 1)]
-    assert torch.equal(guided[0].alignment, guided[1].alignment)
 
 
 def test_long_pairs_are_left_out_and_counted_once(make, encoded, caplog):

@@ -41,6 +41,16 @@ def test_a_slow_rate_lets_one_through() -> None:
     assert allowed(rate, "a", 3) == 1
 
 
+def test_an_address_that_asks_too_often_still_has_its_rate() -> None:
+    now = 0.0
+    rate = Rate(2, lambda: now)
+    passed = 0
+    for _ in range(100):  # ten a second, for ten seconds
+        passed += allowed(rate, "a", 1)
+        now += 0.1
+    assert 22 <= passed <= 24  # a burst of four, and two a second
+
+
 def test_addresses_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "ADDRESSES", 3)
     rate = Rate(1)

@@ -25,7 +25,7 @@ ODD = ["", "  two   spaces ", "東京 \U0001f600", "caf\u00e9 … x\u00a0y", "lo
 words = st.text(alphabet="lownrtheisdg ", max_size=12)
 
 
-def learn(kind: str) -> sentencepiece.SentencePieceProcessor:
+def learn(kind: str, *, byte_fallback: bool = True) -> sentencepiece.SentencePieceProcessor:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(LINES),
@@ -33,7 +33,7 @@ def learn(kind: str) -> sentencepiece.SentencePieceProcessor:
         model_type=kind,
         vocab_size=340,
         hard_vocab_limit=False,
-        byte_fallback=True,
+        byte_fallback=byte_fallback,
         num_threads=1,
         minloglevel=2,
     )
@@ -113,3 +113,12 @@ def test_bpe_segmentations_are_as_likely_as_sentencepiece_has_them(alpha: float)
     theirs = {key: count / 8_000 for key, count in Counter(map(tuple, drawn)).items()}
     assert len(theirs) > 3
     assert distance(mine, theirs) < 0.05
+
+
+@pytest.mark.parametrize(("kind", "sampler", "alpha"), [("unigram", Unigram, 1e4), ("bpe", BPE, 1e-12)])
+def test_unknown_characters_in_a_row_are_one_without_bytes(kind, sampler, alpha) -> None:
+    processor = learn(kind, byte_fallback=False)
+    lines = ["the 中文中 window é", "中文", "slow中文slow 中 文"]
+    expected = processor.encode(lines)
+    assert any(processor.unk_id() in ids for ids in expected)
+    assert sampler(processor, alpha).sample(lines, 3) == expected

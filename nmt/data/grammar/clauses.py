@@ -22,15 +22,17 @@ from nmt.data.grammar.lexicon import (
     NEVER,
     NOT,
     OBJECT_PRONOUNS,
+    OF,
     THEM,
     TIME,
     Lexicon,
 )
-from nmt.data.grammar.nouns import NounPhrase, NounPhrases, adjective_phrase, introduce, possessible
+from nmt.data.grammar.nouns import NounPhrase, NounPhrases, adjective_phrase, introduce
 from nmt.data.grammar.phrase import Phrase, unit
 from nmt.data.grammar.verbs import conjugate, infinitive
 from nmt.data.grammar.words import ALL, LIVING, Adverb, Kind, Kinds, Pronoun, Tense, Verb
 
+OWNED = (*LIVING, Kind.THING, Kind.PLACE)  # `Marie's ...` reads well with nouns of these kinds
 SUBJECT_KINDS = ((6, Kind.PERSON), (2, Kind.ANIMAL), (0.7, Kind.THING), (0.3, Kind.PLACE))
 
 
@@ -107,7 +109,7 @@ class Clauses:
         options: list[tuple[float, Callable[[], NounPhrase]]] = [
             (5 if budget <= 5 else 1, lambda: nouns.simple(budget, kind, definite))
         ]
-        if budget >= 2 and definite is not False and possessible(kind):
+        if budget >= 2 and definite is not False and kind in OWNED:
             options.append((0.6, lambda: nouns.possessed(budget, kind)))
         if budget >= 5 and kind is not Kind.CITY:
             options.append((0.6, lambda: self._complemented(budget, kind, definite, relative)))
@@ -212,7 +214,7 @@ class Clauses:
         head = self._nouns.described(self._choose.between(2, 3), kind, definite)
         spare = budget - len(head.phrase) - 1
         owner = self.noun_phrase(spare, (Kind.PERSON, Kind.PLACE), relative=relative)
-        return self._nouns.with_complement(head, owner)
+        return NounPhrase(head.phrase + introduce(OF, owner.phrase), head.agreement, kind)
 
     def _relative(self, budget: int, kind: Kind, definite: bool | None) -> NounPhrase:
         """`the man who sees the dog`, `the dog that the man sees`."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from nmt.data.grammar.chooser import Chooser
-from nmt.data.grammar.lexicon import NUMERALS, OF, SUBJECT_PRONOUNS, THE, VERY, Lexicon
+from nmt.data.grammar.lexicon import NUMERALS, SUBJECT_PRONOUNS, THE, VERY, Lexicon
 from nmt.data.grammar.phrase import Phrase, SourceWord, TargetWord, unit
 from nmt.data.grammar.words import (
     Adjective,
@@ -118,10 +118,6 @@ class NounPhrases:
         agreement = Agreement(left.agreement.feminine and right.agreement.feminine, plural=True)
         return NounPhrase(left.phrase + unit("and", "et") + right.phrase, agreement, kind)
 
-    def with_complement(self, head: NounPhrase, complement: NounPhrase) -> NounPhrase:
-        """`the door` of `the house`."""
-        return NounPhrase(head.phrase + introduce(OF, complement.phrase), head.agreement, head.kind)
-
     def adjective(self, kind: Kind) -> Adjective:
         return self._choose.pick(self._adjectives[kind])
 
@@ -153,8 +149,3 @@ class NounPhrases:
             else:
                 after = adjective_phrase(adjective, agreement, degree=degree)
         return Phrase(before.source + after.source + word.source, before.target + word.target + after.target)
-
-
-def possessible(kind: Kind) -> bool:
-    """Whether `Marie's ...` reads well with nouns of this kind."""
-    return kind in (Kind.PERSON, Kind.ANIMAL, Kind.THING, Kind.PLACE)

@@ -88,7 +88,9 @@ def elide(words: Sequence[TargetWord]) -> list[TargetWord]:
     for word in words:
         before = merged[-1] if merged else None
         if before and _elides(before.text, word.text):
-            merged[-1] = TargetWord(f"{before.text[:-1]}'{word.text}", word.sure, _links(before) + word.possible)
+            merged[-1] = TargetWord(
+                f"{before.text[:-1]}'{word.text}", word.sure, before.sure + before.possible + word.possible
+            )
         else:
             merged.append(word)
     return merged
@@ -101,7 +103,7 @@ def contract(words: Sequence[TargetWord]) -> list[TargetWord]:
         before = merged[-1] if merged else None
         fused = CONTRACTED.get((before.text, word.text)) if before else None
         if before and fused:
-            merged[-1] = TargetWord(fused, before.sure, before.possible + _links(word))
+            merged[-1] = TargetWord(fused, before.sure, before.possible + word.sure + word.possible)
         else:
             merged.append(word)
     return merged
@@ -111,10 +113,6 @@ def _elides(word: str, following: str) -> bool:
     if word == "si":
         return following in ("il", "ils")
     return word in ELIDED and begins_with_vowel(following)
-
-
-def _links(word: TargetWord) -> tuple[SourceWord, ...]:
-    return word.sure + word.possible
 
 
 def _articles(words: Sequence[SourceWord]) -> list[str]:
