@@ -6,6 +6,7 @@ that killed it; 1000: it was killed because it took too long).
 """
 
 import contextlib
+import gc
 import importlib
 import io
 import json
@@ -30,8 +31,15 @@ def serve() -> None:
     for module in MODULES:
         with contextlib.suppress(ImportError):
             importlib.import_module(f"nmt.{module}")
+    # What a training imports when it begins: seconds for each child.
+    import torch._dynamo
+    import torch.utils.tensorboard
+
+    import nmt.evaluation.run
     import nmt.training.run
     import nmt.translator  # noqa: F401
+
+    gc.freeze()  # so that no child copies what it shares by looking for garbage in it
 
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
