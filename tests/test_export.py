@@ -84,9 +84,22 @@ def test_the_example_needs_no_pytorch(run: Path, folder: Path, options: list[str
         assert translated[:-1] == [each.text for each in translator.translate(LINES)]
 
 
+@pytest.mark.parametrize(
+    ("options", "stdin", "message"),
+    [
+        (["--beam-size", "-1"], b"a\n", b"translate.py: error: --beam-size must be at least 0"),
+        ([], b"a\nb\xff\n", b"translate.py: error: line 2 is not UTF-8: "),
+    ],
+)
+def test_the_example_tells_what_is_wrong(folder: Path, options: list[str], stdin: bytes, message: bytes) -> None:
+    line = [sys.executable, str(folder / "translate.py"), *options]
+    done = subprocess.run(line, input=stdin, capture_output=True, check=False)
+    assert (done.returncode, message in done.stderr, b"Traceback" in done.stderr) == (2, True, False)
+
+
 def test_the_example_is_short_and_imports_little(folder: Path) -> None:
     text = (folder / "translate.py").read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 80
+    assert len(text.splitlines()) <= 85
     nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
     names = {node.module if isinstance(node, ast.ImportFrom) else node.names[0].name for node in nodes}
     assert names - sys.stdlib_module_names == {"numpy", "onnxruntime", "sentencepiece"}

@@ -53,8 +53,11 @@ def format_pharaoh(links: Links | Collection[Link]) -> str:
 
 
 def format_words(*sides: Sequence[str]) -> str:
-    """Write words as other aligners read them: `the cat ||| le chat`; in a word U+2581 for white space."""
-    return " ||| ".join(" ".join(re.sub(r"\s", WORD_MARK, word) for word in words) for words in sides)
+    """Write words as other aligners read them, `the cat ||| le chat`; in a word, U+2581 for white space, ¦ for each |
+    of |||.
+    """
+    written = ([re.sub(r"\s", WORD_MARK, word).replace("|||", "¦¦¦") for word in words] for words in sides)
+    return " ||| ".join(map(" ".join, written))
 
 
 def check_links(links: Links, num_source: int, num_target: int, where: str = "alignment") -> None:

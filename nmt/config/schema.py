@@ -206,7 +206,7 @@ class SearchConfig:
 
     beam_size: int = key(5, "hypotheses kept; 1 is greedy", at_least=1)
     length_penalty: float = key(1.0, "alpha of score = log p / length^alpha + coverage", at_least=0, at_most=10)
-    coverage_penalty: float = key(0.0, "beta of coverage = beta x the sum over source tokens of log min(1, attention received); beams only", at_least=0)
+    coverage_penalty: float = key(0.0, "beta of coverage = beta x the sum over source tokens of log min(1, attention received); beams only", at_least=0, at_most=10)
     patience: float = key(1.0, "a search may end once patience x `beam_size` hypotheses have ended, none that goes on scores better at present, and the greedy one has ended or been lost; inf: only when none can ever, which is slower", above=0)
     max_length_ratio: float = key(2.0, "longest translation = ratio x source subwords + offset", above=0, at_most=1_000)
     max_length_offset: int = key(20, "see `max_length_ratio`", at_least=1)

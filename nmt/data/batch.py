@@ -369,8 +369,10 @@ class TrainLoader:
         Raises:
             UserError: when the corpus, the batch settings or the number of processes changed.
         """
-        for name, value in self._order().items():
-            before = state["order"].get(name)
+        order = self._order()
+        saved = order | {"batch.window": None} | state["order"]  # earlier versions have saved less
+        for name, value in order.items():
+            before = saved[name]
             if value != before:
                 was, now = ("larger than the corpus" if each is None else each for each in (before, value))
                 raise UserError(
@@ -386,6 +388,7 @@ class TrainLoader:
         return {
             "the number of training pairs": len(self._rows),
             "the number of training tokens": int(lengths[self._rows].sum()),
+            "the checksum of the training text": self.encoded.checksum,
             "batch.unit": self.config.unit,
             "batch.size": self.config.size,
             "the number of processes": self.world_size,
@@ -407,9 +410,12 @@ class TrainLoader:
 
     def _from(self, place: tuple[int, int]) -> Iterator[Window]:
         """Return this window and those after it."""
-        places = ((epoch, window) for epoch in count(place[0]) for window in range(self._windows.count))
-        ahead = {"num_workers": 1, "prefetch_factor": 1} if self.sampling and self._windows.count > 1 else {}
-        return iter(_loaded(self._windows, islice(places, place[1], None), **ahead))
+        windows = self._windows
+        # Must not hold `self`, which holds what is returned: a worker in a cycle does not hear that it is to end, and
+        # torch waits five seconds for it wherever the cycle is found.
+        places = ((epoch, window) for epoch in count(place[0]) for window in range(windows.count))
+        ahead = {"num_workers": 1, "prefetch_factor": 1} if self.sampling and windows.count > 1 else {}
+        return iter(_loaded(windows, islice(places, place[1], None), **ahead))
 
 
 def _loaded(dataset: Dataset[Any], order: Iterable[Any], **options: Any) -> DataLoader[Any]:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from nmt.alignment.links import LinkRule
 from nmt.config.file import load_config
-from nmt.config.schema import DataConfig, EvaluateConfig, SplitConfig
+from nmt.config.schema import DataConfig, EvaluateConfig, LinksConfig, SplitConfig
 from nmt.data.corpus import load_split, open_corpus
 from nmt.errors import UserError
 from nmt.evaluation.baseline import Baseline, baseline_of, lasting
@@ -96,7 +96,15 @@ def choose_baseline(config: EvaluateConfig, translator: Translator, corpus: data
 
 
 def choose_views(config: EvaluateConfig, translator: Translator) -> Views:
-    """Return how pairs are aligned, beside the attention; raise UserError for saliency with int8 or an ensemble."""
+    """Return how sentence pairs are aligned, beside the attention.
+
+    Raises:
+        UserError: saliency is asked for with int8 weights, which have no gradient, or with an ensemble; a threshold
+            is given without its method.
+    """
+    method, threshold = config.alignment.method, config.alignment.threshold
+    if method != "threshold" and threshold != LinksConfig().threshold:
+        raise UserError(f"alignment.threshold={threshold:g} is for alignment.method=threshold: set that, too")
     if config.saliency and config.precision == "int8":
         raise UserError("saliency=true needs gradients, and precision=int8 has none: choose one of the two")
     if config.saliency and config.ensemble:
@@ -106,7 +114,7 @@ def choose_views(config: EvaluateConfig, translator: Translator) -> Views:
         unit, size = config.search.batch_unit, config.search.batch_size
         reverse = Translator.load(config.reverse, device=config.device, batch_unit=unit, batch_size=size)
     return Views(
-        rule=LinkRule(config.alignment.method, config.alignment.threshold),
+        rule=LinkRule(method, threshold),
         words=config.alignment.words,
         reverse=reverse,
         reverse_run=config.reverse,

@@ -73,8 +73,13 @@ if __name__ == "__main__":
     parser.add_argument("--beam-size", type=int, default=0)
     parser.add_argument("--int8", action="store_true")
     options = parser.parse_args()
+    if options.beam_size < 0:
+        parser.error("--beam-size must be at least 0, which is that of the export")
     translator = Translator(Path(__file__).parent, "int8" if options.int8 else "fp32")
-    for line in sys.stdin.buffer:
-        text, _ = translator.translate(line.decode().rstrip("\r\n"), options.beam_size)
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        try:
+            text, _ = translator.translate(line.decode().rstrip("\r\n"), options.beam_size)
+        except UnicodeDecodeError as error:
+            parser.error(f"line {number} is not UTF-8: {error}")
         sys.stdout.buffer.write(f"{text}\n".encode())
         sys.stdout.buffer.flush()

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from nmt.errors import UNWRITABLE, UserError, one_line
 
 SCHEME = "hub:"
-NAME = re.compile(r"[\w.-]+/[\w.-]+")
+NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 TIMEOUT = 10  # seconds, for the first request: the client itself would wait for ever
 LOGIN = "log in with `hf auth login`, or set HF_TOKEN"
 

@@ -1,5 +1,6 @@
 """The application: a page, its files, and the JSON API."""
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -78,8 +79,11 @@ class Api:
 
     async def _answer(self, request: Request, method: str) -> Response:
         self.rate.check(address(request))
-        asked = await read(request, self.runs)
-        found = await self.turns.run(request, getattr(self.runs[asked.run], method), asked)
+        try:
+            asked = await read(request, self.runs)
+            found = await self.turns.run(request, getattr(self.runs[asked.run], method), asked)
+        except asyncio.CancelledError:  # the server has been ending for some seconds, and waits no longer
+            raise HTTPException(503, "the server is ending") from None
         return JSONResponse(found, headers=HEADERS)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from nmt.errors import nearest
 
@@ -42,14 +42,17 @@ FIELDS: dict[str, tuple[type, ...]] = {
 
 
 async def read(request: Request, runs: Collection[str]) -> Asked:
-    """Read a request; raise HTTPException 400, 413 or 415, with a message that says what is wrong."""
+    """Read a request; raise HTTPException 400, 413, 415 or 499, with a message that says what is wrong."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "send JSON, with the header content-type: application/json")
     body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > MAX_BYTES:
-            raise HTTPException(413, f"the request is too large: at most {MAX_BYTES:,} bytes")
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > MAX_BYTES:
+                raise HTTPException(413, f"the request is too large: at most {MAX_BYTES:,} bytes")
+    except ClientDisconnect:
+        raise HTTPException(499, "the client has gone") from None
     try:
         given = json.loads(body.decode("utf-8"))
     except (ValueError, RecursionError) as error:

@@ -47,12 +47,14 @@ class Turns:
         self.most = most
         self.waiting = 0
         self.turn = anyio.Lock()
+        self.is_ending: Callable[[], bool] = lambda: False  # whether the server is, and nobody has a turn any more
 
     async def run(self, request: Request, function: Callable[..., T], *arguments: Any) -> T:
         """Return function(*arguments), when it is the request's turn.
 
         Raises:
-            HTTPException: 503 if too many wait already; 499 if the client has gone meanwhile, whom nobody answers.
+            HTTPException: 503 if too many wait already, or the server ends; 499 if the client has gone meanwhile, whom
+                nobody answers.
         """
         if self.waiting >= self.most:
             message = f"busy: {self.waiting} requests are waiting already; try again in a moment"
@@ -60,6 +62,8 @@ class Turns:
         self.waiting += 1
         try:
             async with self.turn:
+                if self.is_ending():
+                    raise HTTPException(503, "the server is ending")
                 if await request.is_disconnected():
                     raise HTTPException(499, "the client has gone")
                 return await run_in_threadpool(function, *arguments)

@@ -95,14 +95,15 @@ class ServedRun:
         return {"run": asked.run, "words": [word._asdict() for word in words]}
 
     def _prefix(self, asked: Asked) -> list[int]:
-        """Check the lengths, and return the ids of the prefix."""
+        """Check the lengths, and return the ids of the prefix: none where there is nothing to translate."""
         sides = self.translator.tokenizers
+        text = sides.source.encode([asked.text])[0]
         prefix = prefix_ids(sides.target, asked.prefix, copies=self.translator.copies)
-        for name, ids in (("text", sides.source.encode([asked.text])[0]), ("prefix", prefix)):
+        for name, ids in (("text", text), ("prefix", prefix)):
             if len(ids) > self.max_subwords:
                 limit = f"at most {self.max_subwords:,} (max_subwords)"
                 raise UserError(f"{name} is too long: it has {len(ids):,} subwords; {limit}")
-        return prefix
+        return prefix if text else []
 
     def _tree(self, recorded: Recorded, found: Sequence[Translation]) -> dict[str, Any]:
         """Return the hypotheses that were in the beam, and where the translations that were found end among them."""
@@ -112,7 +113,7 @@ class ServedRun:
             {"parent": node.parent, "piece": piece, "log_prob": round(node.log_prob, 4), "step": node.step}
             for node, piece in zip(recorded.nodes, pieces, strict=True)
         ]
-        ends = [{"node": recorded.end_of(target.ids_of(each.pieces)), "score": each.score} for each in found]
+        ends = [{"node": recorded.end_of(target.ids_of(each.pieces)), "score": each.score} for each in found if nodes]
         return {"nodes": nodes, "ends": ends}
 
     def _answer(self, translation: Translation) -> dict[str, Any]:

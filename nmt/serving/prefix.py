@@ -123,7 +123,7 @@ def next_words(translator: Translator, sentence: str, prefix: Sequence[int], cou
     A word found twice, in different pieces, counts once, with the sum of its probabilities.
     """
     model, ids = translator.model, translator.tokenizers.source.encode([sentence])[0]
-    if not ids:
+    if not ids or EOS in prefix:
         return []
     model.eval()
     source, source_mask, source_lengths = pad([np.asarray(ids, dtype=np.int32)])

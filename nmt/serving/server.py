@@ -42,7 +42,9 @@ def serve(config: ServeConfig) -> None:
             limit_concurrency=MAX_CONNECTIONS,
             timeout_graceful_shutdown=5,
         )
-        uvicorn.Server(settings).run(sockets=[listener])
+        server = uvicorn.Server(settings)
+        api.turns.is_ending = lambda: server.should_exit
+        server.run(sockets=[listener])
     # Started with SIGINT ignored, as shells start background jobs, uvicorn ends at it all the same, and returns.
     raise KeyboardInterrupt
 

@@ -42,3 +42,7 @@ def test_words_hold_no_white_space() -> None:
     line = format_words(["a\tb", "c\u3000d", "e f"], ["g"])
     assert line == "a\u2581b c\u2581d e\u2581f ||| g"
     assert [len(side.split()) for side in line.split(" ||| ")] == [3, 1]
+
+
+def test_words_hold_no_separator() -> None:
+    assert format_words(["|||", "a|||b"], ["|", "||"]) == "¦¦¦ a¦¦¦b ||| | ||"

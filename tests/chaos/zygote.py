@@ -33,7 +33,7 @@ def serve() -> None:
             importlib.import_module(f"nmt.{module}")
     # What a training imports when it begins: seconds for each child.
     import torch._dynamo
-    import torch.utils.tensorboard
+    import torch.utils.tensorboard  # noqa: F401
 
     import nmt.evaluation.run
     import nmt.training.run

@@ -1,6 +1,9 @@
 """The training stream: complete, resumable at any batch, the same for every way of getting there."""
 
+import gc
 import logging
+import multiprocessing
+import weakref
 from itertools import islice
 
 import datasets
@@ -134,6 +137,22 @@ def test_a_window_is_a_function_of_seed_and_place(make):
     assert streamed == contents(alone[:40])
 
 
+def test_a_loader_that_is_done_with_ends_its_process(make):
+    """At once: it is in no cycle, which Python would find some time later."""
+    before = set(multiprocessing.active_children())
+    loader = make(window=40, sampling=0.1)
+    next(iter(loader))
+    gone = weakref.ref(loader)
+    (process,) = set(multiprocessing.active_children()) - before
+    gc.disable()
+    try:
+        del loader
+        assert gone() is None
+        assert not process.is_alive()
+    finally:
+        gc.enable()
+
+
 def test_blocks_of_neighbors_make_a_window(make):
     rows = np.sort(make(window=110)._windows[0, 0].batches[0])
     blocks = make(window=110)._windows._rows(0, 0)
@@ -203,6 +222,22 @@ def test_a_state_of_other_batches_is_refused(make, change, name):
     state = make().state_dict()
     with pytest.raises(UserError, match=f"cannot continue the training data .*: {name}.*; restore it, or start"):
         make(**change).load_state_dict(state)
+
+
+def test_a_state_of_other_text_is_refused(make, encoded, tokenizers):
+    """As many pairs and tokens, but the sides are out of step, or swapped."""
+    state = make().state_dict()
+    shuffled = Ragged.of([encoded.target[row].tolist() for row in np.random.default_rng(0).permutation(120).tolist()])
+    for sides in ((encoded.source, shuffled), (encoded.target, encoded.source)):
+        other = TrainLoader(EncodedCorpus(encoded.corpus, *sides), tokenizers, BatchConfig(size=60), seed=1)
+        with pytest.raises(UserError, match=r"checksum of the training text was \w{8} and is now \w{8}; restore"):
+            other.load_state_dict(state)
+
+
+def test_a_state_of_before_there_was_a_checksum(make):
+    state = make().state_dict()
+    del state["order"]["the checksum of the training text"], state["order"]["batch.window"]
+    make().load_state_dict(state)
 
 
 def test_a_state_of_several_windows_is_refused_by_one(make):

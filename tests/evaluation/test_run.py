@@ -1,7 +1,5 @@
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -137,6 +135,12 @@ def test_words_between_spaces(tiny_run: Path, tmp_path: Path, call: Callable[...
     assert not re.search(r"\w\.", found["split"])
 
 
+def test_a_threshold_needs_its_method(tiny_run: Path, call: Callable[..., Any]) -> None:
+    done = call("evaluate", f"checkpoint={tiny_run}", "output=new", "device=cpu", "alignment.threshold=0.2")
+    assert done.returncode == 2
+    assert done.stderr == "error: alignment.threshold=0.2 is for alignment.method=threshold: set that, too\n"
+
+
 def test_every_job_of_a_sweep_has_a_folder() -> None:
     given = EvaluateConfig(checkpoint="runs/a")
     swept = ["search.beam_size=5", "baseline=runs/b"]
@@ -157,14 +161,15 @@ def test_every_job_of_a_sweep_has_a_folder() -> None:
         ("search.beam_size=0", "search.beam_size=0 is out of range"),
         ("alignment.method=argmin", "unknown alignment.method 'argmin': choose one of argmax, threshold; did you mean"),
         ("alignment.threshold=0", "alignment.threshold=0.0 is out of range: it must be above 0"),
+        ("search.coverage_penalty=inf", "search.coverage_penalty=inf is out of range: it must be at most 10"),
         ("precision=int4", "unknown precision 'int4': choose one of bf16, fp32, int8"),
         ("saliency=maybe", "saliency='maybe' has the wrong type: it must be bool"),
     ],
 )
-def test_wrong_options_are_one_line_and_leave_nothing(tmp_path: Path, override: str, message: str) -> None:
-    command = [sys.executable, "-m", "nmt.evaluate", override]
-    root = str(Path(__file__).parents[2])
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env={"PYTHONPATH": root})
+def test_wrong_options_are_one_line_and_leave_nothing(
+    call: Callable[..., Any], tmp_path: Path, override: str, message: str
+) -> None:
+    done = call("evaluate", override)
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1

@@ -55,7 +55,19 @@ def test_addresses(text: str, address: Address) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["hub:", "hub:toy", "hub:me/toy/x", "hub:me/", "hub:me/toy@", "me toy/a", "hub://me/toy"]
+    "text",
+    [
+        "hub:",
+        "hub:toy",
+        "hub:me/toy/x",
+        "hub:me/",
+        "hub:me/toy@",
+        "me toy/a",
+        "hub://me/toy",
+        "../toy",
+        "./..",
+        "me/..",
+    ],
 )
 def test_what_is_no_address(text: str) -> None:
     assert complaint(parse_address, text) == (

@@ -1,8 +1,10 @@
 """The JSON API, in process; hostile input gets a clear answer."""
 
+import asyncio
 import json
 from typing import Any
 
+import anyio
 import pytest
 from starlette.testclient import TestClient
 
@@ -42,6 +44,14 @@ def test_nothing_gives_nothing(client: TestClient, text: str) -> None:
     found = client.post("/translate", json={"text": text, "saliency": True}).json()
     assert (found["text"], found["weights"], found["n_best"][0]["text"]) == ("", [], "")
     assert client.post("/next", json={"text": text}).json()["words"] == []
+    forced = client.post("/translate", json={"text": text, "prefix": "il", "tree": True}).json()
+    assert (forced["text"], forced["forced"], forced["tree"]) == ("", 0, {"nodes": [], "ends": []})
+
+
+def test_nothing_comes_after_the_end(client: TestClient) -> None:
+    pieces = client.post("/translate", json={"text": SENTENCE}).json()["pieces"]
+    ended = [*pieces, "</s>"] if pieces[-1] != "</s>" else pieces
+    assert client.post("/next", json={"text": SENTENCE, "prefix": ended, "n_best": 3}).json()["words"] == []
 
 
 @pytest.mark.parametrize(
@@ -134,6 +144,41 @@ def test_too_many_and_too_busy(run: ServedRun) -> None:
     answer = TestClient(build_app(full, ["*"])).post("/translate", json={"text": "a"})
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert "try again" in answer.json()["error"]
+
+
+def test_a_server_that_ends_says_so(run: ServedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    api = Api({"checkpoint": run}, max_waiting=1, requests_per_second=100)
+    client = TestClient(build_app(api, ["*"]))
+
+    def cancelled(*_: Any) -> None:
+        raise asyncio.CancelledError
+
+    ending = (503, {"error": "the server is ending"})
+    with monkeypatch.context() as patch:
+        patch.setattr(api.turns, "run", cancelled)
+        answer = client.post("/translate", json={"text": "a"})
+        assert (answer.status_code, answer.json()) == ending
+    api.turns.is_ending = lambda: True
+    answer = client.post("/translate", json={"text": "a"})
+    assert (answer.status_code, answer.json(), api.turns.waiting) == (*ending, 0)
+
+
+def test_a_client_that_goes_while_it_sends(run: ServedRun) -> None:
+    """No exception leaves the application, which would be a traceback in the log."""
+    app = build_app(Api({"checkpoint": run}, max_waiting=1, requests_per_second=100), ["*"])
+    scope = {"type": "http", "method": "POST", "path": "/translate", "query_string": b"", "http_version": "1.1"}
+    scope["headers"] = [(b"host", b"a"), (b"content-type", b"application/json")]
+    parts: list[Any] = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return parts.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    anyio.run(app, scope, receive, send)
+    assert sent[0]["status"] == 499
 
 
 def test_a_defect_is_not_told_in_detail(client: TestClient, run: ServedRun, monkeypatch: pytest.MonkeyPatch) -> None:
