@@ -73,7 +73,7 @@ def test_training_keeps_what_it_has_saved(
     run: Path, tiny_options: list[str], call: Callable[..., Any], limited: Callable[..., Any], size: int
 ) -> None:
     before = contents(run / "checkpoints" / "last")
-    options = ["run_dir=run", *tiny_options, "trainer.max_steps=130", "trainer.validate_every_steps=15"]
+    options = ["run_dir=run", *tiny_options, "trainer.max_steps=102", "trainer.validate_every_steps=2"]
     done = limited(size, "train", *options)
     assert done.returncode == 2, done.stderr
     assert is_one_error(done.stderr), done.stderr
@@ -82,7 +82,7 @@ def test_training_keeps_what_it_has_saved(
     assert load_checkpoint(run, resolve_device("cpu")).step >= 50
     done = call("train", *options, "trainer.evaluate=false")
     assert done.returncode == 0, done.stderr
-    assert "training ends at update 130" in done.stderr
+    assert "training ends at update 102" in done.stderr
 
 
 def test_training_needs_neither_tensorboard_nor_a_log(
@@ -93,12 +93,12 @@ def test_training_needs_neither_tensorboard_nor_a_log(
     (run / "train.log").write_bytes(b"x" * size)
     shutil.rmtree(run / "tensorboard")
     (run / "tensorboard").touch()
-    done = limited(size, "train", "run_dir=run", *tiny_options, "trainer.max_steps=120", "trainer.evaluate=false")
+    done = limited(size, "train", "run_dir=run", *tiny_options, "trainer.max_steps=102", "trainer.evaluate=false")
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("the run goes on") == 2
     assert "the files for TensorBoard cannot be written" in done.stderr
     assert "train.log cannot be written (File too large): the run goes on" in done.stderr
-    assert "training ends at update 120" in done.stderr
+    assert "training ends at update 102" in done.stderr
     assert (run / "train.log").stat().st_size == size
 
 
@@ -107,12 +107,12 @@ def test_curves_that_can_no_longer_be_written_are_given_up(
 ) -> None:
     """TensorBoard's file is written by a thread of its own, whose error must not be printed as a traceback."""
     options = ["model.embedding_size=8", "model.hidden_size=8", "trainer.num_samples=0", "trainer.log_every=1"]
-    options += ["tokenizer.kind=whitespace", "trainer.max_steps=500", "trainer.validate_every_steps=500"]
-    done = limited(90_000, "train", "run_dir=new", *tiny_options, *options, "trainer.evaluate=false")
+    options += ["tokenizer.kind=whitespace", "trainer.max_steps=150", "trainer.validate_every_steps=150"]
+    done = limited(30_000, "train", "run_dir=new", *tiny_options, *options, "trainer.evaluate=false")
     assert "the files for TensorBoard cannot be written (File too large)" in done.stderr
     assert "Traceback" not in done.stderr
     written = sum(path.stat().st_size for path in (tmp_path / "new" / "tensorboard").iterdir())
-    assert written <= 90_000
+    assert written <= 30_000
 
 
 @pytest.mark.parametrize("size", [0, 1_000, 5_000, 20_000])

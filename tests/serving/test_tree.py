@@ -98,7 +98,7 @@ def test_a_text_in_parts_is_translated_in_threads(run: ServedRun) -> None:
     try:
         torch.set_num_threads(4)
         for _ in range(3):
-            answer = served.translate(Asked("He sleeps. " * 40))
-            assert answer["parts"] == 40
+            answer = served.translate(Asked("He sleeps. " * 16))
+            assert answer["parts"] == 16
     finally:
         torch.set_num_threads(before)
