@@ -168,6 +168,8 @@ def find_checkpoint(path: str | Path) -> Path:
     Raises:
         UserError: there is none.
     """
+    if not str(path):
+        raise UserError("no checkpoint is named: give the folder of a run or of a checkpoint")
     given = local(path)
     for folder in (given / "checkpoints" / "best", given / "checkpoints" / "last", given):
         # The second look at `folder` finds a checkpoint that was renamed into place since the first.
