@@ -45,20 +45,20 @@ MUST = {
         [*text("train", "nowhere.en", "good.fr"), *GOOD_VALIDATION],
         ["data.train.source: no such file: nowhere.en"],
     ),
-    "sides of different line counts": (
-        [*text("train", "good.en", "short.fr"), *GOOD_VALIDATION],
-        ["good.en has 3 lines but short.fr has 2: ", "line 3 of good.en is the first without a counterpart"],
-    ),
     "not UTF-8": (
         [*text("train", "good.en", "latin.fr"), *GOOD_VALIDATION],
         ["latin.fr is not UTF-8: line 2, byte 10 of the line", "is 0xe9"],
+    ),
+}
+FURTHER = {
+    "sides of different line counts": (
+        [*text("train", "good.en", "short.fr"), *GOOD_VALIDATION],
+        ["good.en has 3 lines but short.fr has 2: ", "line 3 of good.en is the first without a counterpart"],
     ),
     "empty corpus": (
         [*text("train", "empty", "empty"), *GOOD_VALIDATION],
         ["the train split is empty: empty and empty hold no lines"],
     ),
-}
-FURTHER = {
     "missing validation file": (
         [*GOOD_TRAIN, *text("validation", "good.en", "nowhere.fr")],
         ["data.validation.target: no such file: nowhere.fr"],
@@ -130,8 +130,8 @@ def test_a_mistake_in_any_split_is_told_before_any_work(
 
 
 @pytest.mark.parametrize(("arguments", "message"), OPTIONS.values(), ids=OPTIONS)
-def test_options_that_are_wrong(command: Callable[..., Any], folder: Path, arguments: list[str], message: str) -> None:
-    check(command(*arguments, cwd=folder), folder, message)
+def test_options_that_are_wrong(call: Callable[..., Any], folder: Path, arguments: list[str], message: str) -> None:
+    check(call(*arguments), folder, message)
 
 
 def test_a_hub_out_of_reach(command: Callable[..., Any], folder: Path) -> None:

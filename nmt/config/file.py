@@ -1,6 +1,7 @@
 """A configuration as a YAML file: the config.yaml of a run or a checkpoint."""
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def load_config(path: Path) -> TrainConfig:
         values = _escape(parse(path))
         if not isinstance(values, dict):
             raise UserError("not a mapping of keys to values")
-        config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(TrainConfig), values))
+        config = OmegaConf.to_object(OmegaConf.merge(schema(), values))
         assert isinstance(config, TrainConfig)
         check(config)
         sections = [each.name for each in dataclasses.fields(TrainConfig) if dataclasses.is_dataclass(each.type)]
@@ -49,6 +50,14 @@ def load_config(path: Path) -> TrainConfig:
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"cannot read the configuration {path}: {' '.join(str(error).split())}") from error
     return config
+
+
+@functools.cache
+def schema() -> Any:
+    """Return what a configuration is merged into, which takes longer to make than to merge."""
+    from omegaconf import OmegaConf
+
+    return OmegaConf.structured(TrainConfig)
 
 
 def parse(path: Path) -> Any:
