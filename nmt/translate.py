@@ -124,7 +124,11 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return the options; `checkpoint=RUN`, as of `nmt.evaluate`, is one too, and other settings are refused."""
+    """Return the options; `checkpoint=RUN`, as `nmt.evaluate` has it, is one too.
+
+    Raises:
+        UserError: the text looks like another setting of `nmt.evaluate` and is not behind `--`.
+    """
     given = sys.argv[1:] if arguments is None else arguments
     # Texts may stand on both sides of an option, unless they are behind --.
     options = parser().parse_args(given) if "--" in given else parser().parse_intermixed_args(given)
@@ -160,6 +164,7 @@ def run(options: argparse.Namespace) -> None:
         size = CHUNK if options.text or options.input or not sys.stdin.isatty() else 1
         for chunk in chunks(lines, size):
             best = {}
+            # In this order, as `zip` takes from the first first: when it ends, no number is lost.
             for found, number in zip(translate(chunk, options.n_best), numbers, strict=False):
                 print(render(found, options), file=output)
                 draw(found[0], number, options)

@@ -385,7 +385,11 @@ def lengths_of(sentences: Sequence[Sequence[int]]) -> Int64Array:
 
 
 def in_halves(work: Callable[[list[int]], list[Found]], rows: list[int]) -> list[Found]:
-    """Return what `work` makes of rows, or where memory runs out of their halves, down to single rows."""
+    """Return what `work` makes of rows; where memory runs out, what it makes of their halves.
+
+    Raises:
+        UserError: memory does not suffice for a single row.
+    """
     try:
         return work(rows)
     except (RuntimeError, MemoryError) as error:

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import hypothesis
@@ -51,10 +52,11 @@ Completed = subprocess.CompletedProcess[str]
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # Before any test imports nmt; the grammar has no tensors, and is ten times as slow with every call checked.
-CHECKED = [f"nmt.{path.stem}" for path in (ROOT / "nmt").iterdir() if path.name not in ("__init__.py", "data")]
-CHECKED += [f"nmt.data.{path.stem}" for path in (ROOT / "nmt/data").iterdir() if path.name != "grammar"]
+FOLDERS = {"nmt.": ROOT / "nmt", "nmt.data.": ROOT / "nmt" / "data"}
+CHECKED = {each.name for prefix, folder in FOLDERS.items() for each in iter_modules([str(folder)], prefix)}
+CHECKED -= {"nmt.data", "nmt.data.grammar"}
 # The numeric tower: an int will do for a float, as type checkers have it.
-jaxtyping.install_import_hook(CHECKED, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+jaxtyping.install_import_hook(sorted(CHECKED), "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
 # The same examples every time, and no time limit on machines that are busy.
 hypothesis.settings.register_profile("nmt", deadline=None, derandomize=True, max_examples=50)

@@ -53,9 +53,7 @@ def format_pharaoh(links: Links | Collection[Link]) -> str:
 
 
 def format_words(*sides: Sequence[str]) -> str:
-    """Write words as other aligners read them, `the cat ||| le chat`; in a word, U+2581 for white space, ¦ for each |
-    of |||.
-    """
+    """Write words as other aligners read them, `the cat ||| le chat`; in a word U+2581 is white space, ¦¦¦ is |||."""
     written = ([re.sub(r"\s", WORD_MARK, word).replace("|||", "¦¦¦") for word in words] for words in sides)
     return " ||| ".join(map(" ".join, written))
 

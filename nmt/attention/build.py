@@ -14,7 +14,11 @@ PROJECTIONS = ("identity", "learned")
 
 
 def build_attention(score: str, normalizer: str, window: str, settings: Settings) -> Attention | MultiHead:
-    """Compose an attention from the names of its parts; raise UserError where they, or sizes, do not fit."""
+    """Compose an attention from the names of its parts.
+
+    Raises:
+        UserError: as `check_attention`, or the sizes do not fit the score.
+    """
     check_attention(score, normalizer, window, settings)
     own = settings.of_head()
 

@@ -37,7 +37,7 @@ def load_config(path: Path) -> TrainConfig:
         values = _escape(parse(path))
         if not isinstance(values, dict):
             raise UserError("not a mapping of keys to values")
-        config = OmegaConf.to_object(OmegaConf.merge(schema(), values))
+        config = OmegaConf.to_object(OmegaConf.merge(defaults(), values))
         assert isinstance(config, TrainConfig)
         check(config)
         sections = [each.name for each in dataclasses.fields(TrainConfig) if dataclasses.is_dataclass(each.type)]
@@ -53,8 +53,8 @@ def load_config(path: Path) -> TrainConfig:
 
 
 @functools.cache
-def schema() -> Any:
-    """Return what a configuration is merged into, which takes longer to make than to merge."""
+def defaults() -> Any:
+    """Return the defaults of `TrainConfig` with their types, to merge a file into: made once, as that takes longest."""
     from omegaconf import OmegaConf
 
     return OmegaConf.structured(TrainConfig)

@@ -77,7 +77,11 @@ def check_tokenizer(name: str) -> None:
 
 
 def corpus_score(metric: SacrebleuMetric, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """Score detokenized hypotheses against one reference each; see `check_lines`."""
+    """Score detokenized hypotheses against one reference each.
+
+    Raises:
+        UserError: there is nothing to score or the line counts differ.
+    """
     check_lines(hypotheses, references)
     value = metric.corpus_score(hypotheses, [references]).score
     return Score(value, str(metric.get_signature()))

@@ -47,7 +47,7 @@ class Turns:
         self.most = most
         self.waiting = 0
         self.turn = anyio.Lock()
-        self.is_ending: Callable[[], bool] = lambda: False  # whether the server is, and nobody has a turn any more
+        self.is_ending: Callable[[], bool] = lambda: False  # the server, in which case nobody gets a turn
 
     async def run(self, request: Request, function: Callable[..., T], *arguments: Any) -> T:
         """Return function(*arguments), when it is the request's turn.

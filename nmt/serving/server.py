@@ -65,7 +65,7 @@ def load(config: ServeConfig) -> dict[str, ServedRun]:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there; raise UserError where it cannot, as where another program does."""
+    """Return a socket that listens there; raise UserError where that fails, as where another program listens."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=512)

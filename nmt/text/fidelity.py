@@ -28,7 +28,7 @@ def changed(lines: Sequence[str], rewritten: Sequence[str]) -> list[tuple[str, s
 
 
 def many_changed(lines: Sequence[str], rewritten: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the same if they are more than `TOLERATED`, else none."""
+    """Return what `changed` does if that is a larger share of the lines than `TOLERATED`, else nothing."""
     found = changed(lines, rewritten)
     return found if len(found) > TOLERATED * len(lines) else []
 

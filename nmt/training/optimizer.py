@@ -54,7 +54,11 @@ def clipped_step(optimizer: torch.optim.Optimizer, clip_norm: float) -> Float[Te
 
 
 def restore(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Restore finite moments from a state dict, or raise UserError; rate, decays and betas stay as configured."""
+    """Restore an optimizer's moments from a state dict; learning rate, decays and betas stay as configured.
+
+    Raises:
+        UserError: a moment is not finite.
+    """
     for moments in state["state"].values():
         for name, value in moments.items():
             if isinstance(value, Tensor) and not value.isfinite().all():

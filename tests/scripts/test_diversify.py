@@ -91,6 +91,11 @@ def check_origins(whole: Path, expected: dict[str, list[tuple[str, str]]]) -> in
     return len(pairs)
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Return the files of a folder, by their paths in it."""
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")}
+
+
 def test_both_directions_killed_and_resumed(
     tiny_run: Path,
     backward_run: Path,
@@ -120,10 +125,7 @@ def test_both_directions_killed_and_resumed(
     assert translated == [CHUNK, CHUNK, 300 - 4 * CHUNK]
     assert "300 of 300" in capfd.readouterr().err
     assert diversify(*runs, "--output", "whole") == 0
-    written = {
-        kind: {path.relative_to(tmp_path / kind): path.read_bytes() for path in (tmp_path / kind).rglob("*.*")}
-        for kind in ("killed", "whole")
-    }
+    written = {kind: contents(tmp_path / kind) for kind in ("killed", "whole")}
     summaries = [json.loads(each.pop(Path("summary.json"))) for each in written.values()]
     assert [each.pop("files") for each in summaries] == [[f"{kind}/train.en", f"{kind}/train.fr"] for kind in written]
     assert summaries[0] == summaries[1]

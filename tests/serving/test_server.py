@@ -11,9 +11,11 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from nmt.config.schema import ServeConfig
@@ -45,6 +47,26 @@ def test_it_serves_until_interrupted(tiny_run: Path, tmp_path: Path, handler: si
         rest, errors = process.communicate(timeout=30)
     assert (process.returncode, rest, errors) == (130, "", "interrupted\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_who_waits_when_it_ends_is_told(tiny_run: Path, tmp_path: Path, wait: Callable[..., None]) -> None:
+    """One of them is being translated; all get an answer in JSON, and the log has no traceback."""
+    line = [sys.executable, "-m", "nmt.serve", f"checkpoint={tiny_run}", "port=0", "threads=1", "device=cpu"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    asked = {"text": "He sleeps. " * 12, "n_best": 20}
+    with subprocess.Popen(line, cwd=tmp_path, env=environment, **pipes) as process:
+        address = re.findall(r"http://[\d.:]+", process.stdout.readline())[0]
+        with httpx2.Client(base_url=address, trust_env=False, timeout=60) as client, ThreadPoolExecutor(16) as pool:
+            coming = [pool.submit(client.post, "/translate", json=asked) for _ in range(16)]
+            wait(lambda: client.get("/health").json()["waiting"] == 16, seconds=60)
+            process.send_signal(signal.SIGINT)
+            answers = [each.result() for each in coming]
+        _, errors = process.communicate(timeout=60)
+    refused = [answer for answer in answers if answer.status_code == 503]
+    assert {answer.status_code for answer in answers} == {200, 503}
+    assert {answer.json()["error"] for answer in refused} == {"the server is ending"}
+    assert (process.returncode, errors) == (130, "interrupted\n")
 
 
 def test_a_missing_extra_is_named(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
