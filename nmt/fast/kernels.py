@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 # Where this build of torch has no oneDNN they are None, and `most_rows` is 0.
 LINEAR: Any = getattr(getattr(torch.ops.mkldnn, "_linear_pointwise", None), "default", None)
@@ -14,6 +14,7 @@ REORDER: Any = getattr(getattr(torch.ops.mkldnn, "_reorder_linear_weight", None)
 PASS: Any = getattr(torch._C, "_current_graph_task_id", int)  # see `backward_pass`; int() is 0
 # See `most_rows`: by the processor's instructions (measured: docs/engineering-log.md, search).
 FEW_ROWS = {"AVX512": math.inf, "AVX2": 128}
+AMX = bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)())  # the processor's matrix unit, for 16-bit numbers
 
 
 def most_rows(x: Tensor) -> float:
@@ -33,6 +34,36 @@ def onednn_is_faster(x: Tensor) -> bool:
     is not Intel's (docs/results.md, speed).
     """
     return most_rows(x) == math.inf
+
+
+def to_compute_dtype(tensor: Tensor) -> Tensor:
+    """Return the tensor in the type that autocast, if enabled, multiplies matrices in."""
+    device = tensor.device.type
+    return tensor.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else tensor
+
+
+def onednn_multiplies(x: Tensor) -> bool:
+    """Return whether a product of `affine` is left to oneDNN: torch does that for 16-bit numbers, we for fp32."""
+    return x.device.type == "cpu" and (x.dtype.itemsize == 2 or onednn_is_faster(x))
+
+
+def rounded(rows: int, x: Tensor) -> int:
+    """Return how many rows, of that many or more, a product with `x` has for its kernel to be used again.
+
+    For every number of rows oneDNN generates a kernel. With AMX that takes 2 ms, longer than most products of a
+    training. There the number is rounded up to one of 16 in each octave, and at least to a multiple of 8, so that
+    batches have the same (docs/engineering-log.md).
+    """
+    if not AMX or x.device.type != "cpu" or x.dtype.itemsize != 2:
+        return rows
+    step = max(8, 1 << max(0, (rows - 1).bit_length() - 5))
+    return -(-rows // step) * step
+
+
+def pad_rows(x: Float[Tensor, "row size"]) -> Float[Tensor, "more size"]:
+    """Return the matrix with zeros below, `rounded` rows in all."""
+    more = rounded(len(x), x) - len(x)
+    return nn.functional.pad(x, (0, 0, 0, more)) if more else x
 
 
 def onednn_linear(x: Float[Tensor, "*row input"], weight: Tensor, bias: Tensor | None) -> Float[Tensor, "*row output"]:
@@ -60,6 +91,12 @@ def affine(
         bias: b, if any.
         out: memory that may be written to; the result may be elsewhere.
     """
+    padded = pad_rows(x)
+    return product(padded, weight, bias, out if padded is x else None)[: len(x)]
+
+
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+    """As `affine`, of matrices whose shapes repeat."""
     if onednn_is_faster(x) and has_no_gaps(weight):
         return onednn_linear(x.contiguous(), weight, bias)
     return torch.mm(x, weight.t(), out=out) if bias is None else torch.addmm(bias, x, weight.t(), out=out)
@@ -71,8 +108,7 @@ def is_transposed(grad: Float[Tensor, "_ output"], x: Float[Tensor, "_ input"]) 
     oneDNN, which torch calls for 16-bit numbers itself, copies a left factor that is transposed: then that is the one
     with fewer columns.
     """
-    by_onednn = x.device.type == "cpu" and (x.dtype.itemsize == 2 or onednn_is_faster(x))
-    return by_onednn and x.shape[1] < grad.shape[1]
+    return onednn_multiplies(x) and x.shape[1] < grad.shape[1]
 
 
 def grad_weight(
@@ -81,7 +117,8 @@ def grad_weight(
     """Return grad^T x, the gradient of the weights of y = W x, by the faster library."""
     if grad.dim() > 2:
         return torch.stack([grad_weight(*pair) for pair in zip(grad, x, strict=True)])
-    return affine(x.t(), grad.t()).t() if is_transposed(grad, x) else affine(grad.t(), x.t())
+    grad, x = pad_rows(grad), pad_rows(x)
+    return product(x.t(), grad.t()).t() if is_transposed(grad, x) else product(grad.t(), x.t())
 
 
 def add_grad_weight(
@@ -113,7 +150,7 @@ def multiplier(weight: Float[Tensor, "*direction output input"]) -> Multiply:
     if onednn_is_faster(weight) and has_no_gaps(weight):
         ordered = REORDER(weight.contiguous())  # a matrix that is still transposed takes ten times as long to reorder
         return lambda x: onednn_linear(x.contiguous(), ordered, None)
-    return lambda x: torch.mm(x, weight.t())
+    return lambda x: torch.mm(pad_rows(x), weight.t())[: len(x)]
 
 
 def backward_pass() -> int:

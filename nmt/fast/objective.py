@@ -10,7 +10,14 @@ from torch.autograd.function import once_differentiable
 
 from nmt.data.batch import Batch
 from nmt.fast.consistency import Divergence, side_by_side
-from nmt.fast.kernels import add_grad_weight, affine, is_transposed
+from nmt.fast.kernels import (
+    add_grad_weight,
+    affine,
+    is_transposed,
+    pad_rows,
+    rounded,
+    to_compute_dtype,
+)
 from nmt.models.decoder import Decoded
 from nmt.models.seq2seq import Loss, Seq2Seq
 
@@ -60,7 +67,7 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         inputs, matrix, offset = to_compute_dtype(features), to_compute_dtype(weight), to_compute_dtype(bias)
         log_normalizers, golds = bias.new_empty(2, len(labels))
         share, row, total = label_smoothing / len(bias), weight.mean(dim=0), features.sum(dim=0, dtype=weight.dtype)
-        size = chunk_size(len(labels))
+        size = rounded(chunk_size(len(labels)), inputs)
         memory = matrix.new_empty(size, len(bias))
         grad_features = (-label_smoothing * row).repeat(len(features), 1)
         empty = weight.new_empty
@@ -71,14 +78,17 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         divergence = bias.new_zeros(()) if passes is None else passes.total
         for start in range(0, len(labels), size):
             chunk = slice(start, start + size)
-            rows = inputs[chunk]
+            rows, real = pad_rows(inputs[chunk]), len(labels[chunk])
             logits = affine(rows, matrix, offset, out=memory[: len(rows)])
-            log_normalizers[chunk], golds[chunk], residual = score(logits, labels[chunk], 1.0 - label_smoothing, passes)
+            log_normalizers[chunk], golds[chunk] = score(logits[:real], labels[chunk], 1.0 - label_smoothing, passes)
             if differentiate:
-                grad_features[chunk] += affine(residual, matrix.t())
+                residual = logits
+                residual[real:] = 0.0
+                grad_features[chunk] += affine(residual, matrix.t())[:real]
                 add_grad_weight(grad_weight, residual, rows)
                 grad_bias += residual.sum(dim=0)
-            del logits, residual  # before the next chunk's are made
+                del residual
+            del logits  # before the next chunk's are made
         means = total @ row + len(labels) * bias.mean()
         ctx.gradients = grad_features, grad_weight.contiguous(), grad_bias
         cross_entropies = log_normalizers - golds
@@ -108,12 +118,11 @@ def chunk_size(tokens: int) -> int:
 
 def score(
     logits: Float[Tensor, "tokens vocab"], labels: Int[Tensor, " tokens"], confidence: float, passes: Divergence | None
-) -> tuple[Float[Tensor, " tokens"], Float[Tensor, " tokens"], Float[Tensor, "tokens vocab"]]:
-    """Score some tokens; the residuals overwrite the logits.
+) -> tuple[Float[Tensor, " tokens"], Float[Tensor, " tokens"]]:
+    """Return log Z of some tokens and the logit of their reference words; their residuals overwrite the logits.
 
-    Returns:
-        log Z, the logit of the reference word, and the residuals p - confidence x onehot(label), in which, where two
-        passes are compared, the gradient of their weighted divergence is, too.
+    The residuals are p - confidence x onehot(label). Where two passes are compared, the gradient of their weighted
+    divergence is in them, too.
     """
     if passes is not None:
         passes.compare(logits)
@@ -126,10 +135,4 @@ def score(
     if passes is not None:
         passes.add_gradient(probabilities, log_normalizer)
     probabilities[rows, labels] -= confidence
-    return log_normalizer, gold, probabilities
-
-
-def to_compute_dtype(tensor: Tensor) -> Tensor:
-    """Return the tensor in the type that autocast, if enabled, multiplies matrices in."""
-    device = tensor.device.type
-    return tensor.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else tensor
+    return log_normalizer, gold

@@ -7,7 +7,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from nmt.fast.kernels import REORDER, affine, grad_weight, most_rows, onednn_is_faster, onednn_linear
+from nmt.fast.kernels import (
+    REORDER,
+    affine,
+    grad_weight,
+    most_rows,
+    onednn_linear,
+    onednn_multiplies,
+    to_compute_dtype,
+)
 from nmt.fast.products import factor_of, multiply
 
 PACKED = "packed_weight"  # attribute of a linear map
@@ -39,9 +47,11 @@ def pack(model: nn.Module) -> None:
 def project(x: Float[Tensor, "*row input"], weight: Tensor, bias: Tensor | None) -> Float[Tensor, "*row output"]:
     """Return W x + b. What oneDNN cannot do, or not faster, is left to torch: no rows, another precision, a vector."""
     is_product = x.numel() > 0 and min(weight.shape) > 1
-    if not is_product or not onednn_is_faster(x) or torch.is_autocast_enabled("cpu"):
+    rows = to_compute_dtype(x).flatten(0, -2)
+    if not is_product or not onednn_multiplies(rows):
         return nn.functional.linear(x, weight, bias)
-    y: Tensor = Projection.apply(x.flatten(0, -2), weight, bias)  # type: ignore[no-untyped-call]
+    offset = None if bias is None else to_compute_dtype(bias)
+    y: Tensor = Projection.apply(rows, to_compute_dtype(weight), offset)  # type: ignore[no-untyped-call]
     return y.view(*x.shape[:-1], len(weight))
 
 

@@ -128,7 +128,7 @@ def build_trainer(
     processes: ProcessGroup = SINGLE_PROCESS,
 ) -> Trainer:
     """Assemble the trainer from its parts, and from now on keep few kernels in this process; collective."""
-    keep_few_kernels()
+    keep_few_kernels(bf16=config.trainer.precision != "fp32")
 
     def save(name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:
         folder = Path(config.run_dir) / "checkpoints" / name

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nmt.fast import kernels
-from nmt.fast.kernels import add_grad_weight, affine, grad_weight, is_transposed, multiplier
+from nmt.fast.kernels import add_grad_weight, affine, grad_weight, is_transposed, multiplier, rounded
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
 
@@ -77,3 +77,42 @@ def test_the_wider_factor_of_onednn_is_not_transposed(quicker: bool) -> None:
     assert not is_transposed(wide.double(), narrow.double())
     assert not is_transposed(narrow, wide)
     assert grad_weight(wide, narrow).t().is_contiguous() == quicker
+
+
+@pytest.mark.parametrize("is_bf16", [True, False])
+def test_numbers_of_rows_repeat_with_amx(monkeypatch: pytest.MonkeyPatch, is_bf16: bool) -> None:
+    """Few in each octave, none less than asked for, and at most an eighth more than that where there are many."""
+    x = torch.zeros(1, dtype=torch.bfloat16 if is_bf16 else torch.float32)
+    monkeypatch.setattr(kernels, "AMX", is_bf16)
+    found = [rounded(rows, x) for rows in range(4_097)]
+    if not is_bf16:
+        assert found == list(range(4_097))
+        return
+    assert all(rows <= more < rows + max(8, rows / 8) for rows, more in enumerate(found) if rows)
+    assert (found[0], found[1], found[700]) == (0, 8, 704)
+    assert len(set(found[513:1_025])) == 16
+    monkeypatch.setattr(kernels, "AMX", False)
+    assert rounded(700, x) == 700
+
+
+@pytest.mark.parametrize("rows", [1, 8, 37])
+def test_rows_of_padding_change_nothing(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """Products in bf16 have the rows that were asked for, whatever oneDNN multiplies."""
+    monkeypatch.setattr(kernels, "AMX", True)
+    shapes = []
+    monkeypatch.setattr(
+        kernels, "product", lambda x, *rest, product=kernels.product: (shapes.append(x.shape), product(x, *rest))[1]
+    )
+    x, weight, bias = (torch.randn(size).bfloat16() for size in ((rows, 24), (40, 24), (40,)))
+    grad = torch.randn(rows, 40).bfloat16()
+    expected = x.float() @ weight.float().t()
+    memory = torch.full((rows, 40), torch.nan, dtype=torch.bfloat16)
+    for found in (
+        affine(x, weight),
+        affine(x, weight, out=memory),
+        multiplier(weight)(x),
+        affine(x, weight, bias) - bias,
+    ):
+        torch.testing.assert_close(found.float(), expected, rtol=0.05, atol=0.1)
+    torch.testing.assert_close(grad_weight(grad, x).float(), grad.float().t() @ x.float(), rtol=0.05, atol=0.1)
+    assert {shape[0] for shape in shapes} <= {8, 40, 24}

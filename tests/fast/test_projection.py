@@ -25,8 +25,7 @@ def gradients(y: Tensor, leaves: list[Tensor], grad: Tensor) -> list[Tensor]:
 def test_values_and_gradients(
     shape: tuple[int, ...], sizes: tuple[int, int], has_bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for each in (kernels, projection):
-        monkeypatch.setattr(each, "onednn_is_faster", lambda x: x.dtype == torch.float32)
+    monkeypatch.setattr(kernels, "onednn_is_faster", lambda x: x.dtype == torch.float32)
     size, outputs = sizes
     module = nn.Linear(size, outputs, bias=has_bias)
     x = torch.randn(*shape, size).transpose(0, -2).requires_grad_()  # not contiguous where it has several axes
@@ -49,11 +48,23 @@ def test_what_needs_no_gradient_gets_none() -> None:
     assert weight.grad is None
 
 
-def test_another_precision_is_left_to_torch() -> None:
-    x, weight = torch.randn(3, 4), torch.randn(5, 4)
+@pytest.mark.parametrize("is_padded", [True, False])
+def test_bf16_as_by_torch(monkeypatch: pytest.MonkeyPatch, is_padded: bool) -> None:
+    """Under autocast, with and without rows of padding; gradients are those of the parameters' type."""
+    monkeypatch.setattr(kernels, "AMX", is_padded)
+    module, x = nn.Linear(6, 9), torch.randn(5, 3, 6, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16):
-        assert project(x, weight, None).dtype == torch.bfloat16
-    assert project(x.double(), weight.double(), None).dtype == torch.float64
+        found, expected = project(x, module.weight, module.bias), module(x)
+    assert found.dtype == expected.dtype == torch.bfloat16
+    torch.testing.assert_close(found, expected)
+    leaves, grad = [x, *module.parameters()], torch.randn_like(expected)
+    for one, other in zip(*(torch.autograd.grad(y, leaves, grad) for y in (found, expected)), strict=True):
+        assert one.dtype == torch.float32
+        torch.testing.assert_close(one, other, rtol=0.02, atol=0.02)
+
+
+def test_another_precision_is_left_to_torch() -> None:
+    assert project(torch.randn(3, 4).double(), torch.randn(5, 4).double(), None).dtype == torch.float64
 
 
 @pytest.fixture(params=[False, pytest.param(True, marks=needs_onednn)], ids=["plain", "packed"])
