@@ -14,7 +14,7 @@ from nmt.config.schema import DataConfig, TrainConfig, changes
 from nmt.data.corpus import CleaningReport
 from nmt.data.tables import SIDES, temporary_folder
 from nmt.errors import writing
-from nmt.evaluation.registry import Values, shown
+from nmt.evaluation.registry import OF_THE_MACHINE, Values, shown
 from nmt.evaluation.report import template
 from nmt.models.checkpoint import CARD, PICTURE, WEIGHTS, Checkpoint, load_checkpoint
 from nmt.models.hub import is_address
@@ -22,7 +22,6 @@ from nmt.models.summary import summarize
 
 SPLITS = ("test", "test_long")
 HUB_METRICS = ("bleu", "chrf", "ter")  # as the hub calls them, too
-OF_THE_MACHINE = ("sentences_per_second",)
 PRIVATE = ("run_dir", "resume", "threads", "automatic", "data.")  # of the machine, or told under `Data`
 PUBLIC = ("data.kind", "data.grammar.", "data.cleaning.")
 PATHS = ("tokenizer.source_model", "tokenizer.target_model", "trainer.initialize_from")

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from nmt.view.heatmap import draw_heatmap, to_array
+from nmt.view.heatmap import LONGEST, draw_heatmap, to_array
 
 Record = dict[str, Any]  # a line of a run's alignments.jsonl
 Pixels = UInt8[np.ndarray, "_ _ 3"]
@@ -47,7 +47,8 @@ def is_drawable(record: Record) -> bool:
     except (KeyError, TypeError, ValueError):  # a damaged line that is JSON still
         return False
     is_placed = isinstance(number, int) and isinstance(record["step"], int) and record["step"] > 0
-    return is_placed and are_words and weights.size > 0 and weights.shape == (len(reference), len(source))
+    is_legible = weights.size > 0 and max(weights.shape) <= LONGEST
+    return is_placed and are_words and is_legible and weights.shape == (len(reference), len(source))
 
 
 def draw_strip(frames: Sequence[Record]) -> Pixels:

@@ -16,13 +16,12 @@ from nmt.errors import writing
 from nmt.evaluation.registry import Values
 from nmt.evaluation.report import Drawing, Sentence, hundredths, render_report
 from nmt.translator import Translation
-from nmt.view.heatmap import draw_heatmap, save_png
+from nmt.view.heatmap import LONGEST, draw_heatmap, save_png
 from nmt.view.text_heatmap import render_svg
 
 INTERSECTION = "alignments.intersection.pharaoh"
 HEATMAPS = "heatmaps"
-LONGEST_HEATMAP = 60  # words of either side
-LONGEST_VIEW = 120  # likewise, of the views that rows of the report open
+LONGEST_VIEW = 120  # words of either side, in the views that rows of the report open
 
 
 class Evidence(NamedTuple):
@@ -73,7 +72,7 @@ def write(folder: Path, metrics: Values, rows: Sequence[Sentence], evidence: Evi
 def pick(translations: Sequence[Translation], count: int) -> list[int]:
     """Choose sentences to draw: evenly spread over the lengths that a heatmap can show, the same every time."""
     sizes = [each.weights.shape for each in translations]
-    drawable = [i for i, shape in enumerate(sizes) if min(shape) > 0 and max(shape) <= LONGEST_HEATMAP]
+    drawable = [i for i, shape in enumerate(sizes) if min(shape) > 0 and max(shape) <= LONGEST]
     drawable.sort(key=lambda i: len(translations[i].source_words))
     spread = np.linspace(0, len(drawable) - 1, min(count, len(drawable))).round().astype(int)
     return [drawable[i] for i in spread]

@@ -81,6 +81,7 @@ def gold_note(values: Values) -> str:
     return "lower is better" if scored == gold else f"lower is better; {scored:,} of {gold:,} pairs"
 
 
+OF_THE_MACHINE = ("sentences_per_second",)  # not of the model alone
 METRICS: dict[str, Metric] = {
     "loss": Metric(lambda it: it.loss, Display("loss", 3), better="lower", at_evaluation=False),
     "bleu": Metric(

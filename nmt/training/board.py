@@ -28,7 +28,8 @@ DATA_CLASSES = {
     "images": summary_pb2.DATA_CLASS_BLOB_SEQUENCE,
 }
 ALIGNMENT = (
-    "Attention while translating: rows are the words translated to, columns those of the source; each row sums to 1."
+    "Attention while translating: rows are the words translated to, columns those of the source; each row sums to 1. "
+    "Of longer sentences the first 60 words of either side are drawn."
 )
 SAMPLES = "Sentences of the validation text, the translations of the model at this update, and their references."
 TRAINING = {
@@ -97,13 +98,14 @@ class Board:
     def samples(self, samples: Sequence[Sample], step: int) -> None:
         """Add the translations as a table and their attention as pictures."""
         # Imported here because matplotlib takes 30 MiB, which only the process that reports needs.
-        from nmt.view.heatmap import draw_heatmap, to_array
+        from nmt.view.heatmap import LONGEST, draw_heatmap, to_array
 
         if samples:
             self._add("text", text("samples", as_markdown(samples)), step, SAMPLES)
         for number, sample in enumerate(samples):
             shown = sample.translation
-            heatmap = draw_heatmap(shown.weights, shown.source_words, shown.target_words)
+            weights = shown.weights[:LONGEST, :LONGEST]  # a model that has learned little may repeat a word for ever
+            heatmap = draw_heatmap(weights, shown.source_words[:LONGEST], shown.target_words[:LONGEST])
             pixels = to_array(heatmap, width=PICTURE_WIDTH)
             picture = image(tag_of(number, shown.source), pixels, dataformats="HWC")
             self._add("images", picture, step, ALIGNMENT)

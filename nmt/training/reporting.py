@@ -4,9 +4,8 @@ import json
 import logging
 import math
 import os
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -16,7 +15,7 @@ from rich.console import Console
 from nmt.config.file import save_config
 from nmt.config.schema import TrainConfig
 from nmt.errors import writing
-from nmt.evaluation.registry import METRICS, number
+from nmt.evaluation.registry import METRICS, OF_THE_MACHINE, number
 from nmt.training.board import Board, Sample, hyperparameters
 from nmt.training.console import LIVE, Display, Log, Phase, duration, unreported
 
@@ -64,8 +63,8 @@ class Reporter:
             self.run_dir.mkdir(parents=True, exist_ok=True)
             save_config(self.config, self.run_dir / "config.yaml")
             self.log.write_to(self.run_dir / "train.log")
-            drop_records(self.run_dir / RECORDS, after=step)
-            drop_records(self.run_dir / ALIGNMENTS, after=step)
+            for name in (RECORDS, ALIGNMENTS):
+                keep_records(self.run_dir / name, lambda record: record["step"] <= step)
         self.step = step
         self.sampled = max((each["step"] for each in read_records(self.run_dir / ALIGNMENTS)), default=-1)
         self.board = Board(self.run_dir / "tensorboard", after=step)
@@ -125,19 +124,30 @@ class Reporter:
         self.display.progress.update(self.display.task, visible=False)
 
     def finish(self, final_metrics: Mapping[str, Any], notes: Sequence[str] = ()) -> None:
-        """Record the scores of the test split together with the hyper-parameters; record and show notes to the user."""
+        """Record the scores of the test split together with the hyper-parameters; record and show notes to the user.
+
+        They take the place of those of the same update: a finished run that is started again is evaluated again.
+        """
         scalars = {name: value for name, value in final_metrics.items() if type(value) in (int, float)}
+        scores = {name: scalars[name] for name in METRICS if name in scalars}
+        records = self.run_dir / RECORDS
+        shown = [record for record in read_records(records) if self._is_end(record)]
+        keep_records(records, lambda record: not self._is_end(record))
         self._record("final", {**scalars, "notes": [*notes]})
         for note in notes:
             self.notice(f"note: {note}")
-        scores = {name: scalars[name] for name in METRICS if name in scalars}
-        self._board.final(hyperparameters(self.config), scores, self.step)
+        if not any(same_scores(scores, record) for record in shown):  # TensorBoard cannot take back a point
+            self._board.final(hyperparameters(self.config), scores, self.step)
         # Imported here because matplotlib takes 30 MiB, which only the process that reports needs.
         from nmt.evaluation.film import write_film
 
         picture = self.run_dir / "evaluation" / "sharpening.png"
         with writing(picture):
             write_film(read_records(self.run_dir / ALIGNMENTS), picture)
+
+    def _is_end(self, record: Mapping[str, Any]) -> bool:
+        """Tell whether a record has the scores of the test split at this update."""
+        return (record["step"], record.get("event")) == (self.step, "final")
 
     @property
     def _board(self) -> "Board":
@@ -149,6 +159,11 @@ class Reporter:
         finite = {name: None if is_nan[name] else value for name, value in values.items()}
         record = {"event": event, "step": self.step, "time": round(time.time(), 3), **finite}
         append(self.run_dir / RECORDS, json.dumps(record) + "\n")
+
+
+def same_scores(scores: Mapping[str, float], others: Mapping[str, Any]) -> bool:
+    """Tell whether scores are those of a record, but for what the machine has a part in."""
+    return all(others.get(name) == value for name, value in scores.items() if name not in OF_THE_MACHINE)
 
 
 def append(path: Path, text: str) -> None:
@@ -181,10 +196,10 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines_of(path) if is_record(line)]
 
 
-def drop_records(path: Path, *, after: int) -> None:
-    """Drop records of updates after `after`, and lines that are damaged or that a crash left incomplete."""
+def keep_records(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
+    """Drop records that are not wanted, and lines that are damaged or that a crash left incomplete."""
     lines = lines_of(path)
-    kept = [line for line in lines if is_record(line, until=after)]
+    kept = [line for line in lines if is_record(line) and wanted(json.loads(line))]
     if kept != lines:
         replacement = path.with_name(f".{path.name}.{os.getpid()}")
         replacement.write_bytes(b"".join(kept))
@@ -196,11 +211,12 @@ def lines_of(path: Path) -> list[bytes]:
     return path.read_bytes().splitlines(keepends=True) if path.exists() else []
 
 
-def is_record(line: bytes, *, until: int = sys.maxsize) -> bool:
-    """Tell whether a line is a complete record of an update up to `until`."""
+def is_record(line: bytes) -> bool:
+    """Tell whether a line is a complete record of an update."""
     try:
         record = json.loads(line)
-        return line.endswith(b"\n") and int(record["step"]) <= until and ("event" in record or "sample" in record)
+        is_complete = line.endswith(b"\n") and ("event" in record or "sample" in record)
+        return is_complete and isinstance(record["step"], int)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return False
 

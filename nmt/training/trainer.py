@@ -217,7 +217,6 @@ class Trainer:
             self.resumable = False  # until the best weights are saved too
             self.progress.validated_epoch = int(self.progress.epochs)
             self.progress.validated_step = self.progress.step
-            self.progress.validated_seconds = self.progress.seconds
             improved = self.progress.improves(self.config.metric, validation.metrics[self.config.metric])
             self.schedule.validated(improved)
             self.reporter.validation(step=self.progress.step, metrics=validation.metrics, samples=validation.samples)
@@ -225,6 +224,7 @@ class Trainer:
                 self.save("best", model, step=self.progress.step, training_state=None)
             self.resumable = True
             self.save_last()
+            self.progress.validated_seconds = self.progress.seconds
 
     def averaged(self) -> Seq2Seq:
         """Return the model with the weights to validate and to save as `best`."""

@@ -27,6 +27,7 @@ GAP = 0.3  # inches between panels
 FONT_SIZE = 10
 DPI = 110
 LEAST_DPI = 60  # below it the labels are illegible
+LONGEST = 60  # words of either side that are drawn without being asked for
 
 
 class Heatmap(Figure):

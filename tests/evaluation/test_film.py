@@ -48,6 +48,11 @@ def test_the_picture(tmp_path: Path) -> None:
     assert blue[1][:, width // 2 :].any()
 
 
+def test_sentences_that_are_too_long_to_look_at_are_left_out() -> None:
+    long = [record(step, 1, np.zeros((70, 2)).tolist()) | {"reference_words": ["x"] * 70} for step in (1, 2)]
+    assert [film[0]["sample"] for film in films([record(1, 0), *long])] == [0]
+
+
 def test_a_single_picture_is_no_film(tmp_path: Path) -> None:
     write_film([record(1, 0)], tmp_path / "film.png")
     assert list(tmp_path.iterdir()) == []

@@ -23,7 +23,7 @@ from nmt.data.tables import Progress
 from nmt.evaluation.film import films, sentence
 from nmt.training.board import Sample, as_markdown, hyperparameters, tag_of
 from nmt.training.console import duration
-from nmt.training.reporting import ALIGNMENTS, Reporter, drop_records, read_records
+from nmt.training.reporting import ALIGNMENTS, Reporter, keep_records, read_records
 from nmt.translator import Translation
 
 TRAIN: dict[str, Any] = {
@@ -130,6 +130,17 @@ def test_tensorboard_has_curves_texts_and_heatmaps(tmp_path: Path, plain: Consol
     assert text.splitlines()[2:] == ["| a b c | mot0 mot1 | x \\| y |", "| a b c |  | x \\| y |"]
 
 
+def test_no_picture_is_larger_than_one_can_look_at(tmp_path: Path, plain: Console) -> None:
+    """A model that has learned little repeats a word until it is stopped, hundreds of times."""
+    with Reporter(tmp_path, config=TrainConfig(), console=plain) as reporter:
+        reporter.start("")
+        reporter.samples(step=1, samples=[sample(400)])
+    (picture,) = load(tmp_path).Images("alignment/0: “a b c”")
+    (shown,) = alignments(tmp_path)
+    assert (picture.width, len(shown["weights"])) == (350, 400)
+    assert picture.height < 4_000
+
+
 def test_every_curve_and_picture_is_described(tmp_path: Path, plain: Console) -> None:
     report(tmp_path, plain)
     descriptions: dict[str, str] = {}
@@ -179,6 +190,17 @@ def test_updates_that_are_made_again_are_reported_once(tmp_path: Path, plain: Co
     report(tmp_path, plain, steps=(20, 40, 60))
     report(tmp_path, plain, steps=(40, 60), after=20)
     assert [record["step"] for record in records(tmp_path)] == [20, 20, 40, 40, 60, 60, 60]
+
+
+def test_a_finished_run_that_is_evaluated_again_has_one_end(tmp_path: Path, plain: Console) -> None:
+    """The last scores count; TensorBoard, which keeps every point, gets them if they are others."""
+    for bleu, speed in ((33.0, 5.0), (33.0, 6.0), (34.0, 5.0)):
+        with Reporter(tmp_path, config=TrainConfig(), console=plain) as reporter:
+            reporter.start("", 40)
+            reporter.finish({"bleu": bleu, "sentences_per_second": speed})
+    (end,) = records(tmp_path)
+    assert (end["step"], end["bleu"]) == (40, 34.0)
+    assert [point.value for point in load(tmp_path).Scalars("test/bleu")] == [33.0, 34.0]
 
 
 def test_nothing_is_written_before_the_start(tmp_path: Path, plain: Console) -> None:
@@ -349,12 +371,13 @@ def test_a_long_phase_says_how_far_it_is(tmp_path: Path, plain: Console, monkeyp
 
 def test_lines_that_are_no_records_are_dropped_when_a_run_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    drop_records(path, after=2)
+    wanted = lambda record: record["step"] <= 2  # noqa: E731
+    keep_records(path, wanted)
     records = [b'{"step": 1, "event": "train"}\n', b'{"step": 1e999}\n', b"\xff\xfe\n", b"[" * 99_999 + b"\n"]
     records += [b'{"step": 1}\n', b'{"step": 3, "event": "train"}\n', b'{"step": 1, "event": "tr\xe1in"}\n', b'{"st']
     path.write_bytes(b"".join(records))
     assert [each["step"] for each in read_records(path)] == [1, 3]
-    drop_records(path, after=2)
+    keep_records(path, wanted)
     assert path.read_bytes() == records[0]
 
 

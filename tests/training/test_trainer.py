@@ -226,6 +226,18 @@ def test_validations_come_when_minutes_have_passed_since_the_last(make: Make, mo
     assert saved.steps("best") == [3, 6, 9, 12]
 
 
+def test_minutes_until_the_next_validation_are_those_of_training(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures of long sentences may take as long to draw as updates."""
+    trainer, saved = make([1.0, 2.0, 3.0, 4.0], max_steps=12, validate_every_minutes=1)
+    ticking(trainer, monkeypatch, 25.0)
+    drawn = [0.0]
+    clock = trainer.progress.clock
+    trainer.progress.clock = lambda: clock() + drawn[0]
+    monkeypatch.setattr(type(trainer.reporter), "samples", lambda *_, **__: drawn.__setitem__(0, drawn[0] + 50.0))
+    trainer.fit()
+    assert saved.steps("best") == [3, 6, 9, 12]
+
+
 def test_there_is_a_validation_an_epoch(make: Make) -> None:
     trainer, saved = make([1.0, 2.0, 3.0], max_epochs=3)
     trainer.fit()
