@@ -65,6 +65,12 @@ def plain() -> Console:
     return Console(file=io.StringIO(), force_terminal=False, width=80)
 
 
+@pytest.fixture(autouse=True)
+def files_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Number TensorBoard's files from 100: of one second and process, number 10 would be read before number 9."""
+    monkeypatch.setattr("tensorboard.summary.writer.event_file_writer._global_uid", 100)
+
+
 def printed(console: Console) -> str:
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
