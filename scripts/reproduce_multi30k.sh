@@ -14,7 +14,8 @@ if [ $# -lt 2 ]; then
     sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"
     exit 2
 fi
-corpus=$(realpath "$1") output=$(realpath "$2")
+corpus=$(realpath "$1") output=$(realpath -m "$2")
+mkdir -p "$output"
 shift 2
 keys=("$@")
 source=${SOURCE:-en} target=${TARGET:-de} teachers=${TEACHERS:-2} seeds=${SEEDS:-3}
@@ -26,10 +27,10 @@ train() { # RUN FROM TO PREFIX-OF-TRAINING-TEXT [KEY=VALUE ...]
     shift 4
     if [ -e "$output/$run/complete" ]; then return; fi
     python -m nmt.train experiment=multi30k_long data=text "data.source_language=$from" "data.target_language=$to" \
-        "data.train.source=$text.$from" "data.train.target=$text.$to" \
-        "data.validation.source=$corpus/val.$from" "data.validation.target=$corpus/val.$to" \
-        "data.test.source=$corpus/test_2016_flickr.$from" "data.test.target=$corpus/test_2016_flickr.$to" \
-        "data.cache_dir=$output/cache" trainer.evaluate=false "run_dir=$output/$run" "${keys[@]}" "$@"
+        "data.train.source='$text.$from'" "data.train.target='$text.$to'" \
+        "data.validation.source='$corpus/val.$from'" "data.validation.target='$corpus/val.$to'" \
+        "data.test.source='$corpus/test_2016_flickr.$from'" "data.test.target='$corpus/test_2016_flickr.$to'" \
+        "data.cache_dir='$output/cache'" trainer.evaluate=false "run_dir='$output/$run'" "${keys[@]}" "$@"
     touch "$output/$run/complete"
 }
 
@@ -40,13 +41,13 @@ score() { # RUN [KEY=VALUE ...]: choose its length penalty on the validation spl
     for penalty in "${penalties[@]}"; do
         folder=$run/evaluation/validation-$penalty
         if [ ! -e "$folder/metrics.json" ]; then
-            python -m nmt.evaluate "checkpoint=$run" split=validation "search.length_penalty=$penalty" \
-                search.beam_size=10 num_heatmaps=0 "output=$folder"
+            python -m nmt.evaluate "checkpoint='$run'" split=validation "search.length_penalty=$penalty" \
+                search.beam_size=10 num_heatmaps=0 "output='$folder'"
         fi
     done
     penalty=$(best_penalty "$run")
     echo "$run: length penalty $penalty"
-    python -m nmt.evaluate "checkpoint=$run" "search.length_penalty=$penalty" search.beam_size=10 "$@"
+    python -m nmt.evaluate "checkpoint='$run'" "search.length_penalty=$penalty" search.beam_size=10 "$@"
 }
 
 best_penalty() { # RUN
@@ -75,5 +76,5 @@ mapfile -t backward < <(runs backward)
 python scripts/diversify.py --forward "${forward[@]}" --backward "${backward[@]}" --output "$output/diversified"
 for ((n = 1; n <= seeds; n++)); do
     train "student-$n" "$source" "$target" "$output/diversified/train" "seed=$n"
-    score "student-$n" "baseline=$output/plain"
+    score "student-$n" "baseline='$output/plain'"
 done

@@ -89,11 +89,14 @@ def main() -> None:
     parser = build_parser(__doc__ or "", minutes=20.0)
     add_workers(parser)
     parser.add_argument("--standard", action="store_true", help="README's model and sentences; 5 minutes a run")
-    for part in ("scores", "normalizers", "windows"):
-        parser.add_argument(f"--{part}", nargs="+", metavar="NAME", help="only these (give key=value before)")
+    for part in Composition._fields:
+        parser.add_argument(f"--{part}s", nargs="+", metavar="NAME", help="only these (give key=value before)")
     options = parser.parse_intermixed_args()
     with user_errors():
-        study = Study.from_options(options, "attention_standard" if options.standard else "attention")
+        name = "attention_standard" if options.standard else "attention"
+        study = Study.from_options(
+            options, name, **{f"model__attention__{part}": f"--{part}s" for part in Composition._fields}
+        )
         setting = STANDARD if options.standard else SHORT
         compositions = valid_compositions(study.configure(*setting.overrides), selected_compositions(options))
         limits = study.limits(len(compositions), overhead=setting.overhead)

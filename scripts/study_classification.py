@@ -29,7 +29,7 @@ import torch
 
 from nmt.cli import user_errors
 from nmt.data.grammar.chooser import Chooser
-from nmt.errors import unknown
+from nmt.errors import UserError, unknown
 from nmt.text.words import text_words
 from studies.classifier import Classifier, Vocabulary, build_pooling, read, train
 from studies.deciding import TASKS, DecidedSentences
@@ -85,7 +85,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--quick", action="store_true", help="fewer and shorter sentences, in less than 3 minutes")
-    add("--task", default="number", metavar="NAME", help=f"of the built-in data: {', '.join(TASKS)} (default: number)")
+    add("--task", metavar="NAME", help=f"of the built-in data: {', '.join(TASKS)} (default: number)")
     add("--poolings", nargs="+", default=list(POOLINGS), metavar="NAME", help="last, mean, SCORE-NORMALIZER-WINDOW")
     add("--sentences", type=positive, metavar="N", help=f"of the built-in data (default: {FULL.sentences:,})")
     add("--clauses", type=positive, metavar="N", help=f"that mislead, in these at most (default: {FULL.clauses})")
@@ -104,24 +104,28 @@ def built_in(options: argparse.Namespace, setting: Setting) -> Data[Example]:
     Raises:
         UserError: there is no such task.
     """
-    if options.task not in TASKS:
-        raise unknown("task", options.task, TASKS)
+    task = options.task or "number"
+    if task not in TASKS:
+        raise unknown("task", task, TASKS)
     splits, seen, most = [], set[str](), options.clauses or setting.clauses
     for split, count in (("train", options.sentences or setting.sentences), ("test", setting.tested)):
         log(f"drawing {count:,} sentences")
-        drawn = iter(DecidedSentences(options.task, Chooser(f"{options.seed} {split}"), most))
+        drawn = iter(DecidedSentences(task, Chooser(f"{options.seed} {split}"), most))
         chosen = list(islice((each for each in drawn if split == "train" or each.text not in seen), count))
         seen |= {each.text for each in chosen}
         splits.append([Example(text_words(each.text), each.label, each.position) for each in chosen])
-    return Data(splits[0], splits[1], TASKS[options.task])
+    return Data(splits[0], splits[1], TASKS[task])
 
 
 def real_data(options: argparse.Namespace) -> Data[Example]:
     """Read labeled text, as words.
 
     Raises:
-        UserError: as `read_data`.
+        UserError: as `read_data`, or an option of the built-in data is given, too.
     """
+    for name in ("task", "sentences", "clauses"):
+        if getattr(options, name) is not None:
+            raise UserError(f"--{name} is of the built-in data: leave it out, or --data")
     return read_data(
         options,
         lambda source: ([options.text], options.label),

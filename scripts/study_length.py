@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=list(MODELS), metavar="NAME", help=f"of {', '.join(MODELS)}")
     options = parser.parse_intermixed_args()
     with user_errors():
-        study = Study.from_options(options, "length")
+        study = Study.from_options(options, "length", model="--models")
         for name in options.models:
             if name not in MODELS:
                 raise unknown("model", name, MODELS)

@@ -4,11 +4,11 @@ import contextlib
 import difflib
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
 
-from nmt.config.schema import keys
+from nmt.config.schema import keys, type_name
 from nmt.errors import UserError
 
 HOME = re.compile(r"""(?P<key>[+\w./]+)=(?:(?P<quote>["'])(?P<quoted>~/[^"']*)(?P=quote)|(?P<plain>~/[^"',]*))""")
@@ -24,7 +24,8 @@ def arrange(arguments: Sequence[str], config: Any) -> list[str]:
     """
     from hydra._internal.utils import get_args_parser
 
-    arguments = [with_home(each) for each in with_checkpoint(arguments, config)]
+    texts = {name for name, member, _ in keys(config) if {"str", "any"} & set(type_name(member).split())}
+    arguments = [with_quotes(with_home(each), texts) for each in with_checkpoint(arguments, config)]
     told = io.StringIO()
     try:
         with contextlib.redirect_stderr(told):
@@ -54,6 +55,30 @@ def with_home(argument: str) -> str:
     """Return an override whose value begins with ~/, quoted or not, with the home folder there; no list of values."""
     found = HOME.fullmatch(argument)
     return f'{found["key"]}="{Path(found["quoted"] or found["plain"]).expanduser()}"' if found else argument
+
+
+def with_quotes(argument: str, texts: Container[str]) -> str:
+    """Return an override in quotes if Hydra cannot read it without: a path may have letters that its grammar lacks.
+
+    Lists, and what begins with a quote or a tilde, are left as they are.
+    """
+    key, equals, value = argument.partition("=")
+    if not equals or key not in texts or value.startswith(("'", '"', "[", "{", "~")) or is_readable(argument):
+        return argument
+    escaped = re.sub(r'(\\*)("|$)', lambda found: 2 * found[1] + (r"\"" if found[2] else ""), value)
+    return f'{key}="{escaped}"'
+
+
+def is_readable(override: str) -> bool:
+    """Tell whether Hydra can read an override."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        OverridesParser.create().parse_override(override)
+    except HydraException:
+        return False
+    return True
 
 
 def unknown_option(option: str, arguments: Sequence[str], config: Any) -> UserError:

@@ -102,9 +102,10 @@ def bleu_interval(
 
 
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> list[float]:
-    """ChrF of every sentence by itself, 0 to 100."""
+    """ChrF of every sentence by itself, 0 to 100; where translation and reference are both blank, 100."""
     metric = CHRF(lowercase=lowercase)
-    return [metric.sentence_score(h, [r]).score for h, r in zip(hypotheses, references, strict=True)]
+    pairs = zip(hypotheses, references, strict=True)
+    return [metric.sentence_score(h, [r]).score if h.strip() or r.strip() else 100.0 for h, r in pairs]
 
 
 def bleu_by_length(

@@ -59,10 +59,11 @@ def settle(config: TrainConfig, train: datasets.Dataset, *, on_gpu: bool) -> Non
     values = {name: value for name, value in values.items() if name in config.automatic and value is not None}
     assign(config, {**values, "automatic": []})
     overrides = " ".join(f"{name}={shown(value)}" for name, value in values.items())
-    logger.info(
-        "not given, so chosen for %s pairs in %.3g minutes on two cores (see the guide): %s",
-        *(f"{len(train):,}", minutes, overrides),
-    )
+    if overrides:
+        logger.info(
+            "not given, so chosen for %s pairs in %.3g minutes on two cores (see the guide): %s",
+            *(f"{len(train):,}", minutes, overrides),
+        )
 
 
 def count_characters(corpus: datasets.Dataset) -> int:

@@ -97,6 +97,12 @@ def script_of(character: str) -> str:
     return unicodedata.name(character, "unnamed").split()[0]
 
 
+def kind_of(character: str) -> str:
+    """Return what a person calls characters like this one: its script, symbols or punctuation."""
+    kinds = {"S": "symbols", "P": "punctuation"}
+    return kinds.get(unicodedata.category(character)[0], script_of(character).lower())
+
+
 def package_of(character: str) -> str:
     """Return the package of Debian and Ubuntu whose fonts have a character."""
     return "fonts-noto-cjk" if script_of(character) in EAST_ASIA else "fonts-noto-core"
@@ -105,7 +111,7 @@ def package_of(character: str) -> str:
 def report(characters: set[str]) -> None:
     """Warn that no font has these characters, unless the packages that have them were named before."""
     _reported.update(characters)
-    scripts, packages = {script_of(c) for c in characters}, sorted(set(map(package_of, characters)))
+    packages = sorted(set(map(package_of, characters)))
     if _named.issuperset(packages):
         return
     _named.update(packages)
@@ -114,6 +120,6 @@ def report(characters: set[str]) -> None:
         "no installed font has these characters of heatmaps, which are drawn as boxes: %s (%s). Install %s (apt-get "
         "install, on Debian and Ubuntu), or put a font that has them into ~/.local/share/fonts",
         shown,
-        ", ".join(sorted(script.lower() for script in scripts)),
+        ", ".join(sorted(set(map(kind_of, characters)))),
         " and ".join(packages),
     )

@@ -31,11 +31,12 @@ def draw_sentences(sentences: Sequence[ShadedSentence], path: Path) -> None:
     from matplotlib.patches import Rectangle
 
     from nmt.view.fonts import fonts_for
+    from nmt.view.heatmap import save_png
 
     blocks = list(laid_out(sentences))
     lines = max((line for line, _ in blocks), default=0) + 1
     margin = max((len(name) for each in sentences for name in each.weightings), default=0) + 2
-    figure = Figure(figsize=((margin + LINE + 1) * CHARACTER, (lines + 1) * HEIGHT))
+    figure = Figure(figsize=((margin + LINE + 1) * CHARACTER, (lines + 1) * HEIGHT), dpi=120)
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, margin + LINE + 1), ylim=(lines + 0.5, -0.5))
     axes.axis("off")
     words = [word for each in sentences for word in each.words]
@@ -54,7 +55,7 @@ def draw_sentences(sentences: Sequence[ShadedSentence], path: Path) -> None:
             axes.add_patch(Rectangle(corner, width, 0.94, facecolor=colormaps["Blues"](weight), **edge))
             color = "white" if weight > 0.6 else "black"
             axes.text(margin + column, line + row + 0.5, word, color=color, parse_math=False, **font)
-    figure.savefig(path, dpi=120)
+    save_png(figure, path)
 
 
 def laid_out(sentences: Sequence[ShadedSentence]) -> Iterator[tuple[int, str | tuple[ShadedSentence, str]]]:

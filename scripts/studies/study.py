@@ -24,6 +24,7 @@ CONFIG = "config.yaml"
 
 # Keys that change where a run is and how fast, but not its results.
 PLACE_AND_SPEED = {"run_dir", "resume", "threads", "data.cache_dir", "data.num_workers"}
+OPTIONS = {"seed": "--seed", "run_dir": "--output"}  # what chooses keys that may not be overrides
 TIME_LIMITS = ("trainer.max_minutes", "trainer.max_epochs")  # their effect is a column of the table: minutes
 
 
@@ -99,8 +100,16 @@ class Study:
     workers: int = 1
 
     @classmethod
-    def from_options(cls, options: argparse.Namespace, name: str) -> "Study":
-        """Read the options of `build_parser`."""
+    def from_options(cls, options: argparse.Namespace, name: str, **chosen: str) -> "Study":
+        """Read the options of `build_parser`; `chosen` names the option that chooses a key, its points as `__`.
+
+        Raises:
+            UserError: an override sets such a key, by which runs would be other ones than the table says.
+        """
+        options_of = {**OPTIONS, **{key.replace("__", "."): option for key, option in chosen.items()}}
+        for key in (override.partition("=")[0].lstrip("+") for override in options.overrides):
+            if key in options_of:
+                raise UserError(f"{key} is chosen by {options_of[key]} here: give that instead")
         # Greedy, as a beam improves little on the grammar; no samples, as each study draws its own figures.
         common = ["search.beam_size=1", "trainer.evaluate=false", "trainer.num_samples=0", f"seed={options.seed}"]
         workers: int = getattr(options, "workers", 1)

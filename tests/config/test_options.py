@@ -1,6 +1,7 @@
 """Hydra's command line, before Hydra reads it."""
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from nmt.config.options import arrange
 from nmt.config.schema import EvaluateConfig, TrainConfig
@@ -28,6 +29,24 @@ def test_the_home_folder_may_be_written_as_a_shell_does(quote: str, monkeypatch:
     monkeypatch.setenv("HOME", "/home/me")
     given = [f"data.cache_dir={quote}~/my data{quote}", "run_dir=~/a,~/b", "model.dropout=0.1", "~optimizer"]
     assert arrange(given, TrainConfig()) == ['data.cache_dir="/home/me/my data"', *given[1:]]
+
+
+@pytest.mark.parametrize(
+    "path", ["/Übersetzer/ru n", "a(1).en", "日本/x", 'the "new" one(s)', "back\\slash(", "(ends\\", '(a\\"b', "a=b(c)"]
+)
+def test_a_path_may_have_any_letters(path: str) -> None:
+    """Hydra reads back what was given; alone it refuses letters that are not ASCII, parentheses and so on."""
+    given = [f"run_dir={path}", f"data.train.source={path}"]
+    overrides = OverridesParser.create().parse_overrides(arrange(given, TrainConfig()))
+    assert [each.value() for each in overrides] == [path, path]
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["run_dir='a(", "data.train.source=[a(1),b]", "seed=(", "model.size=ü", "run_dir=~/a,~/b", "run_dir=a,b", "+x=ü"],
+)
+def test_what_is_no_path_is_left_to_hydra(given: str) -> None:
+    assert arrange([given], TrainConfig()) == [given]
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,7 @@ def test_text_that_looks_tokenized_is_warned_of_once(
 
 def test_sentence_chrf_is_by_sentence() -> None:
     assert sentence_chrf(["abc", "xyz"], ["abc", "abc"]) == [pytest.approx(100), 0]
+    assert sentence_chrf(["", " ", "a", ""], ["", "", "", "a"]) == [100, 100, 0, 0]
 
 
 def test_buckets_end_at_multiples_of_ten() -> None:

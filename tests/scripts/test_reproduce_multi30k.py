@@ -29,11 +29,15 @@ def start(cwd: Path) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 def test_the_chain(tmp_path: Path) -> None:
-    """About two minutes: `python -m pytest -m slow tests/scripts/test_reproduce_multi30k.py`."""
+    """About two minutes: `python -m pytest -m slow tests/scripts/test_reproduce_multi30k.py`.
+
+    The folder has letters that Hydra reads in quotes only, and is not there yet.
+    """
+    tmp_path = tmp_path / "Korpora (neu), größer"
+    tmp_path.mkdir()
     pairs = template_pairs(260)
     corpus = tmp_path / "corpus"
     corpus.mkdir()
-    (tmp_path / "out").mkdir()
     for name, part in (("train", pairs[:200]), ("val", pairs[200:230]), ("test_2016_flickr", pairs[230:])):
         for side, language in enumerate(("en", "de")):
             (corpus / f"{name}.{language}").write_text("".join(f"{pair[side]}\n" for pair in part), encoding="utf-8")

@@ -80,6 +80,14 @@ def test_all_compositions_are_chosen_once(script: Callable[[str], Any]) -> None:
     ]
 
 
+@pytest.mark.parametrize("part", ["score", "normalizer", "window"])
+def test_the_parts_of_attention_are_no_overrides(
+    part: str, call: Callable[..., int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert call("study_attention", f"model.attention.{part}=none") == 2
+    assert f"model.attention.{part} is chosen by --{part}s here" in capfd.readouterr().err
+
+
 def test_compositions_that_cannot_be_are_left_out(
     script: Callable[[str], Any], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -85,6 +85,8 @@ def test_every_fifth_row_is_held_out(
         (["--poolings", "last", "first"], "unknown pooling 'first': choose last, mean or SCORE-NORMALIZER-WINDOW"),
         (["--poolings", "dot-softmax-globe"], "did you mean 'global'?"),
         (["--data", "none.csv"], "no such file: none.csv"),
+        (["--data", "none.csv", "--task", "number"], "--task is of the built-in data: leave it out, or --data"),
+        (["--data", "none.csv", "--clauses", "2"], "--clauses is of the built-in data"),
         (["--data", "train.jsonl", "--text", "reviews"], "has no column 'reviews': name one of review, verdict, note"),
         (["--data", "train.jsonl", "--text", "review"], "has no column 'label': name one of review, verdict, note"),
         (

@@ -161,6 +161,10 @@ def test_nothing_changes_and_nothing_is_said_where_all_is_given(caplog: pytest.L
     with caplog.at_level(logging.INFO, logger="nmt"):
         settle(config, corpus(50), on_gpu=False)
     assert (config, caplog.messages) == (TrainConfig(), [])
+    config = TrainConfig(automatic=["trainer.validate_every_minutes"], trainer=TrainerConfig(max_steps=9))
+    with caplog.at_level(logging.INFO, logger="nmt"):
+        settle(config, corpus(50), on_gpu=False)
+    assert caplog.messages == []
 
 
 def test_validations_that_are_asked_for_are_not_added_to() -> None:

@@ -16,6 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+from tensorboard.summary.writer import event_file_writer
 
 from nmt.alignment.weights import Alignment
 from nmt.config.schema import ModelConfig, OptimizerConfig, TrainConfig, TrainerConfig
@@ -68,7 +69,7 @@ def plain() -> Console:
 @pytest.fixture(autouse=True)
 def files_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Number TensorBoard's files from 100: of one second and process, number 10 would be read before number 9."""
-    monkeypatch.setattr("tensorboard.summary.writer.event_file_writer._global_uid", 100)
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(100))
 
 
 def printed(console: Console) -> str:

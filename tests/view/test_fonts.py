@@ -57,6 +57,12 @@ def test_the_package_of_a_script_without_a_font_is_named_once(caplog: pytest.Log
     assert "क (devanagari). Install fonts-noto-core" in second
 
 
+def test_symbols_and_punctuation_are_of_no_script(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        fonts_for(["\U0001f415\U0001f389", "。"])
+    assert "(punctuation, symbols). Install" in caplog.records[0].getMessage()
+
+
 @pytest.mark.parametrize(
     ("text", "first"),
     [

@@ -42,8 +42,9 @@ def test_lines_follow_each_other(module: Any) -> None:
     assert found == [(0, "30"), (1, "w"), (3, "v"), (6, "1"), (7, "w"), (8, "v"), (9, "")]
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_picture(module: Any, tmp_path: Path) -> None:
-    words = ["$x", "", "_{", "大", "word" * 40]
+    words = ["$x", "", "_{", "\U0001f415", "word" * 40]
     weights = np.array([0.0, 1.0, 0.5, 1.2, 0.1])
     sentences = [module.ShadedSentence("a $title", words, {"attention": weights, "saliency": weights}, 3)]
     module.draw_sentences(sentences, tmp_path / "words.png")

@@ -34,6 +34,17 @@ def test_runs_side_by_side_have_a_thread_each(script: Callable[[str], Any], work
     )
 
 
+@pytest.mark.parametrize(
+    ("override", "option"),
+    [("seed=2", "--seed"), ("++run_dir=x", "--output"), ("model.attention.score=dot", "--scores")],
+)
+def test_what_the_study_chooses_is_no_override(script: Callable[[str], Any], override: str, option: str) -> None:
+    module = script("studies.study")
+    options = module.build_parser("", minutes=1.0).parse_args(["model.cell=lstm", override])
+    with pytest.raises(UserError, match=f"is chosen by {option} here"):
+        module.Study.from_options(options, "x", model__attention__score="--scores")
+
+
 @pytest.fixture
 def checked(
     script: Callable[[str], Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
