@@ -19,6 +19,7 @@ from nmt.training.meter import Meter
 from nmt.training.objective import Objective, TrainingStep, token_loss
 from nmt.training.optimizer import Schedule, build_average, clipped_step, restore
 from nmt.training.precision import autocast_dtype
+from nmt.training.processors import Processors
 from nmt.training.progress import Progress, ending, out_of_patience, samples_due, share_done, validation_due
 from nmt.training.reinforce import Reinforce
 from nmt.training.reporting import NullReporter, Reporter
@@ -76,6 +77,7 @@ class Trainer:
         self.average = None if config.ema_decay is None else build_average(model, config.ema_decay)
         self.meter = Meter(device, processes)
         self.memory = Memory(reporter.notice, processes.world_size)
+        self.processors = Processors(reporter.notice, torch.get_num_threads() if device.type == "cpu" else 1)
         self.saved = processes.clock()
         self.shown = -math.inf  # when progress was shown last: it is after the first update
         self.resumable = False  # whether the state is that between two updates
@@ -194,6 +196,7 @@ class Trainer:
 
     def status(self, measured: dict[str, Any]) -> dict[str, Any]:
         """Return what the meter has measured, and how far training has come."""
+        self.processors.look()
         done = share_done(self.progress, self.config)
         eta = self.progress.seconds * max(0.0, 1.0 - done) / done if done else None
         now = {"step": self.progress.step, "epoch": self.progress.epochs, "eta_seconds": eta, "share_done": done}
