@@ -3,7 +3,7 @@
     python scripts/study_attention.py [key=value ...] [--quick] [--scores NAME ...] [--normalizers NAME ...]
                                       [--windows NAME ...] [--standard] [--minutes M]
 
-Luong et al. (2015, Table 4) compared scores and windows by BLEU and alignment error rate; this is their table with
+Luong et al. (2015, Tables 4 and 6) compared scores and windows by BLEU and alignment error rate; these are theirs with
 more scores, and with normalizers. Columns: BLEU (greedy) and alignment error rate on the test split, entropy of
 attention in nats per word, fraction of weights on real tokens that are exactly 0, target tokens/s of training,
 parameters, updates and minutes of training.

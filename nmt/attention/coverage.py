@@ -9,7 +9,7 @@ from nmt.attention.attention import Attended, Attention, Memory
 from nmt.attention.normalizers import Normalizer
 from nmt.attention.scores import Additive
 from nmt.attention.settings import Settings
-from nmt.attention.shapes import Mask, Past, Position, Query, States
+from nmt.attention.shapes import Mask, Past, Position, Query, States, at_least_fp32
 from nmt.attention.windows import Window
 
 COVERAGES = ("none", "accumulated", "fertility")
@@ -44,7 +44,8 @@ class Covering(Attention):
     def forward(self, query: Query, memory: Memory, position: Position = 0, past: Past | None = None) -> Attended:
         keys, inverse = memory.keys[..., :-1], memory.keys[:, None, :, -1]
         if past is None:
-            past = torch.zeros_like(inverse).expand(-1, query.shape[1], -1)
+            # Not in 16 bits, in which small weights added to a large sum are lost.
+            past = at_least_fp32(torch.zeros_like(inverse)).expand(-1, query.shape[1], -1)
         scores = self.score.compare(query, keys[:, None] + self.covered(past[..., None]))
         attended = self.attend(scores, query, memory, position)
         return attended._replace(past=past + attended.weights * inverse)

@@ -46,7 +46,7 @@ def bleu(tokenize: str = "13a", lowercase: bool = False, *, warn: bool = False) 
 
 
 def chrf(tokenize: str = "13a", lowercase: bool = False) -> CHRF:
-    """ChrF2 (Popovic, 2015), 0 to 100; it has no tokenizer."""
+    """ChrF (Popovic, 2015) with beta = 2 (Popovic, 2016), 0 to 100; it has no tokenizer."""
     return CHRF(lowercase=lowercase)
 
 

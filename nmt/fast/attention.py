@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from nmt.attention.attention import Attention, AttentionMechanism, Memory
 from nmt.attention.scores import Additive, Score
-from nmt.attention.shapes import Keys, Query, Scores, States
+from nmt.attention.shapes import Keys, Query, Scores, States, at_least_fp32
 from nmt.fast.kernels import backward_pass
 from nmt.fast.products import PerSentence, factor_of, multiply, share
 
@@ -43,10 +43,14 @@ def additive(score: Additive, query: Query, keys: Keys) -> Scores:
 
 
 def compare(score: Additive, query: Tensor, keys: Tensor) -> Tensor:
-    """As `Additive.compare`: tanh x = 2 sigma(2x) - 1, and torch's sigmoid on a CPU is much faster than its tanh."""
-    doubled = torch.add(2.0 * score.query(query)[:, :, None], keys, alpha=2.0)
+    """As `Additive.compare`: tanh x = 2 sigma(2x) - 1, and torch's sigmoid on a CPU is much faster than its tanh.
+
+    Not in 16 bits, in which the difference has few digits left.
+    """
+    doubled = torch.add(2.0 * at_least_fp32(score.query(query))[:, :, None], keys, alpha=2.0)
     energy = score.energy.weight[0]
-    return 2.0 * (doubled.sigmoid_() @ energy) - energy.sum()
+    with torch.autocast(keys.device.type, enabled=False):
+        return 2.0 * (doubled.sigmoid_() @ energy) - energy.sum()
 
 
 @final

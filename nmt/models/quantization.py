@@ -23,9 +23,10 @@ def quantize(model: Model) -> Model:
 def quantize_one(model: Seq2Seq) -> None:
     """Replace the linear maps of attention, decoder and output layer, in place, by ones of 8-bit integers.
 
-    y = W x becomes s_W s_x (W_q x_q) with W_q = round(W / s_W), s_W the greatest magnitude of each row over 127, found
-    once, and x_q likewise by the range of each x: dynamic quantization (Jacob et al., 2018), by PyTorch. Maps
-    from or to a single number gain nothing and stay, as do the encoder, which runs once a sentence, and the embeddings.
+    y = W x becomes s_W s_x (W_q (x_q - z_x)) with W_q = round(W / s_W), s_W the greatest magnitude of each row over
+    127.5, found once, and x_q = round(x / s_x) + z_x by the range of all the x of a product, found each time: dynamic
+    quantization, by PyTorch, with the arithmetic of Jacob et al. (2018), whose ranges are fixed. Maps from or to a
+    single number gain nothing and stay, as do the encoder, which runs once a sentence, and the embeddings.
     The model can only translate afterwards.
 
     Raises:

@@ -109,16 +109,24 @@ class Unigram(Sampler):
 
 @final
 class BPE(Sampler):
-    """Every merge is dropped with probability alpha: BPE-dropout  (Provilkov et al., 2020)."""
+    """Every merge is dropped with probability alpha: BPE-dropout  (Provilkov et al., 2020).
+
+    As in sentencepiece a merge that is dropped does not come back, while the paper draws all anew before each merge;
+    and a piece that the maker of the model defined is in one with nothing, and never divided.
+    """
 
     def __init__(self, processor: Any, alpha: float) -> None:
         super().__init__(processor, alpha)
+        pieces = model_of(processor).pieces
+        self._defined = {piece.piece for piece in pieces if piece.type == piece.USER_DEFINED}
+        longest_first = sorted(map(re.escape, self._defined), key=len, reverse=True)
+        self._symbols = re.compile("|".join([*longest_first, "."]), re.DOTALL)
         self._merged = lru_cache(CACHED_WORDS)(self._without_dropout)
 
     def _without_dropout(self, word: str) -> tuple[list[int], int]:
         """Return the segmentation and the number of its merges."""
         symbols = self._merge(word, math.inf, None)
-        return [i for symbol in symbols for i in self._spell(symbol)], len(word) - len(symbols)
+        return [i for symbol in symbols for i in self._spell(symbol)], len(self._symbols.findall(word)) - len(symbols)
 
     def _draw(self, word: str, generator: random.Random) -> list[int]:
         ids, merges = self._merged(word)
@@ -130,10 +138,10 @@ class BPE(Sampler):
 
     def _merge(self, word: str, kept: float, generator: random.Random | None) -> list[str]:
         """Merge the best pair repeatedly; after `kept` merges one is dropped, then others at random."""
-        symbols = list(word)
-        before, after = list(range(-1, len(word) - 1)), [*range(1, len(word)), -1]
+        symbols = self._symbols.findall(word)
+        before, after = list(range(-1, len(symbols) - 1)), [*range(1, len(symbols)), -1]
         agenda: Agenda = []
-        for left in range(len(word) - 1):
+        for left in range(len(symbols) - 1):
             self._consider(symbols, left, left + 1, agenda)
         while agenda:
             _, left, right, pair = heapq.heappop(agenda)
@@ -152,19 +160,25 @@ class BPE(Sampler):
 
     def _consider(self, symbols: list[str], left: int, right: int, agenda: Agenda) -> None:
         pair = symbols[left] + symbols[right]
-        if left >= 0 and right >= 0 and pair in self.scores:
+        is_defined = not self._defined.isdisjoint((symbols[left], symbols[right]))
+        if left >= 0 and right >= 0 and pair in self.scores and not is_defined:
             heapq.heappush(agenda, (-self.scores[pair], left, right, pair))
 
 
 SAMPLERS: dict[int, type[Sampler]] = {1: Unigram, 2: BPE}  # by sentencepiece's model type
 
 
-def build_sampler(processor: Any, alpha: float) -> Sampler:
-    """Return a sampler of the processor's segmentations; raise UserError for a model of another type."""
+def model_of(processor: Any) -> Any:
+    """Return the model of a processor as a message: its pieces and settings."""
     from sentencepiece import sentencepiece_model_pb2
 
     message: Any = sentencepiece_model_pb2
-    kind = message.ModelProto.FromString(processor.serialized_model_proto()).trainer_spec.model_type
+    return message.ModelProto.FromString(processor.serialized_model_proto())
+
+
+def build_sampler(processor: Any, alpha: float) -> Sampler:
+    """Return a sampler of the processor's segmentations; raise UserError for a model of another type."""
+    kind = model_of(processor).trainer_spec.model_type
     if kind not in SAMPLERS:
         raise UserError("tokenizer.sampling needs a unigram or BPE model: set it to 0, or give another model")
     return SAMPLERS[kind](processor, alpha)

@@ -55,7 +55,8 @@ class Tokenizer(PieceModel):
         """Segment each line at random: subword regularization, reproducible by seed.
 
         Unigram: a segmentation x with P(x | line)^alpha / Z (Kudo, 2018). BPE: each merge is left out with
-        probability alpha (BPE-dropout, Provilkov et al., 2020). At alpha = 0 this is `encode`.
+        probability alpha, for good (BPE-dropout, Provilkov et al., 2020, as sentencepiece has it). At alpha = 0 this
+        is `encode`.
         """
         if alpha == 0:
             return self.encode(lines)

@@ -22,7 +22,8 @@ class Reinforce:
     R and B without gradient  (Xu et al., 2015, with the return R_t from a draw on in place of the whole sentence's:
     earlier words do not depend on the draw). At discount 1 its expected gradient is exact; below, it is biased towards
     the draw's own word, and has a far smaller variance. The baseline B_t is the same discounted sum of a moving
-    average of r over the past batches of all ranks: it does not depend on the draws, so it adds no bias.
+    average of r over the past batches of all ranks, which does not depend on the draws, so that it adds no bias; in the
+    first batch, that batch's own.
     """
 
     def __init__(self, config: ReinforceConfig, processes: ProcessGroup = SINGLE_PROCESS) -> None:

@@ -29,6 +29,19 @@ def inputs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return states, queries, torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
 
 
+def test_coverage_adds_up_under_autocast():
+    """In 16 bits a sum of hundreds no longer grows by small weights."""
+    attention = covering("accumulated").float()
+    states, mask = torch.randn(1, 300, 6), torch.ones(1, 300, dtype=torch.bool)
+    past = None
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        memory = attention.project_memory(states, mask)
+        for step in range(300):
+            past = attention(torch.randn(1, 1, 4), memory, step, past).past
+    assert past.dtype == torch.float32
+    assert past.sum().item() == pytest.approx(300, rel=0.005)
+
+
 @pytest.mark.parametrize("kind", ["accumulated", "fertility"])
 def test_equals_a_loop_over_words(kind: str):
     attention = covering(kind)

@@ -182,6 +182,19 @@ def test_batches_of_all_processes_are_neighbors(examples, size, world_size, epoc
             assert all(span in row for span in between)
 
 
+def test_batches_that_occur_twice_are_others_in_each_epoch():
+    """Where they do not divide evenly among processes."""
+    lengths = np.arange(1, 42), np.arange(1, 42)
+    twice = []
+    for epoch in range(20):  # 21 batches, 24 are needed
+        batches = plan_batches(*lengths, unit="sentences", size=2, seed=1, epoch=epoch, world_size=4)
+        plan = [tuple(batch.tolist()) for batch in batches]
+        shortest = [min(batch) for batch in plan if plan.count(batch) > 1]
+        assert len(shortest) == 6
+        twice.append(min(shortest) // 8)
+    assert len(set(twice)) > 2
+
+
 def test_batches_are_not_ordered_by_length():
     source, target = multi30k_like(5_000)
     plan = plan_batches(source, target, unit="tokens", size=1_000, seed=1, epoch=0)

@@ -4,6 +4,7 @@ import gc
 import logging
 import multiprocessing
 import weakref
+from dataclasses import replace
 from itertools import islice
 
 import datasets
@@ -119,7 +120,7 @@ def test_the_windows_of_an_epoch_hold_every_pair_once(make, encoded, sampling):
             parts[loader.window].update(batch.rows.tolist())
             read.append(loader.epochs - epoch)
         assert read == sorted(read)
-        assert 1 - read[-1] < 1e-9
+        assert read[-1] == pytest.approx(1)
         assert loader.epochs == epoch + 1
         assert sorted(row for part in parts for row in part) == list(range(len(encoded)))
         assert all(38 <= len(part) <= 42 for part in parts), parts
@@ -287,6 +288,18 @@ def test_sampling_segments_anew_in_each_epoch_and_reproducibly(make, tokenizers,
     for rows, sources, targets in first:
         assert tokenizers.source.decode(sources) == corpus[rows]["source"]
         assert tokenizers.target.decode(targets) == corpus[rows]["target"]
+
+
+def test_both_sides_are_segmented_by_chances_of_their_own(make, encoded):
+    """Of two sides of the same text, in which the same chances would divide the same words."""
+    loader = make(sampling=0.3)
+    windows = loader._windows
+    same = replace(
+        windows, encoded=replace(encoded, corpus=encoded.corpus.map(lambda pair: {"target": pair["source"]}))
+    )
+    same = replace(same, tokenizers=replace(windows.tokenizers, target=windows.tokenizers.source))
+    source, target = same[0, 0].sides
+    assert source.ids.tolist() != target.ids.tolist()
 
 
 def test_sampled_batches_are_planned_by_the_lengths_they_have(make):

@@ -1,5 +1,7 @@
 """The chunked loss against torch's cross-entropy."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -37,6 +39,19 @@ def test_equals_torch_in_value_and_gradient(tokens, vocab, smoothing, chunk):
     wanted = torch.autograd.grad(3 * expected, (features, weight, bias))
     for gradient, right in zip(torch.autograd.grad(3 * found, (features, weight, bias)), wanted, strict=True):
         torch.testing.assert_close(gradient, right)
+
+
+@pytest.mark.parametrize("gap", [0.0, 2.0, 6.5, 12.0])
+def test_a_word_that_is_almost_certain_has_a_gradient_in_16_bits(gap: float) -> None:
+    """Its probability is 1 there; what is left of it, by which the model still learns, is not lost."""
+    weight, bias = torch.tensor([[gap], [0.0]], requires_grad=True), torch.zeros(2, requires_grad=True)
+    features, labels = torch.ones(1, 1, requires_grad=True), torch.tensor([0])
+    with torch.autocast("cpu", torch.bfloat16):
+        found, cross_entropy, _ = ProjectedCrossEntropy.apply(features, weight, bias, labels, 0.0, True)
+    found.backward()
+    left = 1 / (1 + math.exp(gap))
+    assert cross_entropy.item() == pytest.approx(math.log1p(math.exp(-gap)), rel=0.01, abs=1e-6)
+    assert bias.grad.tolist() == pytest.approx([-left, left], rel=0.01, abs=1e-6)
 
 
 @given(tokens=st.integers(0, 20 * CHUNK))

@@ -6,6 +6,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import sentencepiece
@@ -25,7 +26,7 @@ ODD = ["", "  two   spaces ", "東京 \U0001f600", "caf\u00e9 … x\u00a0y", "lo
 words = st.text(alphabet="lownrtheisdg ", max_size=12)
 
 
-def learn(kind: str, *, byte_fallback: bool = True) -> sentencepiece.SentencePieceProcessor:
+def learn(kind: str, *, byte_fallback: bool = True, defined: tuple[str, ...] = ()) -> Any:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(LINES),
@@ -34,6 +35,7 @@ def learn(kind: str, *, byte_fallback: bool = True) -> sentencepiece.SentencePie
         vocab_size=340,
         hard_vocab_limit=False,
         byte_fallback=byte_fallback,
+        user_defined_symbols=list(defined),
         num_threads=1,
         minloglevel=2,
     )
@@ -102,6 +104,37 @@ def test_unigram_segmentations_are_as_likely_as_they_should_be(alpha: float) -> 
     counts = Counter(tuple(sampler._draw(word, generator)) for _ in range(20_000))
     assert len(expected) > 3
     assert distance(counts, expected) < 0.03
+
+
+def test_an_unknown_character_is_less_likely_than_any_piece() -> None:
+    """10 nats below the least likely one, as in sentencepiece: a piece that has it is taken, however unlikely."""
+    sampler = Unigram(PROCESSORS["unigram"], 1.0)
+    assert sampler.unknown == min(sampler.scores.values()) - 10.0
+    least = min(sampler.scores, key=sampler.scores.__getitem__)
+    sampler.ids, sampler.scores = {least: 7}, {least: sampler.scores[least]}
+    sampler._spellings = {least: [7]}
+    word = least[0] + "東" if len(least) == 1 else least
+    assert 7 in sampler._draw(word, random.Random(1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "sampler", "alpha"), [("unigram", Unigram, 0.1), ("bpe", BPE, 0.3), ("bpe", BPE, 1.0)]
+)
+def test_a_piece_that_was_defined_is_never_divided(kind: str, sampler: type[Unigram | BPE], alpha: float) -> None:
+    """Such as the mark of a language, which every translation has whole; nor is anything merged with it."""
+    processor = learn(kind, defined=("<2fr>", "<2frow>"))
+    defined = {processor.piece_to_id(piece) for piece in ("<2fr>", "<2frow>")}
+    lines = ["<2fr> the window", "slow<2frow>low <2fr>low"]
+    exact = [[i for i in ids if i in defined] for ids in processor.encode(lines)]
+    assert [len(ids) for ids in exact] == [1, 2]
+    drawn = sampler(processor, alpha)
+    for seed in range(50):
+        found = drawn.sample(lines, seed)
+        assert [processor.decode(ids) for ids in found] == [processor.decode(ids) for ids in processor.encode(lines)]
+        if kind == "bpe":  # unigram may take the characters, as sentencepiece may
+            assert [[i for i in ids if i in defined] for ids in found] == exact
+    if kind == "bpe":
+        assert BPE(processor, 1e-12).sample(lines, 3) == processor.encode(lines)
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5])

@@ -80,6 +80,17 @@ def test_padding_never_matters() -> None:
     assert term(SampledAttention(log_prob, entropy)) == term(SampledAttention(other, torch.where(mask, entropy, other)))
 
 
+def test_the_baseline_of_a_word_is_that_of_the_words_after_it() -> None:
+    """At discount 1 a word followed by n real ones has n + 1 times the mean; padding has no part in it."""
+    mask = torch.tensor([[True, True, True], [True, False, False]])
+    log_prob = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
+    losses = torch.tensor([1.0, 2.0, 6.0, 3.0], dtype=torch.float64)  # the mean reward is -3
+    config = ReinforceConfig(discount=1.0, entropy=0.0)
+    Reinforce(config)(SampledAttention(log_prob, torch.zeros(2, 3, dtype=torch.float64)), losses, mask).backward()
+    # R - B: -9 + 9, -8 + 6, -6 + 3 and -3 + 3; the term is minus their sum with the log-probabilities.
+    torch.testing.assert_close(log_prob.grad, torch.tensor([[0.0, 2.0, 3.0], [0.0, 0.0, 0.0]], dtype=torch.float64))
+
+
 def test_the_baseline_follows_the_reward_and_is_restored() -> None:
     config = ReinforceConfig(baseline_decay=0.5)
     term, sampled = Reinforce(config), SampledAttention(torch.zeros(1, 2), torch.zeros(1, 2))
