@@ -4,11 +4,14 @@
 interrupted; 141 the reader of standard output has closed it.
 """
 
+import _thread
 import argparse
 import contextlib
+import errno
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -45,9 +48,11 @@ def user_errors(*, show: bool = True) -> Iterator[None]:
         SystemExit: 2 after printing one line for a `UserError`, full memory, a full disk or a forbidden file, 130 on
             interruption, 141 on a broken pipe.
     """
+    open_streams()
     try:
         try:
-            yield
+            with kept_interrupts():
+                yield
         finally:
             sys.stdout.flush()  # a reader that has gone away is noticed here, not while the interpreter ends
     except UserError as error:
@@ -71,12 +76,40 @@ def user_errors(*, show: bool = True) -> Iterator[None]:
         sys.exit(2)
 
 
+def open_streams() -> None:
+    """Lead standard output and error nowhere where they are closed; what is printed to an error of None is output."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+
+
+@contextlib.contextmanager
+def kept_interrupts() -> Iterator[None]:
+    """Raise a KeyboardInterrupt again that was lost: Python drops one that comes in a `__del__` or a weak reference."""
+    before = sys.unraisablehook
+
+    def again(lost: Any) -> None:
+        if lost.exc_type is not KeyboardInterrupt:
+            before(lost)
+            return
+        later = threading.Timer(0.05, _thread.interrupt_main)  # out of what drops it
+        later.daemon = True
+        later.start()
+
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
 def full(error: Exception) -> str | None:
     """Return what to tell of an exception that means that memory or a disk is full or a file forbidden, else None."""
     if is_out_of_memory(error):
         return "memory does not suffice: lower batch.size, search.batch_size or the sizes of the model"
     if isinstance(error, OSError) and error.errno in UNWRITABLE:
-        return f"cannot write {error.filename or 'a file, or standard output'}: {error.strerror}; free some space"
+        advice = "choose another folder" if error.errno == errno.EROFS else "free some space"
+        return f"cannot write {error.filename or 'a file, or standard output'}: {error.strerror}; {advice}"
     if isinstance(error, PermissionError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return None

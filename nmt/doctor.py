@@ -84,8 +84,22 @@ def examine_run(run: Path) -> Iterator[Finding]:
     for left in sorted((run / "checkpoints").glob(".*")):
         if not held:
             yield Finding("note", str(left), "was left by a killed training: the next one removes or restores it")
+    yield from examine_config(run / "config.yaml")
     yield from examine_records(run / "metrics.jsonl")
     yield from examine_records(run / "alignments.jsonl")
+
+
+def examine_config(path: Path) -> Iterator[Finding]:
+    """Yield whether the configuration of a run can be read."""
+    from nmt.config.file import load_config
+
+    if path.is_file():
+        try:
+            load_config(path)
+        except UserError as error:
+            yield Finding("damaged", str(path), f"{error}: a resume writes it anew")
+        else:
+            yield Finding("ok", str(path), "the settings of the run")
 
 
 def examine_records(path: Path) -> Iterator[Finding]:

@@ -62,7 +62,8 @@ UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 def write_failure(error: BaseException) -> str | None:
     """Return why a file could not be written, as the system says it; None if the exception means something else."""
     if isinstance(error, OSError):
-        return error.strerror or str(error)
+        is_cut = error.strerror is None and "requested" in str(error)  # numpy: 24019 requested and 0 written
+        return "it could not be written to its end" if is_cut else error.strerror or str(error)
     if found := re.search(r"\(os error (\d+)\)", str(error)):  # safetensors
         return os.strerror(int(found[1]))
     if any(words in str(error) for words in TORCH_SAVE):

@@ -4,6 +4,7 @@ One output line for every input line, in order; only translations on standard ou
 """
 
 import argparse
+import codecs
 import contextlib
 import ctypes
 import dataclasses
@@ -229,6 +230,8 @@ def load(options: argparse.Namespace) -> "Translator":
 def open_input(path: str | None, stack: contextlib.ExitStack) -> tuple[BinaryIO, str]:
     """Return the input and its name."""
     if path is None:
+        if sys.stdin is None:
+            raise UserError("standard input is closed: give TEXT or --input FILE")
         return sys.stdin.buffer, "standard input"
     try:
         return stack.enter_context(Path(path).open("rb")), path
@@ -265,10 +268,18 @@ def complete(path: Path) -> Iterator[TextIO]:
 
 
 def read_lines(file: BinaryIO, name: str) -> Iterator[str]:
-    r"""Yield lines, split on \n only; raise UserError for one that is not UTF-8, or cannot be read."""
+    r"""Yield lines, split on \n only; raise UserError for one that is not UTF-8, or cannot be read.
+
+    A byte order mark before the first is left out, as in training.
+    """
     for number, line in enumerate(lines_of(file, name), start=1):
         try:
-            yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+            yield (
+                line.removeprefix(codecs.BOM_UTF8 if number == 1 else b"")
+                .removesuffix(b"\n")
+                .removesuffix(b"\r")
+                .decode("utf-8")
+            )
         except UnicodeDecodeError as error:
             raise UserError(f"{name} line {number} is not UTF-8 at byte {error.start + 1}: convert it first") from error
 

@@ -12,9 +12,13 @@ from nmt.training.torchrun_env import RankEnvironment
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = """
+import signal, sys, time
 from nmt.cli import hydra_main
 from nmt.config.schema import TrainConfig
 from nmt.errors import UserError
+
+class Lost:
+    def __del__(self): signal.raise_signal(signal.SIGINT)
 
 @hydra_main("train", TrainConfig)
 def main(config: TrainConfig) -> None:
@@ -23,6 +27,11 @@ def main(config: TrainConfig) -> None:
         case 102: raise RuntimeError("a defect")
         case 103: raise KeyboardInterrupt
         case 104: print("text\\n" * 100_000)
+        case 105:
+            lost = Lost()
+            del lost
+            time.sleep(60)
+        case 106: print("for standard error", file=sys.stderr)
     print(config.run_dir, config.model.decoder, config.data.train.source)
 
 main()
@@ -110,6 +119,23 @@ def test_a_defect_keeps_its_traceback(script: Path, tmp_path: Path) -> None:
 def test_an_interruption(script: Path, tmp_path: Path) -> None:
     result = run(script, tmp_path, "seed=103")
     assert (result.returncode, result.stderr) == (130, "interrupted\n")
+
+
+def test_an_interruption_that_python_drops(script: Path, tmp_path: Path) -> None:
+    """Python ignores what is raised while an object is deleted, which matplotlib does all the time."""
+    result = run(script, tmp_path, "seed=105")
+    assert (result.returncode, result.stderr) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize(("closed", "printed"), [("2>&-", 1), (">&-", 0)])
+def test_a_stream_that_is_closed(script: Path, tmp_path: Path, closed: str, printed: int) -> None:
+    """What is for standard error does not go to standard output instead."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    line = ["sh", "-c", f'"$@" {closed}', "sh", sys.executable, str(script), "seed=106"]
+    result = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (result.returncode, len(result.stdout.splitlines())) == (0, printed)
+    assert "for standard error" not in result.stdout
+    assert "Traceback" not in result.stderr
 
 
 def test_a_reader_that_goes_away(script: Path, tmp_path: Path) -> None:

@@ -44,8 +44,8 @@ def test_the_installation(doctor: Callable[..., Any]) -> None:
 def test_a_run_that_is_well(run: Path, doctor: Callable[..., Any]) -> None:
     status, found, _ = doctor(run)
     assert status == 0
-    assert [each["state"] for each in found[:-1]] == ["ok"] * 5
-    names = ["run", "best", "last", "metrics.jsonl", "alignments.jsonl"]
+    assert [each["state"] for each in found[:-1]] == ["ok"] * 6
+    names = ["run", "best", "last", "config.yaml", "metrics.jsonl", "alignments.jsonl"]
     assert [Path(each["what"]).name for each in found[:-1]] == names
     assert found[2]["found"] == "en to fr, update 100, can be continued"
 
@@ -63,6 +63,13 @@ def test_any_file_that_is_damaged_is_named(run: Path, doctor: Callable[..., Any]
     (damaged,) = (each for each in found if each["state"] == "damaged")
     assert name in damaged["found"]
     assert str(run / "checkpoints" / "best") in damaged["found"]  # what to use instead
+
+
+def test_settings_that_are_cut(run: Path, doctor: Callable[..., Any]) -> None:
+    (run / "config.yaml").write_bytes((run / "config.yaml").read_bytes()[:50])
+    status, found, _ = doctor(run)
+    (damaged,) = (each for each in found if each["state"] == "damaged")
+    assert (status, damaged["what"]) == (2, str(run / "config.yaml"))
 
 
 def test_notes(run: Path, doctor: Callable[..., Any]) -> None:

@@ -3,6 +3,7 @@
 import ast
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -97,9 +98,19 @@ def test_the_example_tells_what_is_wrong(folder: Path, options: list[str], stdin
     assert (done.returncode, message in done.stderr, b"Traceback" in done.stderr) == (2, True, False)
 
 
+def test_the_example_ends_where_its_reader_does(folder: Path) -> None:
+    line = [sys.executable, str(folder / "translate.py")]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        process.stdin.write(b"He sleeps.\n")
+        process.stdin.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == -signal.SIGPIPE
+
+
 def test_the_example_is_short_and_imports_little(folder: Path) -> None:
     text = (folder / "translate.py").read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 85
+    assert len(text.splitlines()) <= 90
     nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
     names = {node.module if isinstance(node, ast.ImportFrom) else node.names[0].name for node in nodes}
     assert names - sys.stdlib_module_names == {"numpy", "onnxruntime", "sentencepiece"}

@@ -80,6 +80,7 @@ def test_files(translate: Callable[..., Any], expected: dict[str, str], tmp_path
         (b"He sleeps.", ["He sleeps."]),
         (b"He sleeps.\n\n", ["He sleeps.", ""]),
         (b"He sleeps.\r\n\r\nHe", ["He sleeps.", "", "He"]),
+        ("\ufeffHe sleeps.\n\ufeffHe".encode(), ["He sleeps.", "\ufeffHe"]),
         ("a\u2028b\x0cc\x85d\ne".encode(), ["a\u2028b\x0cc\x85d", "e"]),
     ],
 )
@@ -302,6 +303,14 @@ def test_a_reader_that_goes_away_is_no_error(tiny_run: Path) -> None:
         process.stdin.close()
         assert process.stderr.read() == b""
     assert process.returncode == 141
+
+
+def test_standard_input_that_is_closed(tiny_run: Path, tmp_path: Path) -> None:
+    line = ["sh", "-c", '"$@" <&-', "sh", sys.executable, "-m", "nmt.translate", "--checkpoint", str(tiny_run)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: standard input is closed: give TEXT or --input FILE\n"
 
 
 def test_help_needs_no_torch() -> None:

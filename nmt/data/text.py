@@ -4,6 +4,7 @@ A line ends at "\n", or "\r\n", and nowhere else: splitting at U+2028 or a form 
 would misalign the sides. A newline at the end of a file does not begin another line.
 """
 
+import codecs
 import contextlib
 import gzip
 import hashlib
@@ -272,6 +273,8 @@ def _opened(path: Path, key: str, max_gzip_ratio: float) -> TextFile:
 
 
 def _not_utf8(path: Path, content: bytes, start: int, position: int, number: int) -> UserError:
+    if position + start == 0 and content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return UserError(f"{path} is not UTF-8 but UTF-16: convert it, with iconv -f UTF-16 -t UTF-8")
     line = number + content.count(b"\n", 0, start) + 1
     column = start - content.rfind(b"\n", 0, start)
     return UserError(

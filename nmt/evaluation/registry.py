@@ -13,7 +13,7 @@ from nmt.alignment.weights import attention_entropy, coverage_deficit
 from nmt.errors import UserError, unknown
 from nmt.evaluation.metrics import Score, bleu, chrf, corpus_score, repetition_rate, ter
 from nmt.evaluation.outcome import Outcome
-from nmt.text.words import is_spaceless
+from nmt.text.words import is_spaceless, with_spaces
 
 Values = Mapping[str, Any]  # the contents of metrics.json
 
@@ -56,9 +56,14 @@ def by_sacrebleu(build: Callable[[str, bool], SacrebleuMetric]) -> Callable[[Out
 
 
 def measure_ter(it: Outcome) -> Score:
-    """Return TER, with its Asian option where most references are in a script without spaces."""
-    metric = ter(it.tokenize, it.lowercase, asian=is_spaceless(it.references))
-    return corpus_score(metric, it.hypotheses, it.references)
+    """Return TER; where most references are in a script without spaces, of characters.
+
+    Its Asian option divides East Asian scripts alone.
+    """
+    if not is_spaceless(it.references):
+        return corpus_score(ter(it.tokenize, it.lowercase), it.hypotheses, it.references)
+    hypotheses, references = ([with_spaces(line) for line in lines] for lines in (it.hypotheses, it.references))
+    return corpus_score(ter(it.tokenize, it.lowercase, asian=True), hypotheses, references)
 
 
 def number(value: float | None, digits: int = 1) -> str:

@@ -4,6 +4,7 @@ By numpy, sentencepiece and onnxruntime alone. The search is that of nmt.search.
 
 import argparse
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ class Translator:
 
     def __init__(self, folder: Path, graphs: str = "fp32", threads: int = 1) -> None:
         self.model = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+        if graphs not in self.model["graphs"]:
+            sys.exit(f"error: this export has no {graphs} graphs")
         options, files = SessionOptions(), self.model["graphs"][graphs]
         options.intra_op_num_threads = threads
         self.encoder, self.step = (InferenceSession(folder / files[name], options) for name in ("encoder", "step"))
@@ -69,6 +72,8 @@ def run(graph: InferenceSession, values: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    for name in {"SIGINT", "SIGPIPE"} & set(dir(signal)):  # end at once, without a traceback
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--beam-size", type=int, default=0)
     parser.add_argument("--int8", action="store_true")

@@ -50,6 +50,11 @@ def plain_words(line: str) -> list[str]:
     return text_words(line) if SPACELESS.search(line) else line.split()
 
 
+def with_spaces(line: str) -> str:
+    """Return a line of Thai and the like with spaces between its `text_words`; East Asian text, and other, as it is."""
+    return " ".join(text_words(line)) if SPACELESS.search(line) and not EAST_ASIAN.search(line) else line
+
+
 def is_spaceless(lines: Sequence[str]) -> bool:
     """Tell whether most lines hold a character of a script without spaces."""
     return 2 * sum(SPACELESS.search(line) is not None for line in lines) > len(lines)

@@ -77,7 +77,8 @@ def still_improving(validations: Sequence[Mapping[str, Any]], metric: str, longe
     if gain <= GAIN * abs(last):
         return None
     label, digits = METRICS[metric].row.label, METRICS[metric].row.digits
-    return f"{label} was still improving at the end, from {before:.{digits}f} to {last:.{digits}f}: {longer}"
+    first, second = (f"{value:.{digits}f}" for value in (before, last))
+    return None if first == second else f"{label} was still improving at the end, from {first} to {second}: {longer}"
 
 
 def overfitting(validations: Sequence[Mapping[str, Any]]) -> str | None:

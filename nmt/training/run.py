@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -72,7 +73,8 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
             write_card(run_dir / "checkpoints" / "best", run_dir, prepared.cleaning)
             text = prepared.train.corpus, prepared.tests
             reporter.finish(final, advise(config, trainer.progress.step, final, *text))
-            reporter.notice(f"run folder {run_dir}; heatmaps: tensorboard --logdir {run_dir / 'tensorboard'}")
+            logs = shlex.quote(str(run_dir / "tensorboard"))
+            reporter.notice(f"run folder {run_dir}; heatmaps: tensorboard --logdir {logs}")
     return run_dir
 
 

@@ -155,9 +155,10 @@ def test_folder_and_unequal_lists(tmp_path: Path) -> None:
 def test_not_utf8(tmp_path: Path) -> None:
     message = complaint(tmp_path, "a\nb\nc\n", b"x\nyz \xe9t\xe9\nz\n")
     assert f"{tmp_path}/a.de is not UTF-8: line 2, byte 4 of the line (byte 6 of the text) is 0xe9" in message
-    assert "line 1, byte 1 of the line (byte 1 of the text) is 0xff" in complaint(
-        tmp_path, "a\n", "a\n".encode("utf-16")
-    )
+    for name in ("utf-16", "utf-16-be"):
+        text = "\ufeffa\n" if name == "utf-16-be" else "a\n"
+        told = complaint(tmp_path, "a\n", text.encode(name))
+        assert "a.de is not UTF-8 but UTF-16: convert it, with iconv -f UTF-16 -t UTF-8" in told
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from nmt.evaluation.metrics import (
 )
 from nmt.evaluation.outcome import Outcome
 from nmt.evaluation.registry import METRICS
+from nmt.text.words import text_words
 from nmt.translator import Translation
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c"]), max_size=12)
@@ -215,6 +216,19 @@ def test_ter_counts_chinese_characters() -> None:
     )
     assert isinstance(western, Score)
     assert western == corpus_score(ter(), ["a b c 猫"], ["a b c d"])
+
+
+def test_ter_counts_thai_characters() -> None:
+    """One of seven is wrong, and not the whole sentence."""
+    hypothesis, reference = "แมวกินปลา", "แมวกินปลก"
+    words = [text_words(line) for line in (hypothesis, reference)]
+    assert len(words[0]) == len(words[1])
+    wrong = sum(one != other for one, other in zip(*words, strict=True))
+    translation = Translation([], [], np.zeros((0, 0)), source="", text=hypothesis, score=0, log_prob=0, pieces=[])
+    score = METRICS["ter"].measure(Outcome(translations=[translation], references=[reference]))
+    assert isinstance(score, Score)
+    assert score.value == pytest.approx(100 * wrong / len(words[1]))
+    assert score.value < 40
 
 
 def test_characters_are_the_words_of_scripts_without_spaces() -> None:
