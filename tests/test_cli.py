@@ -28,6 +28,7 @@ def main(config: TrainConfig) -> None:
         case 103: raise KeyboardInterrupt
         case 104: print("text\\n" * 100_000)
         case 105:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             lost = Lost()
             del lost
             time.sleep(60)
@@ -122,7 +123,10 @@ def test_an_interruption(script: Path, tmp_path: Path) -> None:
 
 
 def test_an_interruption_that_python_drops(script: Path, tmp_path: Path) -> None:
-    """Python ignores what is raised while an object is deleted, which matplotlib does all the time."""
+    """Python ignores what is raised while an object is deleted, which matplotlib does all the time.
+
+    Background jobs of a shell begin with SIGINT ignored, and so may tests.
+    """
     result = run(script, tmp_path, "seed=105")
     assert (result.returncode, result.stderr) == (130, "interrupted\n")
 
