@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.fast import objective
+from nmt.fast import kernels, objective
 from nmt.fast.objective import CHUNK, ProjectedCrossEntropy, chunk_size
 
 
@@ -52,6 +52,20 @@ def test_a_word_that_is_almost_certain_has_a_gradient_in_16_bits(gap: float) -> 
     left = 1 / (1 + math.exp(gap))
     assert cross_entropy.item() == pytest.approx(math.log1p(math.exp(-gap)), rel=0.01, abs=1e-6)
     assert bias.grad.tolist() == pytest.approx([-left, left], rel=0.01, abs=1e-6)
+
+
+def test_rows_of_padding_have_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With AMX a chunk of 13 tokens has 16 rows."""
+    monkeypatch.setattr(kernels, "AMX", True)
+    *parts, labels = inputs(13, 7)
+    parts = [part.detach().float().requires_grad_() for part in parts]
+    features, weight, bias = parts
+    expected = torch.nn.functional.cross_entropy(features @ weight.T + bias, labels, reduction="sum")
+    wanted = torch.autograd.grad(expected, parts)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, _, _ = ProjectedCrossEntropy.apply(*parts, labels, 0.0, True)
+    for gradient, right in zip(torch.autograd.grad(found, parts), wanted, strict=True):
+        torch.testing.assert_close(gradient, right, rtol=0.05, atol=0.1)
 
 
 @given(tokens=st.integers(0, 20 * CHUNK))

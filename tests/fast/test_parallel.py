@@ -6,7 +6,9 @@ from torch.utils.checkpoint import checkpoint
 
 from nmt.attention.attention import Memory
 from nmt.attention.build import build_attention
+from nmt.attention.scores import Additive
 from nmt.fast import parallel
+from nmt.fast.attention import compare
 from nmt.fast.parallel import attend_at_all_steps, sequence, torch_layer
 from nmt.models.layers import CELLS
 from tests.attention.compositions import small
@@ -27,6 +29,21 @@ def test_torchs_own_layer_is_the_same_recurrence(kind: str):
     by_found, by_expected = (torch.autograd.grad(x.square().sum(), wanted) for x in (found, expected))
     for one, other in zip(by_found, by_expected, strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_additive_scores_keep_their_digits_under_autocast():
+    """2 sigma(2x) - 1 in 16 bits has an error of 0.07 here; tanh has a fifth of that."""
+    torch.manual_seed(0)
+    score = Additive(small(query_size=64, state_size=64, size=512))
+    torch.nn.init.normal_(score.energy.weight, mean=0.1, std=0.3)
+    query, keys = torch.randn(2, 3, 64), torch.randn(2, 1, 9, 512)
+    with torch.no_grad():
+        exact = score.double().compare(query.double(), keys.double())
+        score.float()
+        with torch.autocast("cpu", torch.bfloat16):
+            found, plain = compare(score, query, keys.bfloat16()), score.compare(query, keys.bfloat16())
+    errors = [(each.double() - exact).square().mean().sqrt().item() for each in (found, plain)]
+    assert errors[0] < 1.1 * errors[1]
 
 
 @pytest.mark.parametrize("score", ["additive", "general"])
