@@ -77,7 +77,7 @@ def user_errors(*, show: bool = True) -> Iterator[None]:
 
 
 def open_streams() -> None:
-    """Lead standard output and error nowhere where they are closed; what is printed to an error of None is output."""
+    """Discard what is written to standard streams that are closed: `print(file=None)` writes to standard output."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
@@ -85,7 +85,10 @@ def open_streams() -> None:
 
 @contextlib.contextmanager
 def kept_interrupts() -> Iterator[None]:
-    """Raise a KeyboardInterrupt again that was lost: Python drops one that comes in a `__del__` or a weak reference."""
+    """Raise a KeyboardInterrupt again that Python has discarded, as in `__del__` and callbacks of weak references.
+
+    A program that makes and drops many objects, such as matplotlib, could otherwise not be interrupted.
+    """
     before = sys.unraisablehook
 
     def again(lost: Any) -> None:

@@ -48,11 +48,11 @@ def onednn_multiplies(x: Tensor) -> bool:
 
 
 def rounded(rows: int, x: Tensor) -> int:
-    """Return how many rows, of that many or more, a product with `x` has for its kernel to be used again.
+    """Return the number of rows to compute where `rows` are needed: in 16 bits with AMX a few more, else as many.
 
-    For every number of rows oneDNN generates a kernel. With AMX that takes 2 ms, longer than most products of a
-    training. There the number is rounded up to one of 16 in each octave, and at least to a multiple of 8, so that
-    batches have the same (docs/engineering-log.md).
+    oneDNN generates a kernel for each number of rows. With AMX that takes 2 ms, longer than most products of training.
+    So the number is rounded up to one of 16 between a power of 2 and the next, and to a multiple of 8: then it is the
+    same for many batches, and their kernels are used again (docs/engineering-log.md).
     """
     if not AMX or x.device.type != "cpu" or x.dtype.itemsize != 2:
         return rows

@@ -111,8 +111,8 @@ class Unigram(Sampler):
 class BPE(Sampler):
     """Every merge is dropped with probability alpha: BPE-dropout  (Provilkov et al., 2020).
 
-    As in sentencepiece a merge that is dropped does not come back, while the paper draws all anew before each merge;
-    and a piece that the maker of the model defined is in one with nothing, and never divided.
+    As in sentencepiece, a merge that is dropped does not come back (the paper draws anew before each merge), and a
+    piece that the model's maker defined is neither divided nor merged.
     """
 
     def __init__(self, processor: Any, alpha: float) -> None:

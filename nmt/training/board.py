@@ -29,7 +29,7 @@ DATA_CLASSES = {
 }
 ALIGNMENT = (
     "Attention while translating: rows are the words translated to, columns those of the source; each row sums to 1. "
-    "Of longer sentences the first 60 words of either side are drawn."
+    "Of long sentences the first words of either side are drawn."
 )
 SAMPLES = "Sentences of the validation text, the translations of the model at this update, and their references."
 TRAINING = {

@@ -19,10 +19,10 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from tensorboard.summary.writer import event_file_writer
 
 from nmt.alignment.weights import Alignment
-from nmt.config.schema import ModelConfig, OptimizerConfig, TrainConfig, TrainerConfig
+from nmt.config.schema import ModelConfig, TrainConfig
 from nmt.data.tables import Progress
 from nmt.evaluation.film import films, sentence
-from nmt.training.board import Sample, as_markdown, hyperparameters, tag_of
+from nmt.training.board import Sample, as_markdown
 from nmt.training.console import duration
 from nmt.training.reporting import ALIGNMENTS, Reporter, keep_records, read_records
 from nmt.translator import Translation
@@ -163,18 +163,6 @@ def test_every_curve_and_picture_is_described(tmp_path: Path, plain: Console) ->
     assert [tag for tag, text in descriptions.items() if not text and not tag.startswith("_hparams_")] == []
 
 
-def test_the_name_of_a_picture_is_short() -> None:
-    assert tag_of(3, "a b") == "alignment/3: “a b”"
-    assert len(tag_of(0, "word " * 100)) < 100
-
-
-@pytest.mark.parametrize("source", ['He said "no".', "a\\b", "tab\there", "猫在 сад"])
-def test_tensorboard_can_find_a_picture_by_its_name(source: str) -> None:
-    """Its data server reads names out of JSON, and fails where they are escaped in it."""
-    name = tag_of(0, source)
-    assert json.dumps(name, ensure_ascii=False) == f'"{name}"'
-
-
 def test_hyperparameters_stay_in_the_run(tmp_path: Path, plain: Console) -> None:
     report(tmp_path, plain, model=ModelConfig(hidden_size=300, cell="lstm"))
     assert [path.is_file() for path in (tmp_path / "tensorboard").iterdir()] == [True]
@@ -255,26 +243,6 @@ def test_a_reporter_that_was_not_entered_can_be_closed(tmp_path: Path, plain: Co
 )
 def test_durations(seconds: float | None, text: str) -> None:
     assert duration(seconds) == text
-
-
-def test_hyperparameters_are_numbers_and_strings() -> None:
-    assert hyperparameters(TrainConfig()) == {"data.kind": "grammar"}
-    config = TrainConfig(
-        run_dir="x",
-        threads=2,
-        model=ModelConfig(input_feeding=False, dropout=0.3),
-        optimizer=OptimizerConfig(betas=[0.8, 0.9]),
-        trainer=TrainerConfig(save_every_minutes=None, max_steps=7),
-    )
-    found = hyperparameters(config)
-    assert found["model.input_feeding"] == "False"
-    assert found["optimizer.betas"] == "[0.8, 0.9]"
-    assert (found["model.dropout"], found["trainer.max_steps"]) == (0.3, 7)
-    assert found["trainer.save_every_minutes"] == "null"
-    assert found.keys() - {"model.input_feeding", "optimizer.betas", "model.dropout", "trainer.max_steps"} == {
-        "data.kind",
-        "trainer.save_every_minutes",
-    }
 
 
 def test_marks_of_markdown_are_shown_as_they_are() -> None:
