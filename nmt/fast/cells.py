@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from nmt.fast.kernels import grad_sigmoid, grad_tanh, tanh_
+from nmt.fast.kernels import compute_dtype, grad_sigmoid, grad_tanh, tanh_
 from nmt.fast.products import Weight, multiply, share
 from nmt.models.layers import GRU, LSTM, Cell
 
@@ -25,9 +25,11 @@ def layer(
 ) -> Float[Tensor, "*direction step row state"]:
     """Return the states of a layer that reads a whole sequence, after every step.
 
+    Under autocast the products are in its type, all else in that of the parameters.
+
     Args:
         kind: of its cells, ours or torch's.
-        gates: the inputs' share of the gates; products are in their type, all else in that of the parameters.
+        gates: the inputs' share of the gates.
         initial: the states before the first step.
         weight: W of all gates, for the state.
         bias: of a GRU, that of U h + b in the candidate.
@@ -35,8 +37,9 @@ def layer(
     update, size = STEPS[kind].apply, weight.shape[-1]
     state, states = initial, []
     bias = None if bias is None else bias[..., None, :]
+    factor = Weight(weight, compute_dtype(weight))
     with torch.autocast("cpu", enabled=False):
-        weight = share(weight, Weight(weight, gates.dtype))
+        weight = share(weight, factor)
         for step_gates in gates.to(weight.dtype).unbind(dim=-3):
             hidden = state if state.shape[-1] == size else state[..., :size]
             state = update(step_gates, multiply(hidden, weight), state, bias)

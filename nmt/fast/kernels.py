@@ -36,10 +36,15 @@ def onednn_is_faster(x: Tensor) -> bool:
     return most_rows(x) == math.inf
 
 
-def to_compute_dtype(tensor: Tensor) -> Tensor:
-    """Return the tensor in the type that autocast, if enabled, multiplies matrices in."""
+def compute_dtype(tensor: Tensor) -> torch.dtype:
+    """Return the type that autocast, if enabled, multiplies matrices in; else the tensor's."""
     device = tensor.device.type
-    return tensor.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else tensor
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tensor.dtype
+
+
+def to_compute_dtype(tensor: Tensor) -> Tensor:
+    """Return the tensor in its `compute_dtype`."""
+    return tensor.to(compute_dtype(tensor))
 
 
 def onednn_multiplies(x: Tensor) -> bool:
@@ -143,7 +148,7 @@ def multiplier(weight: Float[Tensor, "*direction output input"]) -> Multiply:
     An axis before those of the matrix makes it a batch of matrices.
     """
     if weight.dim() > 2:
-        if not onednn_is_faster(weight):
+        if not onednn_multiplies(weight):
             return lambda x: torch.bmm(x, weight.mT)
         multipliers = [multiplier(matrix) for matrix in weight]
         return lambda x: torch.stack([multiply(one) for multiply, one in zip(multipliers, x, strict=True)])

@@ -126,26 +126,21 @@ def score(
     """
     if passes is not None:
         passes.compare(logits)
-    rows = torch.arange(len(labels), device=labels.device)
+    gold_words = torch.arange(len(labels), device=labels.device), labels
     exact = torch.promote_types(logits.dtype, torch.float32)
-    gold, largest = logits[rows, labels].to(exact), logits.amax(dim=1).to(exact)
+    gold, largest = logits[gold_words].to(exact), logits.amax(dim=1).to(exact)
     probabilities = torch.softmax(logits, dim=1, out=logits)
-    rounded_gold = probabilities[rows, labels].to(exact)
-    # log Z from the likeliest word, whose probability cannot underflow, as the reference word's can.
-    log_normalizer = largest - log_largest(probabilities)
+    rounded_gold = probabilities[gold_words]
+    # By way of the likeliest word, whose probability cannot underflow, as the reference word's can.
+    log_gold = gold - largest + probabilities.amax(dim=1).to(exact).log()
+    if logits.dtype != exact:  # 16 bits have few digits near 1, but many of the sum of the other words
+        probabilities[gold_words] = 0.0
+        log_gold = torch.where(rounded_gold > 0.5, torch.log1p(-probabilities.sum(dim=1).to(exact)), log_gold)
+        probabilities[gold_words] = rounded_gold
+    log_normalizer = gold - log_gold
     if passes is not None:
         passes.add_gradient(probabilities, log_normalizer)
-    added = probabilities[rows, labels].to(exact) - rounded_gold
+    added = probabilities[gold_words].to(exact) - rounded_gold
     # In 16 bits a probability near 1 is 1: its difference from the confidence would be lost.
-    probabilities[rows, labels] = (added + ((gold - log_normalizer).exp() - confidence)).to(logits.dtype)
+    probabilities[gold_words] = (added + (log_gold.exp() - confidence)).to(logits.dtype)
     return log_normalizer, gold
-
-
-def log_largest(probabilities: Float[Tensor, "tokens vocab"]) -> Float[Tensor, " tokens"]:
-    """Return the logarithm of each row's largest probability; in 16 bits, of one near 1, from the others."""
-    exact = torch.promote_types(probabilities.dtype, torch.float32)
-    largest = probabilities.amax(dim=1).to(exact)
-    if probabilities.dtype == exact:
-        return largest.log()
-    others = probabilities.sum(dim=1, dtype=exact) - largest
-    return torch.where(largest > 0.5, torch.log1p(-others.clamp(max=0.5)), largest.log())

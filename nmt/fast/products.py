@@ -81,7 +81,7 @@ class Weight(Factor):
         return self.back(self.rows(grad)).view(*grad.shape[:-1], -1)
 
     def gradient(self, inputs: Tensor, grads: Tensor) -> Tensor:
-        return grad_weight(self.rows(grads), self.rows(inputs))
+        return grad_weight(self.rows(grads), self.rows(inputs)).contiguous()
 
     def rows(self, x: Tensor) -> Tensor:
         """Join all axes but the last and that of the directions, if there is one."""

@@ -9,11 +9,12 @@ from torch.autograd.function import once_differentiable
 
 from nmt.fast.kernels import (
     REORDER,
-    affine,
     grad_weight,
     most_rows,
     onednn_linear,
     onednn_multiplies,
+    pad_rows,
+    product,
     to_compute_dtype,
 )
 from nmt.fast.products import factor_of, multiply
@@ -67,8 +68,9 @@ class Projection(torch.autograd.Function):
         bias: Float[Tensor, " output"] | None,
     ) -> Float[Tensor, "row output"]:
         """Return Y."""
+        rows, x = len(x), pad_rows(x)
         ctx.save_for_backward(x, weight)
-        return affine(x, weight, bias)
+        return product(x, weight, bias)[:rows]
 
     @staticmethod
     @once_differentiable
@@ -76,9 +78,9 @@ class Projection(torch.autograd.Function):
         """Return the gradients that are needed."""
         x, weight = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
-        grad = grad.contiguous()
+        rows, grad = len(grad), pad_rows(grad).contiguous()
         return (
-            affine(grad, weight.t()) if needs_x else None,
-            grad_weight(grad, x) if needs_weight else None,
+            product(grad, weight.t())[:rows] if needs_x else None,
+            grad_weight(grad, x).contiguous() if needs_weight else None,
             grad.sum(dim=0) if needs_bias else None,
         )

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from nmt.attention.attention import Memory
 from nmt.fast.attention import share_memory
+from nmt.fast.kernels import compute_dtype
 from nmt.fast.products import Weight, share
 from nmt.models.decoder import Decoder, DecoderState, Emission
 
@@ -21,10 +22,10 @@ def unroll(decoder: Decoder, gates: Float[Tensor, "step batch gates"], memory: M
     if gates.device.type != "cpu" or not torch.is_grad_enabled():
         return type(decoder).unroll(decoder, gates, memory, state)
     dtype = state.layers[0].dtype
-    compute_dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else dtype
+    product_dtype = compute_dtype(state.layers[0])
     with torch.autocast("cpu", enabled=False):
         weights = {
-            f"decoder.{name}.weight": share(module.weight, Weight(module.weight, compute_dtype))
+            f"decoder.{name}.weight": share(module.weight, Weight(module.weight, product_dtype))
             for name, module in decoder.named_modules()
             if type(module) is nn.Linear
         }

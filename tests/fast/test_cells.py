@@ -38,10 +38,11 @@ def test_a_layer_is_its_cell_step_by_step(kind: str, directions: tuple[int, ...]
             torch.testing.assert_close(states[index][step], state)
 
 
-def test_products_are_in_the_precision_of_the_gates_and_states_in_that_of_the_weights():
+def test_products_are_in_the_precision_of_autocast_and_states_in_that_of_the_weights():
     cell = CELLS["lstm"](3, 4)
     gates, initial = torch.randn(5, 2, 16).bfloat16(), torch.randn(2, 8)
-    states = layer(type(cell), gates, initial, cell.recurrent.weight, None)
+    with torch.autocast("cpu", torch.bfloat16):
+        states = layer(type(cell), gates, initial, cell.recurrent.weight, None)
     assert states.dtype == torch.float32
     product = initial[:, :4].bfloat16() @ cell.recurrent.weight.bfloat16().t()
     enter, forget, out, candidate = (gates[0].float() + product.float()).chunk(4, dim=-1)

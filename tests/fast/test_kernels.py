@@ -111,6 +111,7 @@ def test_rows_of_padding_change_nothing(monkeypatch: pytest.MonkeyPatch, rows: i
         affine(x, weight),
         affine(x, weight, out=memory),
         multiplier(weight)(x),
+        multiplier(torch.stack((weight, 2 * weight)))(torch.stack((x, x)))[1] / 2,
         affine(x, weight, bias) - bias,
     ):
         torch.testing.assert_close(found.float(), expected, rtol=0.05, atol=0.1)
