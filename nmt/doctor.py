@@ -124,7 +124,7 @@ def examine_checkpoint(folder: Path) -> Iterator[Finding]:
 
     try:
         verify(folder, lambda name: True)
-        found = load_checkpoint(folder)
+        found = load_checkpoint(folder, verified=False)
         what = f"{found.config.data.direction}, update {found.step:,}"
         if (folder / TRAINING_STATE).is_file():
             with training_state(folder):

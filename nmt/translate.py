@@ -249,22 +249,24 @@ def open_output(path: str | None, stack: contextlib.ExitStack) -> TextIO:
     try:
         if target.exists() and not target.is_file():  # a pipe or a device is written to as it is
             return stack.enter_context(target.open("w", encoding="utf-8", newline="\n"))
-        return stack.enter_context(complete(target.resolve()))  # a link stays a link
+        return stack.enter_context(complete(target.resolve()))[0]  # a link stays a link
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
 
 
 @contextlib.contextmanager
-def complete(path: Path) -> Iterator[TextIO]:
-    """Open a file for writing that replaces `path` when it is complete; an error leaves `path` as it was."""
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    with unfinished.open("w", encoding="utf-8", newline="\n") as file:
-        try:
-            yield file
-        except BaseException:
-            unfinished.unlink()
-            raise
-    unfinished.replace(path)
+def complete(*paths: Path) -> Iterator[list[TextIO]]:
+    """Open files for writing that replace those of the paths once all are complete; an error leaves those alone."""
+    unfinished = [path.with_name(f".{path.name}.unfinished") for path in paths]
+    try:
+        with contextlib.ExitStack() as stack:
+            yield [stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in unfinished]
+    except BaseException:
+        for path in unfinished:
+            path.unlink(missing_ok=True)
+        raise
+    for written, path in zip(unfinished, paths, strict=True):
+        written.replace(path)
 
 
 def read_lines(file: BinaryIO, name: str) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """A sentence and its translation, with the attention between their words: what compares, draws and shows them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,7 +88,7 @@ def joined(sentence: str, parts: Sequence[list[Translation]]) -> list[Translatio
     Where source words times target words exceed `MOST_WEIGHTS`, a translation in parts has neither words nor weights.
     """
     if len(parts) == 1:
-        return parts[0]
+        return [replace(each, source=sentence) for each in parts[0]]
     return [
         Translation(
             **vars(alignment_of_parts(each)),

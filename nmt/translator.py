@@ -166,7 +166,7 @@ class Translator:
         parts, without words and weights where there are too many of them (`nmt.translation.MOST_WEIGHTS`).
 
         Raises:
-            UserError: a sentence is not a text, or memory does not suffice for one sentence.
+            UserError: a sentence is not a text, `n` is below 1, or memory does not suffice for one sentence.
         """
         return self._in_parts(sentences_of(sentences), n, None)
 
@@ -184,7 +184,7 @@ class Translator:
             **sampling: keys of `SamplingConfig`: `temperature`, `top_k`, `top_p`, `seed`.
 
         Raises:
-            UserError: one of them is unknown or out of range, or a sentence is not a text.
+            UserError: one of them or `n` is unknown or out of range, or a sentence is not a text.
         """
         check_names("setting of Translator.sample", sampling, SamplingConfig)
         settings = SamplingConfig(**sampling)
@@ -192,6 +192,8 @@ class Translator:
         return self._in_parts(sentences_of(sentences), n, settings)
 
     def _in_parts(self, sentences: Sequence[str], n: int, sampling: SamplingConfig | None) -> list[list[Translation]]:
+        if n < 1:
+            raise UserError(f"n is {n}: ask for at least one translation of each sentence")
         lines = [split_line(each, self._source_size, self.longest) for each in sentences]
         found = iter(self._translate([part for line in lines for part in line], n, sampling))
         parts = (list(itertools.islice(found, len(line))) for line in lines)
@@ -295,7 +297,7 @@ class Translator:
         def read_rows(rows: list[int]) -> list[Found]:
             arrays = [[np.asarray(side[row], dtype=np.int32) for row in rows] for side in (sources, targets)]
             batch = collate(arrays[0], arrays[1], np.asarray(rows)).to(self.device)
-            with torch.inference_mode(), self._arithmetic():
+            with torch.inference_mode(), self.arithmetic():
                 return [read(batch)]
 
         sizes = lengths_of(sources), lengths_of(targets) + 1
@@ -326,7 +328,7 @@ class Translator:
         source, source_mask, source_lengths = pad([np.asarray(row, dtype=np.int32) for row in ids])
         limits = source_lengths * self.search.max_length_ratio + self.search.max_length_offset
         model: StepModel[Any] = self.model
-        with self._arithmetic():
+        with self.arithmetic():
             return self._find(n, sampling)(
                 model,
                 source.to(self.device),
@@ -353,7 +355,8 @@ class Translator:
             n_best=n,
         )
 
-    def _arithmetic(self) -> torch.autocast:
+    def arithmetic(self) -> torch.autocast:
+        """Return the context in which the model computes, as `precision` says."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
 
     def _translation(self, sentence: str, ids: list[int], hypothesis: Hypothesis) -> Translation:

@@ -37,6 +37,22 @@ def test_one_sentence_gives_one_translation(translator: Translator, translations
     assert found.text == translations[1].text
 
 
+def test_a_long_line_of_white_space_is_an_empty_sentence(tiny_run: Path) -> None:
+    """The subwords of the tests' run have none for white space, so they are counted as bytes."""
+    translator = Translator.load(tiny_run, device="cpu")
+    translator.tokenizers.source.encode = lambda lines: [list(line.encode()) for line in lines]  # type: ignore[method-assign]
+    line = "\x85" * 400
+    white, _ = translator._in_parts([line, "a"], 1, None)
+    assert [(each.source, each.text) for each in white] == [(line, "")]
+
+
+@pytest.mark.parametrize("n", [0, -1])
+def test_at_least_one_translation_is_asked_for(translator: Translator, n: int) -> None:
+    for find in (translator.translate_n_best, translator.sample):
+        with pytest.raises(UserError, match="at least one"):
+            find([SENTENCES[0]], n)
+
+
 def test_any_collection_of_sentences_is_translated_in_its_order(
     translator: Translator, translations: list[Translation]
 ) -> None:

@@ -10,7 +10,7 @@ from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest, Result
 
 from nmt.config.schema import TrainConfig
-from nmt.errors import UserError
+from nmt.errors import UserError, one_line
 from nmt.text.words import plain_words
 
 NUM_RESAMPLES = 1_000
@@ -41,7 +41,7 @@ def bleu(tokenize: str = "13a", lowercase: bool = False, *, warn: bool = False) 
         if tokenize in EXTRAS:
             advice = f"pip install '{EXTRAS[tokenize]}', or count characters with bleu_tokenize=char"
         else:
-            advice = f"({str(error).strip().splitlines()[0]}): install what it needs or choose 13a"
+            advice = f"({one_line(error)}): install what it needs or choose 13a"
         raise UserError(f"bleu_tokenize={tokenize} is not available here: {advice}") from error
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.data.tables import remove_leftovers, temporary_folder
-from nmt.errors import UserError, writing
+from nmt.errors import UserError, one_line, writing
 from nmt.exporting.check import largest_differences, signature
 from nmt.exporting.graphs import OPSET, write_graphs
 from nmt.exporting.quantize import quantize
@@ -124,7 +124,7 @@ def compare(model: Seq2Seq, encoder: Path, step: Path) -> dict[str, float]:
     except Exception as error:
         if not type(error).__module__.startswith("onnxruntime"):
             raise
-        reason = str(error).splitlines()[0]
+        reason = one_line(error)
         raise UserError(f"this model cannot be exported: onnxruntime cannot run its graphs ({reason})") from error
 
 

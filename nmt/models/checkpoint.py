@@ -22,7 +22,7 @@ from torch import nn
 
 from nmt.config.file import load_config, save_config
 from nmt.config.schema import TrainConfig
-from nmt.errors import UserError, writing
+from nmt.errors import UserError, one_line, writing
 from nmt.models.build import build_model
 from nmt.models.hub import fetch, is_address, parse_address
 from nmt.models.manifest import MANIFEST, verify, write_manifest
@@ -254,7 +254,7 @@ def read_checkpoint(folder: Path, device: str | torch.device, verified: bool) ->
     except UserError as error:
         raise UserError(f"{folder / CONFIG} is not a configuration of nmt: {error}") from None
     except (SafetensorError, RuntimeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+        reason = one_line(error)
         raise UserError(f"cannot load {folder / WEIGHTS}: {reason}; it does not fit {CONFIG}, or is damaged") from error
     for name, value in model.state_dict().items():
         if not value.isfinite().all():

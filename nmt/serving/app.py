@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -75,7 +76,8 @@ class Api:
         name = request.query_params.get("run", "checkpoint")
         if name not in self.runs:
             raise HTTPException(400, f"run must be one of {', '.join(self.runs)}")
-        return JSONResponse({"validations": validations(self.runs[name].path)}, headers=HEADERS)
+        found = await run_in_threadpool(validations, self.runs[name].path)
+        return JSONResponse({"validations": found}, headers=HEADERS)
 
     async def _answer(self, request: Request, method: str) -> Response:
         self.rate.check(address(request))

@@ -128,12 +128,14 @@ def next_words(translator: Translator, sentence: str, prefix: Sequence[int], cou
     model.eval()
     source, source_mask, source_lengths = pad([np.asarray(ids, dtype=np.int32)])
     source = source.to(translator.device)
-    state: Any = model.start(source, source_mask.to(translator.device), source_lengths)
-    for token in (BOS, *prefix):
-        step: Any = model.step(source.new_full((1, 1), token), state)
-        state = step.state
+    with translator.arithmetic():
+        state: Any = model.start(source, source_mask.to(translator.device), source_lengths)
+        for token in (BOS, *prefix):
+            step: Any = model.step(source.new_full((1, 1), token), state)
+            state = step.state
+        found = words_after(translator, list(prefix), len(prefix), 0.0, step, count)
     merged: dict[tuple[str, bool], NextWord] = {}
-    for word in words_after(translator, list(prefix), len(prefix), 0.0, step, count):
+    for word in found:
         before = merged.get((word.word, word.joins))
         total = word.probability + (before.probability if before else 0.0)
         merged[word.word, word.joins] = (before or word)._replace(probability=total)

@@ -32,7 +32,8 @@ def split_line(line: str, size: Callable[[str], int], longest: int | None) -> li
     # Hardly a subword is shorter than a byte, so most lines need not be segmented for this.
     if longest is None or len(line.encode()) <= FAR * longest or size(line) <= FAR * longest:
         return [line]
-    return [part for sentence in sentences(line) for part in halved(sentence, size, longest)]
+    parts = [part for sentence in sentences(line) for part in halved(sentence, size, longest)]
+    return parts or [""]  # white space alone may have subwords, too
 
 
 def sentences(line: str) -> list[str]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nmt.config.schema import TrainConfig
+from nmt.data.tables import LINES_AT_ONCE
 from nmt.evaluation.registry import METRICS
 from nmt.training.reporting import RECORDS, read_records
 
@@ -138,8 +139,11 @@ def unspaced(references: Sequence[str], tokenize: str) -> str | None:
 
 def overlap(train: datasets.Dataset, sources: Sequence[str]) -> str | None:
     """Return a note on test sentences whose source stands in the training text."""
-    column = train.with_format("arrow")[:].column("source")
-    known = set(column.filter(pc.is_in(column, value_set=pa.array(sources, column.type))).to_pylist())
+    wanted = pa.array(sources)
+    known: set[str] = set()
+    for part in train.select_columns(["source"]).with_format("arrow").iter(LINES_AT_ONCE):
+        column = part.column("source")
+        known.update(column.filter(pc.is_in(column, value_set=wanted.cast(column.type))).to_pylist())
     seen = sum(source in known for source in sources)
     if seen < MUCH_OVERLAP * len(sources) or not seen:
         return None

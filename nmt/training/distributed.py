@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from nmt.errors import UserError
+from nmt.errors import UserError, one_line
 from nmt.models.checkpoint import resolve_device
 from nmt.training.torchrun_env import MASTER_VARIABLES, RankEnvironment
 
@@ -199,7 +199,7 @@ def process_group(environment: RankEnvironment, device: str) -> Iterator[Process
     except (ValueError, RuntimeError) as error:  # all errors of torch.distributed are RuntimeErrors
         place = ":".join(os.environ.get(name, "") for name in MASTER_VARIABLES)
         raise UserError(
-            f"the {world_size} processes cannot meet at {place}: {str(error).splitlines()[0]}; start all of them, "
+            f"the {world_size} processes cannot meet at {place}: {one_line(error)}; start all of them, "
             "with an address that all can reach and a port that is free"
         ) from error
     try:

@@ -1,6 +1,5 @@
 """The text to train on: shares of the originals and of the translations, without duplicates, and where each is from."""
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,8 +48,7 @@ def write(text: Text, parts: Sequence[Part], shares: Mapping[str, float], seed: 
     seen: set[tuple[str, str]] = set()
     counts = []
     try:
-        with contextlib.ExitStack() as stack:
-            files = [stack.enter_context(complete(folder / name)) for name in names]
+        with complete(*(folder / name for name in names)) as files:
             for number, (name, pairs) in enumerate(origins(text, parts)):
                 count = Counts(name)
                 counts.append(count)

@@ -1,5 +1,6 @@
 """Forced beginnings and next words, against forced decoding of whole targets."""
 
+import copy
 import math
 
 import numpy as np
@@ -47,6 +48,14 @@ def test_a_prefix_is_kept_and_scores_are_those_of_the_whole(translator: Translat
         for each in found:
             whole = [*prefix_ids(target, each.pieces), EOS]
             assert each.log_prob == pytest.approx(log_prob(translator, SENTENCE, whole), abs=1e-3)
+
+
+def test_next_words_are_computed_in_the_precision_of_translations(translator: Translator) -> None:
+    in_bf16 = copy.copy(translator)
+    in_bf16.precision = "bf16"
+    exact, rounded = (next_words(each, SENTENCE, [], 1)[0].probability for each in (translator, in_bf16))
+    assert exact != rounded
+    assert exact == pytest.approx(rounded, rel=0.1)
 
 
 def test_the_greedy_translation_goes_on_as_it_was(run: ServedRun, translator: Translator) -> None:

@@ -20,12 +20,16 @@ def test_parts_are_short_enough_and_nothing_is_lost(line: str, longest: int) -> 
         assert parts == [line]
     elif len(line) > FAR * longest:
         assert len(parts) > 1 or len(parts[0]) <= longest
-        assert all(0 < len(part) <= longest for part in parts)
+        assert all(0 < len(part) <= longest for part in parts) or (parts == [""] and line.isspace())
     assert squeezed("".join(parts)) == squeezed(line)
 
 
 def test_lines_are_not_cut_without_a_limit() -> None:
     assert split_line("word " * 10_000, len, None) == ["word " * 10_000]
+
+
+def test_white_space_alone_is_an_empty_line() -> None:
+    assert split_line("\x85\u2028" * 50, len, 20) == [""]
 
 
 def test_a_line_is_cut_where_it_is_far_too_long_only() -> None:
