@@ -269,10 +269,13 @@ class Translator:
         return results[0] if isinstance(sources, str) else results
 
     def perplexity(self, sources: str | Iterable[str], targets: str | Iterable[str]) -> float:
-        """Return exp(-mean log p(y_i | y_<i, x)) over the subwords of given targets, including end marks.
+        """Return the exponential of `cross_entropy`, infinite where it is no number that a float can hold."""
+        return exponential(self.cross_entropy(sources, targets))
 
-        Models with different subwords cannot be compared by it. Pairs with an empty source are left out. It is infinite
-        where it is no number that a float can hold: the model's training has diverged.
+    def cross_entropy(self, sources: str | Iterable[str], targets: str | Iterable[str]) -> float:
+        """Return -mean log p(y_i | y_<i, x) over the subwords of given targets, including end marks, in nats.
+
+        Models with different subwords cannot be compared by it. Pairs with an empty source are left out.
         """
         log_prob, num_tokens = 0.0, 0
         lines = sentences_of(sources), sentences_of(targets)
@@ -285,8 +288,7 @@ class Translator:
         for found, count in self._read(*ids, read):
             log_prob += found
             num_tokens += count
-        mean = -log_prob / num_tokens if num_tokens else math.nan
-        return math.inf if mean > LARGEST_EXPONENT else math.exp(mean)
+        return -log_prob / num_tokens if num_tokens else math.nan
 
     def _read(
         self, sources: list[list[int]], targets: list[list[int]], read: Callable[[Batch], Found]
@@ -380,6 +382,11 @@ class Translator:
             pieces=self.tokenizers.target.pieces(hypothesis.tokens),
             cut=hypothesis.is_cut,
         )
+
+
+def exponential(x: float) -> float:
+    """Return e^x, infinite where no float can hold it: the training of a model with such a loss has diverged."""
+    return math.inf if x > LARGEST_EXPONENT else math.exp(x)
 
 
 def lengths_of(sentences: Sequence[Sequence[int]]) -> Int64Array:

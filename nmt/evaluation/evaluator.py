@@ -1,8 +1,8 @@
 """Evaluation of a translator on a split: translate, score, and write the files of the evaluation."""
 
 import math
-import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,11 @@ from nmt.evaluation.metrics import (
     repetition_rate,
     sentence_chrf,
 )
-from nmt.evaluation.outcome import Outcome, search_errors
+from nmt.evaluation.outcome import Outcome, outcome_of, search_errors
 from nmt.evaluation.output import Evidence, prepare, write
 from nmt.evaluation.registry import measure, names_at
 from nmt.evaluation.report import Sentence
-from nmt.evaluation.views import Translating, Views, alignment_metrics, settings_of
+from nmt.evaluation.views import Translating, Views, settings_of
 from nmt.translator import Translation
 
 
@@ -62,6 +62,9 @@ def evaluate_split(
     if folder is not None:
         prepare(folder)
     outcome = outcome_of(translator, sources, targets, gold, views, tokenize=bleu_tokenize, lowercase=lowercase)
+    if translator.search.beam_size > 1:
+        errors = search_errors(outcome.translations, translator.greedy(sources))
+        outcome = replace(outcome, search_errors=errors)
     metrics: dict[str, Any] = finite(
         {
             **scores_of(outcome),
@@ -85,34 +88,6 @@ def evaluate_split(
     rows = sentences_of(outcome, baseline)
     write(folder, metrics, rows, gather(outcome, None if is_segmented else gold, views), num_heatmaps)
     return metrics
-
-
-def outcome_of(
-    translator: Translating,
-    sources: Sequence[str],
-    targets: Sequence[str],
-    gold: Sequence[Links] | None,
-    views: Views,
-    *,
-    tokenize: str,
-    lowercase: bool,
-) -> Outcome:
-    """Translate sources, and align them with their targets."""
-    started = time.perf_counter()
-    translations = translator.translate(sources)
-    seconds = time.perf_counter() - started
-    has_beam = translator.search.beam_size > 1
-    return Outcome(
-        translations=translations,
-        references=translator.plain(targets),
-        perplexity=translator.perplexity(sources, targets),
-        alignment=alignment_metrics(translator, sources, targets, gold, views),
-        saliency=views.explainer.translations(translations) if views.explainer else None,
-        search_errors=search_errors(translations, translator.greedy(sources)) if has_beam else None,
-        seconds=seconds,
-        tokenize=tokenize,
-        lowercase=lowercase,
-    )
 
 
 def scores_of(outcome: Outcome) -> dict[str, Any]:

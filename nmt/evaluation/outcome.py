@@ -1,13 +1,16 @@
 """The outcome of translating a split: everything that metrics are computed from."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from nmt.alignment.pharaoh import Links
 from nmt.alignment.weights import Alignment
 from nmt.evaluation.correlation import Correlation, rank_correlation
-from nmt.translator import Translation
+from nmt.evaluation.views import Translating, Views, alignment_metrics
+from nmt.translator import Translation, exponential
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,13 +20,17 @@ class Outcome:
     translations: Sequence[Translation]
     references: Sequence[str]  # the targets, as translations are written (segmented text is joined)
     loss: float | None = None  # cross-entropy of the references, in nats a subword
-    perplexity: float | None = None  # its exponential, which may be known alone
     alignment: Mapping[str, float | None] = field(default_factory=dict)  # scores of `views.alignment_metrics`
     saliency: Sequence[Alignment] | None = None  # of the translations, where it was asked for
     search_errors: int | None = None  # of `search_errors`; None where there is no beam
     seconds: float | None = None  # time that translating took
     tokenize: str = "13a"  # sacrebleu's tokenizer of BLEU
     lowercase: bool = False  # ignore case
+
+    @property
+    def perplexity(self) -> float | None:
+        """The exponential of the loss."""
+        return None if self.loss is None else exponential(self.loss)
 
     @cached_property
     def hypotheses(self) -> list[str]:
@@ -41,6 +48,32 @@ class Outcome:
         if self.saliency is None:
             return Correlation(None, None)
         return rank_correlation(self.weights, [alignment.weights for alignment in self.saliency])
+
+
+def outcome_of(
+    translator: Translating,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    gold: Sequence[Links] | None,
+    views: Views,
+    *,
+    tokenize: str,
+    lowercase: bool,
+) -> Outcome:
+    """Translate sources, and align them with their targets."""
+    started = time.perf_counter()
+    translations = translator.translate(sources)
+    seconds = time.perf_counter() - started
+    return Outcome(
+        translations=translations,
+        references=translator.plain(targets),
+        loss=translator.cross_entropy(sources, targets),
+        alignment=alignment_metrics(translator, sources, targets, gold, views),
+        saliency=views.explainer.translations(translations) if views.explainer else None,
+        seconds=seconds,
+        tokenize=tokenize,
+        lowercase=lowercase,
+    )
 
 
 def search_errors(found: Sequence[Translation], greedy: Sequence[Translation]) -> int:

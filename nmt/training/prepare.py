@@ -110,14 +110,14 @@ class Prepared:
 
     tokenizers: Tokenizers
     train: EncodedCorpus
-    validation: EncodedCorpus
+    validation: datasets.Dataset
     tests: Mapping[str, datasets.Dataset] = field(default_factory=dict)
     guide: AlignmentTargets | None = None
     cleaning: Mapping[str, CleaningReport] = field(default_factory=dict)
 
 
 def prepare(config: TrainConfig, origin: Path | None, processes: ProcessGroup) -> Prepared:
-    """Load, clean and encode the training and validation splits; collective.
+    """Load and clean the training and validation splits, and encode the first; collective.
 
     Rank 0 goes first: it learns subwords, or takes those of the checkpoint `origin`, and sets the keys of
     `config.automatic` (see `settle`). The others read the text that it stored, and each rank encodes a part of it.
@@ -137,12 +137,10 @@ def prepare(config: TrainConfig, origin: Path | None, processes: ProcessGroup) -
     tokenizers, values = processes.on_rank_zero(choose)()
     assign(config, values)  # with nothing left to choose: other ranks have not seen the checkpoint that rank 0 adopts
     logger.info("encoding %s pairs", f"{len(text['train']):,}")
-    train, validation = (
-        encode_together(text.pop(split), tokenizers, config.data, processes) for split in ("train", "validation")
-    )
+    train = encode_together(text.pop("train"), tokenizers, config.data, processes)
     guided = config.trainer.guided_alignment.weight > 0
     guide = processes.on_all_ranks(lambda: AlignmentTargets(train.corpus, tokenizers) if guided else None)()
-    return Prepared(tokenizers, train, validation, tests=text, guide=guide, cleaning=cleaning)
+    return Prepared(tokenizers, train, text.pop("validation"), tests=text, guide=guide, cleaning=cleaning)
 
 
 def load_text(config: TrainConfig) -> tuple[dict[str, datasets.Dataset], dict[str, CleaningReport]]:

@@ -35,7 +35,7 @@ def prepare_training(config: TrainConfig) -> Prepared:
     corpus, _ = clean(load_split(config.data, "train"), config.data.cleaning)
     tokenizers = build_tokenizers(list(corpus["source"]), list(corpus["target"]), config.tokenizer)
     encoded = encode(corpus, tokenizers, cache_dir=config.data.cache_dir, num_workers=config.data.num_workers)
-    return Prepared(tokenizers, encoded, encoded)
+    return Prepared(tokenizers, encoded, corpus)
 
 
 def random_sentences(vocab_size: int, *, sentences: int, length: int) -> Prepared:
@@ -45,7 +45,7 @@ def random_sentences(vocab_size: int, *, sentences: int, length: int) -> Prepare
     source, target = (vocabulary.decode(side) for side in ids)
     corpus = datasets.Dataset.from_dict({"source": source, "target": target})
     encoded = EncodedCorpus(corpus, Ragged.of(ids[0]), Ragged.of(ids[1]))
-    return Prepared(Tokenizers(vocabulary, vocabulary), encoded, encoded)
+    return Prepared(Tokenizers(vocabulary, vocabulary), encoded, corpus)
 
 
 def start_training(config: TrainConfig, prepared: Prepared) -> Trainer:

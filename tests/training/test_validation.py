@@ -16,7 +16,6 @@ from nmt.alignment.pharaoh import parse_pharaoh
 from nmt.alignment.weights import attention_entropy, coverage_deficit
 from nmt.config.schema import BatchConfig, ModelConfig, SearchConfig, TokenizerConfig, TrainConfig, TrainerConfig
 from nmt.data.batch import collate
-from nmt.data.tables import EncodedCorpus, Ragged
 from nmt.errors import UserError
 from nmt.evaluation.metrics import bleu, chrf, corpus_score, repetition_rate
 from nmt.evaluation.outcome import Outcome
@@ -48,10 +47,9 @@ def model(tokenizers: Tokenizers) -> Seq2Seq:
     return found
 
 
-def encoded(tokenizers: Tokenizers, *, gold: bool = True) -> EncodedCorpus:
+def corpus(*, gold: bool = True) -> datasets.Dataset:
     columns = {"source": SOURCES, "target": TARGETS, **({"alignment": GOLD} if gold else {})}
-    sides = (Ragged.of(tokenizers.source.encode(SOURCES)), Ragged.of(tokenizers.target.encode(TARGETS)))
-    return EncodedCorpus(datasets.Dataset.from_dict(columns), *sides)
+    return datasets.Dataset.from_dict(columns)
 
 
 def quick_scores(hypotheses: list[str], references: list[str], *scoring: Any) -> dict[str, float]:
@@ -65,20 +63,20 @@ def validator(tokenizers: Tokenizers, *, gold: bool = True, beam: int = 1, **tra
         search=SearchConfig(max_length_ratio=0.2, max_length_offset=4, beam_size=5),
         batch=BatchConfig(size=60),
     )
-    return Validator(encoded(tokenizers, gold=gold), tokenizers, config, CPU)
+    return Validator(corpus(gold=gold), tokenizers, config, CPU)
 
 
 def test_the_loss_is_that_of_the_sentences_one_by_one(model: Seq2Seq, tokenizers: Tokenizers) -> None:
     metrics = validator(tokenizers)(model.train()).metrics
     assert not model.training
-    sides = encoded(tokenizers)
+    sides = zip(tokenizers.source.encode(SOURCES), tokenizers.target.encode(TARGETS), strict=True)
     total, count = 0.0, 0
     with torch.no_grad():
-        for row in range(len(SOURCES)):
-            batch = collate([sides.source[row]], [sides.target[row]], np.array([row]))
+        for source, target in sides:
+            batch = collate([np.array(source, np.int32)], [np.array(target, np.int32)], np.zeros(1, np.int64))
             log_probs = model.project(model(batch).features)[0].log_softmax(dim=1)
             total -= sum(float(log_probs[i, token]) for i, token in enumerate(batch.target_out[0]))
-            count += len(sides.target[row]) + 1
+            count += len(target) + 1
     assert metrics["loss"] == pytest.approx(total / count, rel=1e-5)
     assert metrics["perplexity"] == pytest.approx(math.exp(total / count), rel=1e-4)
 
@@ -97,10 +95,8 @@ def test_the_scores_are_those_of_the_configuration(model: Seq2Seq, tokenizers: T
     config = TrainConfig(
         search=SearchConfig(max_length_ratio=0.2, max_length_offset=4), bleu_tokenize="char", lowercase=True
     )
-    shouting = encoded(tokenizers)
     columns = {"source": SOURCES, "target": [line.upper() for line in TARGETS]}
-    shouting = EncodedCorpus(datasets.Dataset.from_dict(columns), shouting.source, shouting.target)
-    found = Validator(shouting, tokenizers, config, CPU)(model).metrics
+    found = Validator(datasets.Dataset.from_dict(columns), tokenizers, config, CPU)(model).metrics
     search = SearchConfig(beam_size=1, max_length_ratio=0.2, max_length_offset=4)
     texts = [each.text for each in Translator(model, tokenizers, search, CPU).translate(SOURCES)]
     expected = quick_scores(texts, columns["target"], "char", True)
