@@ -48,7 +48,7 @@ def build_model(config: ModelConfig, source_vocab: int, target_vocab: int, *, jo
     check_model(config, joint=joint)
     target = build_embedding(config, target_vocab)
     source = target if config.tied_embeddings == "all" else build_embedding(config, source_vocab)
-    encoder = ENCODERS[config.encoder].build(config, source)
+    encoder = ENCODERS[config.encoder](config, source)
     decoder = DECODERS[config.decoder](config, target, encoder)
     output = nn.Linear(decoder.readout.size, target_vocab)
     initialize(nn.ModuleList([encoder, decoder, output]))

@@ -39,18 +39,16 @@ class Encoder(nn.Module, ABC):
         state_size, final_size: sizes of the vectors in `EncoderOutput`.
     """
 
-    embedding: Embedding
     state_size: int
     final_size: int
+
+    def __init__(self, config: ModelConfig, embedding: Embedding) -> None:
+        super().__init__()
+        self.embedding = embedding
 
     @classmethod
     def check(cls, config: ModelConfig) -> None:
         """Raise UserError for settings that this encoder cannot be built from."""
-
-    @classmethod
-    @abstractmethod
-    def build(cls, config: ModelConfig, embedding: Embedding) -> "Encoder":
-        """Build the encoder from the configuration."""
 
     @staticmethod
     @abstractmethod
@@ -73,26 +71,21 @@ class Recurrent(Encoder):
     [forward h_S; backward h_1] of the top layer: the states in which each direction has read the whole sentence.
     """
 
-    def __init__(
-        self,
-        rnn: nn.GRU | nn.LSTM,
-        embedding: Embedding,
-        dropout: float,
-        self_attention_heads: int,
-        *,
-        locked: bool = False,
-    ) -> None:
-        super().__init__()
-        self.embedding = embedding
-        self.rnn = rnn
-        self.state_size = 2 * rnn.hidden_size
-        self.final_size = rnn.hidden_size * (2 if isinstance(rnn, nn.LSTM) else 1)
-        self.state_dropout = Dropout(dropout, shared=locked)
-        self.self_attention = (
-            SelfAttention(self.state_size, self_attention_heads, dropout, locked=locked)
-            if self_attention_heads
-            else None
+    def __init__(self, config: ModelConfig, embedding: Embedding) -> None:
+        super().__init__(config, embedding)
+        heads, dropout, locked = config.self_attention_heads, dropout_rate(config, "state"), config.locked_dropout
+        self.rnn: nn.GRU | nn.LSTM = {"gru": nn.GRU, "lstm": nn.LSTM}[config.cell](
+            embedding.embedding_dim,
+            config.hidden_size // 2,
+            config.num_layers,
+            batch_first=True,
+            bidirectional=True,
+            dropout=dropout if config.num_layers > 1 else 0.0,  # torch warns about dropout after a single layer
         )
+        self.state_size = self.state_size_of(config)
+        self.final_size = self.rnn.hidden_size * (2 if config.cell == "lstm" else 1)
+        self.state_dropout = Dropout(dropout, shared=locked)
+        self.self_attention = SelfAttention(self.state_size, heads, dropout, locked=locked) if heads else None
 
     @classmethod
     def check(cls, config: ModelConfig) -> None:
@@ -105,19 +98,6 @@ class Recurrent(Encoder):
                 f"model.self_attention_heads={config.self_attention_heads} does not divide model.hidden_size="
                 f"{config.hidden_size}: choose a divisor"
             )
-
-    @classmethod
-    def build(cls, config: ModelConfig, embedding: Embedding) -> "Recurrent":
-        dropout = dropout_rate(config, "state")
-        rnn = {"gru": nn.GRU, "lstm": nn.LSTM}[config.cell](
-            embedding.embedding_dim,
-            config.hidden_size // 2,
-            config.num_layers,
-            batch_first=True,
-            bidirectional=True,
-            dropout=dropout if config.num_layers > 1 else 0.0,  # torch warns about dropout after a single layer
-        )
-        return cls(rnn, embedding, dropout, config.self_attention_heads, locked=config.locked_dropout)
 
     @staticmethod
     def state_size_of(config: ModelConfig) -> int:

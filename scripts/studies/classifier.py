@@ -75,7 +75,7 @@ class Classifier(nn.Module):
     def __init__(self, vocabulary: Vocabulary, classes: int, pooling: str) -> None:
         super().__init__()
         self.vocabulary = vocabulary
-        self.encoder = Recurrent.build(SIZE, Embedding(len(vocabulary), SIZE.embedding_size, SIZE.dropout))
+        self.encoder = Recurrent(SIZE, Embedding(len(vocabulary), SIZE.embedding_size, SIZE.dropout))
         self.pooling = build_pooling(pooling)
         self.output = nn.Linear(self.encoder.state_size, classes)
 

@@ -273,7 +273,7 @@ def test_weights_that_are_no_numbers_are_refused(parts, tmp_path: Path, value: f
         ({"embedding_size": 10**9}, "too few for model.embedding_size"),
         ({"attention": AttentionConfig(size=10**9)}, r"too few for model\.attention\.size"),
         ({"attention": AttentionConfig(score="location", num_basis=10**9)}, r"too few for model\.attention\.num_basis"),
-        ({"tied_embeddings": "target"}, r"Error\(s\) in loading state_dict for Seq2Seq:"),
+        ({"tied_embeddings": "target"}, r"Missing key\(s\) in state_dict: \"encoder.embedding.weight\""),
     ],
 )
 def test_a_configuration_of_another_size_is_refused_before_memory_is_taken(

@@ -28,18 +28,13 @@ LENGTHS = [(5, 4), (1, 7), (9, 1)]
 class Transformer(Encoder):
     """Two layers of self-attention; every decoder layer starts from the mean of the states."""
 
-    def __init__(self, embedding: Embedding, num_layers: int) -> None:
-        super().__init__()
-        self.embedding = embedding
+    def __init__(self, config: ModelConfig, embedding: Embedding) -> None:
+        super().__init__(config, embedding)
         self.state_size = self.final_size = embedding.embedding_dim
-        self.num_layers = num_layers
+        self.num_layers = config.num_layers
         layer = nn.TransformerEncoderLayer(self.state_size, 2, dim_feedforward=16, dropout=0.0, batch_first=True)
         self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.position = nn.Parameter(torch.zeros(32, self.state_size))
-
-    @classmethod
-    def build(cls, config: ModelConfig, embedding: Embedding) -> "Transformer":
-        return cls(embedding, config.num_layers)
 
     @staticmethod
     def state_size_of(config: ModelConfig) -> int:
