@@ -177,10 +177,8 @@ def hydra_main(
 
 
 def prepare_rank(environment: RankEnvironment) -> None:
-    """Keep Hydra from making folders on ranks other than 0, and torch from a warning on all of several ranks.
-
-    Raises:
-        UserError: several processes are asked for a sweep.
+    """Keep Hydra from making folders on ranks other than 0, and torch from a warning on all of several ranks; raise
+    UserError where several processes are asked for a sweep.
     """
     if environment.world_size > 1 and any(map(asks_for_sweep, sys.argv[1:])):
         raise UserError("a sweep (-m) trains in one process a job: start it without torchrun, or train one setting")
@@ -202,10 +200,8 @@ def asks_for_sweep(argument: str) -> bool:
 def compose_and_run(
     config_name: str, schema: type[Config], function: Callable[[Config], None], *, show_errors: bool
 ) -> None:
-    """Compose the configuration from `sys.argv` and call `function` once, or once per job of a sweep.
-
-    Raises:
-        UserError: jobs of a sweep, whose errors have been told, have failed; the others are done.
+    """Compose the configuration from `sys.argv` and call `function` once, or once per job of a sweep; raise UserError
+    where jobs of a sweep, whose errors have been told, have failed and the others are done.
     """
     import hydra
     import yaml

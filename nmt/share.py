@@ -32,11 +32,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Upload as the options say.
-
-    Raises:
-        UserError: there is no best checkpoint, it is damaged, or the hub does not take it.
-    """
+    """Upload as the options say; raise UserError if the best checkpoint is missing or damaged, or the hub refuses."""
     from nmt.models.checkpoint import CARD, SHARED
     from nmt.models.hub import parse_address, upload
 

@@ -84,10 +84,8 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def sampling_of(options: argparse.Namespace) -> dict[str, Any] | None:
-    """Return the settings of `Translator.sample` that the options of `add_sampling` ask for; None: search.
-
-    Raises:
-        UserError: one is out of range, or options of sampling and of searching are mixed.
+    """Return the settings of `Translator.sample` that the options of `add_sampling` ask for, or None for search; raise
+    UserError where a setting is out of range, or options of sampling and of searching are mixed.
     """
     settings = {each.name: getattr(options, each.name) for each in dataclasses.fields(SamplingConfig)}
     if not options.sample:
@@ -125,10 +123,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return the options; `checkpoint=RUN`, as `nmt.evaluate` has it, is one too.
-
-    Raises:
-        UserError: the text looks like another setting of `nmt.evaluate` and is not behind `--`.
+    """Return the options, of which `checkpoint=RUN`, as `nmt.evaluate` has it, is one too; raise UserError where the
+    text looks like another setting of `nmt.evaluate` and is not behind `--`.
     """
     given = sys.argv[1:] if arguments is None else arguments
     # Texts may stand on both sides of an option, unless they are behind --.

@@ -395,11 +395,7 @@ def lengths_of(sentences: Sequence[Sequence[int]]) -> Int64Array:
 
 
 def in_halves(work: Callable[[list[int]], list[Found]], rows: list[int]) -> list[Found]:
-    """Return what `work` makes of rows; where memory runs out, what it makes of their halves.
-
-    Raises:
-        UserError: memory does not suffice for a single row.
-    """
+    """Return what `work` makes of rows, or of halves if memory runs out; raise UserError if it does for one row."""
     try:
         return work(rows)
     except (RuntimeError, MemoryError) as error:

@@ -85,11 +85,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def search_of(options: argparse.Namespace) -> Search:
-    """Return how the options ask to translate.
-
-    Raises:
-        UserError: options that do not go together, or out of range.
-    """
+    """Return how the options ask to translate; raise UserError for options that do not go together, or out of range."""
     if bool(options.source) != bool(options.target):
         raise UserError("--source and --target belong together: give both, or none for the training text of the run")
     for name in ("forward", "backward"):

@@ -71,11 +71,7 @@ def study_members(runs: Path) -> Iterator[Member]:
 
 
 def parse_member(text: str) -> Member:
-    """Read NAME=RUN.
-
-    Raises:
-        UserError: it is not of that form.
-    """
+    """Read NAME=RUN; raise UserError for another form."""
     name, equals, run = text.partition("=")
     if not equals or not name.replace("-", "").replace("_", "").isalnum():
         raise UserError(f"--run {text}: write NAME=RUN, the name of letters, digits, - and _")
@@ -83,11 +79,7 @@ def parse_member(text: str) -> Member:
 
 
 def write_gallery(members: list[Member], page: Path) -> None:
-    """Draw the members, and put them into the page between the marks.
-
-    Raises:
-        UserError: the page has no marks.
-    """
+    """Draw the members, and put them into the page between the marks; raise UserError where the page has no marks."""
     from nmt.models.checkpoint import load_checkpoint
 
     if not page.is_file():

@@ -96,11 +96,7 @@ def measure(config: TrainConfig, pair: Crossing) -> dict[str, Any]:
 
 
 def find_crossing(data: DataConfig) -> Crossing:
-    """Return the first pair of the validation split in which an adjective and its noun are in opposite order.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Return the first validation pair with an adjective and its noun in opposite order; else raise UserError."""
     from nmt.data.corpus import load_split
     from nmt.data.grammar.lexicon import Lexicon
 

@@ -119,11 +119,7 @@ def run_all(study: Study, jobs: Sequence[Job]) -> None:
 
 
 def selected_compositions(options: argparse.Namespace) -> list[Composition]:
-    """Return the compositions that the command line names.
-
-    Raises:
-        UserError: a name is not in its registry.
-    """
+    """Return the compositions that the command line names; raise UserError where a name is not in its registry."""
     given = (options.scores, options.normalizers, options.windows)
     if options.quick and not any(given):
         return quick_compositions()
@@ -169,11 +165,7 @@ def without_aliases(registry: Mapping[str, Member]) -> list[str]:
 
 
 def valid_compositions(base: TrainConfig, compositions: Sequence[Composition]) -> list[Composition]:
-    """Return the compositions that are valid with the other settings, and log the others.
-
-    Raises:
-        UserError: none is valid.
-    """
+    """Return the compositions valid with the other settings, and log the others; raise UserError if none is valid."""
     from nmt.models.build import check_model
 
     valid = []

@@ -99,11 +99,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def built_in(options: argparse.Namespace, setting: Setting) -> Data[Example]:
-    """Draw sentences; none of the test occurs in training.
-
-    Raises:
-        UserError: there is no such task.
-    """
+    """Draw sentences, of which none of the test occurs in training; raise UserError where there is no such task."""
     task = options.task or "number"
     if task not in TASKS:
         raise unknown("task", task, TASKS)
@@ -118,11 +114,7 @@ def built_in(options: argparse.Namespace, setting: Setting) -> Data[Example]:
 
 
 def real_data(options: argparse.Namespace) -> Data[Example]:
-    """Read labeled text, as words.
-
-    Raises:
-        UserError: as `read_data`, or an option of the built-in data is given, too.
-    """
+    """Read labeled text, as words; raise UserError as `read_data`, and for an option of the built-in data."""
     for name in ("task", "sentences", "clauses"):
         if getattr(options, name) is not None:
             raise UserError(f"--{name} is of the built-in data: leave it out, or --data")

@@ -115,11 +115,7 @@ def built_in(setting: Setting, seed: int) -> Data[Example]:
 
 
 def real_data(options: argparse.Namespace) -> Data[Example]:
-    """Read labeled pairs.
-
-    Raises:
-        UserError: as `read_data`.
-    """
+    """Read labeled pairs; raise UserError as `read_data`."""
 
     def columns(source: str) -> tuple[Sequence[str], str]:
         *texts, label = ON_HUB if source.startswith(HUB) else SNLI
@@ -129,11 +125,7 @@ def real_data(options: argparse.Namespace) -> Data[Example]:
 
 
 def build_attention_of(options: argparse.Namespace) -> Attention:
-    """Return attention to all words of the other sentence.
-
-    Raises:
-        UserError: there is no such score or normalizer.
-    """
+    """Return attention to all words of the other sentence; raise UserError for an unknown score or normalizer."""
     settings = Settings.from_config(AttentionConfig(), query_size=SIZE, state_size=SIZE, size=SIZE)
     attention = build_attention(options.score, options.normalizer, "global", settings)
     assert isinstance(attention, Attention), "one head"

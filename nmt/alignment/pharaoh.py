@@ -24,10 +24,8 @@ class Links(NamedTuple):
 
 
 def parse_pharaoh(line: str, where: str = "alignment") -> Links:
-    """Read a line of Pharaoh notation: `0-0 1-2 1?3`, where `i-j` is a sure link and `i?j` only a possible one.
-
-    Raises:
-        UserError: a link is not of either form; the message starts with `where`.
+    """Read a line of Pharaoh notation, `0-0 1-2 1?3`, where `i-j` is a sure link and `i?j` only a possible one; raise
+    UserError, with a message that starts with `where`, for a link of neither form.
     """
     sure: set[Link] = set()
     possible: set[Link] = set()

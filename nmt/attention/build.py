@@ -14,11 +14,7 @@ PROJECTIONS = ("identity", "learned")
 
 
 def build_attention(score: str, normalizer: str, window: str, settings: Settings) -> Attention | MultiHead:
-    """Compose an attention from the names of its parts.
-
-    Raises:
-        UserError: as `check_attention`, or the sizes do not fit the score.
-    """
+    """Compose an attention of named parts; raise UserError as `check_attention`, or if sizes do not fit the score."""
     check_attention(score, normalizer, window, settings)
     own = settings.of_head()
 
@@ -37,11 +33,8 @@ def build_attention(score: str, normalizer: str, window: str, settings: Settings
 
 
 def check_attention(score: str, normalizer: str, window: str, settings: Settings) -> None:
-    """Check the names, and that they go together.
-
-    Raises:
-        UserError: a name is in no registry (with the nearest choice), the number of heads does not divide a size, or
-            coverage is asked of a score that is not additive, of several heads or with projections.
+    """Raise UserError where a name is in no registry (with the nearest choice), the number of heads does not divide a
+    size, or coverage is asked of a score that is not additive, of several heads or with projections.
     """
     names = (
         ("score", score, SCORES),

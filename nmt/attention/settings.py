@@ -48,10 +48,8 @@ class Settings:
         return cls(**{**options, **sizes})
 
     def of_head(self) -> "Settings":
-        """Return the settings of one head: its share of the sizes, without projections of its own.
-
-        Raises:
-            UserError: the number of heads does not divide a size.
+        """Return the settings of one head: its share of the sizes, without projections of its own; raise UserError
+        where the number of heads does not divide a size.
         """
         heads, learned = self.num_heads, self.projection == "learned"
         for name, label in SIZE_NAMES.items():

@@ -36,10 +36,8 @@ def nullable(schema: type) -> type:
 
 
 def complete(composed: Any, schema: type[Config]) -> Config:
-    """Return an instance of `nullable(schema)` as one of `schema`, without nulls; see `TrainConfig.automatic`.
-
-    Raises:
-        UserError: a key does not exist, or `automatic` names one that cannot be.
+    """Return an instance of `nullable(schema)` as one of `schema`, without nulls (see `TrainConfig.automatic`); raise
+    UserError where a key does not exist, or `automatic` names one that cannot be.
     """
     check_names(composed)
     config = _with_defaults(composed, schema)

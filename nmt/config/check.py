@@ -9,11 +9,7 @@ from nmt.errors import UserError, nearest, unknown
 
 
 def check(config: Any) -> None:
-    """Check the choices and bounds of a configuration, and that it has no unknown keys.
-
-    Raises:
-        UserError: naming the key, the value given and what is allowed.
-    """
+    """Raise UserError, with key, value and what is allowed, for an unknown key or a value not in choices or bounds."""
     check_names(config)
     for name, member, value in keys(config):
         choices = member.metadata.get("choices") or ()

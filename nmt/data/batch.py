@@ -364,10 +364,8 @@ class TrainLoader:
         return {**place, "seed": self.seed, "order": self._order()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue with the batch that would have come next; the seed becomes that of the state.
-
-        Raises:
-            UserError: when the corpus, the batch settings or the number of processes changed.
+        """Continue with the batch that would have come next, and with the seed of the state; raise UserError where the
+        corpus, the batch settings or the number of processes changed.
         """
         order = self._order()
         saved = order | {"batch.window": None} | state["order"]  # earlier versions have saved less

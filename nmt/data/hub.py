@@ -38,10 +38,8 @@ class HubCorpus(Corpus):
         return _two_columns(table, self.config)
 
     def has_split(self, split: str) -> bool:
-        """Whether the data set has this split, or `data.<split>.name` gives another.
-
-        Raises:
-            UserError: when the hub cannot be reached or the data set does not exist.
+        """Return whether the data set has this split, or `data.<split>.name` gives another; raise UserError where the
+        hub cannot be reached or the data set does not exist.
         """
         if self.split_config(split).name:
             return True

@@ -63,10 +63,8 @@ class Corpus(ABC):
 
     @abstractmethod
     def load(self, split: str) -> "datasets.Dataset":
-        """Return a split, memory-mapped: text columns source, target and, where there is gold, alignment (Pharaoh).
-
-        Raises:
-            UserError: when the split does not exist or cannot be read.
+        """Return a split, memory-mapped: text columns source, target and, where there is gold, alignment (Pharaoh);
+        raise UserError where the split does not exist or cannot be read.
         """
 
     @abstractmethod

@@ -194,10 +194,8 @@ def blocks_of(read: Callable[[int], bytes]) -> Iterator[bytes]:
 
 
 def open_split(config: SplitConfig, split: str, max_gzip_ratio: float = math.inf) -> dict[str, list[TextFile]]:
-    """Read the files of a split, by column: source, target and, where given, alignment.
-
-    Raises:
-        UserError: for a missing key, a missing file, a folder, or columns with different numbers of files.
+    """Read the files of a split, by column: source, target and, where given, alignment; raise UserError for a missing
+    key, a missing file, a folder, or columns with different numbers of files.
     """
     if not (config.source and config.target):
         missing = [f"data.{split}.{side}" for side in ("source", "target") if not getattr(config, side)]

@@ -30,10 +30,8 @@ class Score(NamedTuple):
 
 
 def bleu(tokenize: str = "13a", lowercase: bool = False, *, warn: bool = False) -> BLEU:
-    """BLEU (Papineni et al., 2002), 0 to 100; `warn`: let sacrebleu warn about text that looks tokenized.
-
-    Raises:
-        UserError: the tokenizer is not available.
+    """BLEU (Papineni et al., 2002), 0 to 100, where `warn` lets sacrebleu warn about text that looks tokenized; raise
+    UserError where the tokenizer is not available.
     """
     try:
         return BLEU(tokenize=tokenize, lowercase=lowercase, force=not warn)
@@ -77,11 +75,7 @@ def check_tokenizer(name: str) -> None:
 
 
 def corpus_score(metric: SacrebleuMetric, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """Score detokenized hypotheses against one reference each.
-
-    Raises:
-        UserError: there is nothing to score or the line counts differ.
-    """
+    """Score detokenized hypotheses against a reference each; raise UserError for none, or where line counts differ."""
     check_lines(hypotheses, references)
     value = metric.corpus_score(hypotheses, [references]).score
     return Score(value, str(metric.get_signature()))

@@ -26,10 +26,8 @@ from nmt.translator import Translator
 
 
 def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
-    """Translate and score a split, print a table and write the files; `swept` is as for `output_folder`.
-
-    Raises:
-        UserError: runs, settings and text do not fit together.
+    """Translate and score a split, print a table and write the files, with `swept` as for `output_folder`; raise
+    UserError where runs, settings and text do not fit together.
     """
     if config.threads is not None:
         torch.set_num_threads(config.threads)
@@ -71,11 +69,7 @@ def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
 
 
 def check_languages(config: EvaluateConfig, run: DataConfig, option: str, other: DataConfig) -> None:
-    """Check that the run given as `reverse` translates back, or the one given as `baseline` the same way.
-
-    Raises:
-        UserError: it does not; the message names the languages of both.
-    """
+    """Raise UserError, naming both runs' languages, unless `reverse` translates back, or `baseline` the same way."""
     expected, advice = (run.source_language, run.target_language), "of the same languages"
     if option == "reverse":
         expected, advice = expected[::-1], f"trained from {run.target_language} to {run.source_language}"
@@ -96,11 +90,8 @@ def choose_baseline(config: EvaluateConfig, translator: Translator, corpus: data
 
 
 def choose_views(config: EvaluateConfig, translator: Translator) -> Views:
-    """Return how sentence pairs are aligned, beside the attention.
-
-    Raises:
-        UserError: saliency is asked for with int8 weights, which have no gradient, or with an ensemble; a threshold
-            is given without its method.
+    """Return how sentence pairs are aligned, beside the attention; raise UserError where saliency is asked for with
+    int8 weights, which have no gradient, or with an ensemble, or a threshold is given without its method.
     """
     method, threshold = config.alignment.method, config.alignment.threshold
     if method != "threshold" and threshold != LinksConfig().threshold:

@@ -16,11 +16,7 @@ from nmt.text.tokenizer import PAD
 
 
 def check_model(config: ModelConfig, *, joint: bool = True) -> None:
-    """Check what can be known before any data is read.
-
-    Raises:
-        UserError: a part has no such name, or settings contradict each other.
-    """
+    """Raise UserError, before any data is read, for an unknown part, or settings that contradict each other."""
     if config.encoder not in ENCODERS:
         raise unknown("model.encoder", config.encoder, ENCODERS)
     if config.decoder not in DECODERS:
@@ -40,10 +36,8 @@ def check_used(config: ModelConfig) -> None:
 
 
 def build_model(config: ModelConfig, source_vocab: int, target_vocab: int, *, joint: bool) -> Seq2Seq:
-    """Build and initialize a model for vocabularies of these sizes; `joint` says that they are one and the same.
-
-    Raises:
-        UserError: as `check_model`.
+    """Build and initialize a model for vocabularies of these sizes, where `joint` says that they are one and the same;
+    raise UserError as `check_model`.
     """
     check_model(config, joint=joint)
     target = build_embedding(config, target_vocab)

@@ -194,10 +194,8 @@ def run_of(path: Path) -> Path:
 
 
 def local(path: str | Path) -> Path:
-    """Return a path as it is, and for an address of the hub (`nmt.models.hub`) the folder it is downloaded to.
-
-    Raises:
-        UserError: it cannot be downloaded, or is no model of nmt.
+    """Return a path as it is, and for an address of the hub (`nmt.models.hub`) the folder it is downloaded to; raise
+    UserError where it cannot be downloaded, or is no model of nmt.
     """
     if not is_address(path):
         return Path(path)

@@ -50,11 +50,8 @@ class Turns:
         self.is_ending: Callable[[], bool] = lambda: False  # the server, in which case nobody gets a turn
 
     async def run(self, request: Request, function: Callable[..., T], *arguments: Any) -> T:
-        """Return function(*arguments), when it is the request's turn.
-
-        Raises:
-            HTTPException: 503 if too many wait already, or the server ends; 499 if the client has gone meanwhile, whom
-                nobody answers.
+        """Return function(*arguments), when it is the request's turn; raise HTTPException 503 if too many wait already
+        or the server ends, 499 if the client has gone meanwhile, whom nobody answers.
         """
         if self.waiting >= self.most:
             message = f"busy: {self.waiting} requests are waiting already; try again in a moment"

@@ -64,10 +64,8 @@ class ServedRun:
         }
 
     def translate(self, asked: Asked) -> dict[str, Any]:
-        """Return the best translation that begins with the prefix, with the n best in `n_best`.
-
-        Raises:
-            UserError: the sentence is too long, the prefix cannot be forced, or there is no saliency.
+        """Return the best translation that begins with the prefix, with the n best in `n_best`; raise UserError where
+        the sentence is too long, the prefix cannot be forced, or there is no saliency.
         """
         if asked.saliency and self.explainer is None:
             raise UserError("saliency needs gradients, and precision=int8 has none: leave saliency out")
@@ -86,10 +84,8 @@ class ServedRun:
         return best | {"seconds": round(time.perf_counter() - started, 4)}
 
     def next(self, asked: Asked) -> dict[str, Any]:
-        """Return the most probable words after the prefix, `n_best` of them at most.
-
-        Raises:
-            UserError: the sentence is too long, or the prefix cannot be forced.
+        """Return the most probable words after the prefix, `n_best` of them at most; raise UserError where the sentence
+        is too long, or the prefix cannot be forced.
         """
         words = next_words(self.translator, asked.text, self._prefix(asked), asked.n_best)
         return {"run": asked.run, "words": [word._asdict() for word in words]}
@@ -144,11 +140,7 @@ def word_starts(translator: Translator, translation: Translation) -> list[int]:
 
 
 def check_pair(first: ServedRun, second: ServedRun) -> None:
-    """Check that two runs translate from the same language.
-
-    Raises:
-        UserError: they do not.
-    """
+    """Raise UserError unless two runs translate from the same language."""
     if first.languages[0] != second.languages[0]:
         both = f"{second.path} translates from {second.languages[0]}, and {first.path} from {first.languages[0]}"
         raise UserError(f"compare: {both}: give a run of the same source language")

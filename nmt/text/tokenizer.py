@@ -256,11 +256,8 @@ def check_sampling(config: TokenizerConfig) -> None:
 
 
 def build_tokenizers(sources: Iterable[str], targets: Iterable[str], config: TokenizerConfig) -> Tokenizers:
-    """Learn the subwords of both sides, or load the models that the configuration names.
-
-    Raises:
-        UserError: for a joint vocabulary with two different models, and see `check_sampling`, `Tokenizer` and
-            `Vocabulary`.
+    """Learn the subwords of both sides, or load the models that the configuration names; raise UserError as
+    `check_sampling`, `Tokenizer` and `Vocabulary`, and for a joint vocabulary with two different models.
     """
     check_sampling(config)
     if not config.joint:

@@ -171,10 +171,8 @@ class Vocabulary(PieceModel):
 
     @classmethod
     def train(cls, lines: Iterable[str], vocab_size: int) -> "Vocabulary":
-        """Take the most frequent pieces, at most `vocab_size` including special tokens; ties in alphabetical order.
-
-        Raises:
-            UserError: when there is no text.
+        """Take the most frequent pieces, at most `vocab_size` including special tokens, ties in alphabetical order;
+        raise UserError where there is no text.
         """
         counts = Counter(piece for line in lines for piece in line.split() if piece not in SPECIALS)
         if not counts:

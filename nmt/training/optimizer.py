@@ -54,10 +54,8 @@ def clipped_step(optimizer: torch.optim.Optimizer, clip_norm: float) -> Float[Te
 
 
 def restore(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Restore an optimizer's moments from a state dict; learning rate, decays and betas stay as configured.
-
-    Raises:
-        UserError: a moment is not finite.
+    """Restore an optimizer's moments from a state dict, while learning rate, decays and betas stay as configured; raise
+    UserError where a moment is not finite.
     """
     for moments in state["state"].values():
         for name, value in moments.items():

@@ -18,10 +18,8 @@ UNVALIDATED = ("search.beam_size", "search.batch_size", "search.batch_unit")
 
 
 def previous_checkpoint(config: TrainConfig) -> Path | None:
-    """Return the checkpoint that the run resumes from, or None. Keys that were not given get its values.
-
-    Raises:
-        UserError: there is one, but `resume=never`, or it does not fit the configuration.
+    """Return the checkpoint that the run resumes from, or None, after taking its values for keys that were not given;
+    raise UserError where there is one, but `resume=never`, or it does not fit the configuration.
     """
     last = Path(config.run_dir) / "checkpoints" / "last"
     if config.resume == "never" and any((folder / WEIGHTS).is_file() for folder in (last, retired(last))):

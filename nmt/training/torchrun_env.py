@@ -24,10 +24,8 @@ class RankEnvironment:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "RankEnvironment":
-        """Read the variables that `torchrun` sets; without them, or with WORLD_SIZE=1, there is a single process.
-
-        Raises:
-            UserError: WORLD_SIZE is not 1, and the variables are not those of a rank below it.
+        """Read the variables that `torchrun` sets (without them, or with WORLD_SIZE=1, there is a single process);
+        raise UserError where WORLD_SIZE is not 1, and the variables are not those of a rank below it.
         """
         if environment.get("WORLD_SIZE", "1") == "1":
             return cls()

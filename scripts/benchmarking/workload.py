@@ -27,10 +27,8 @@ from nmt.translator import Translator
 
 
 def prepare_training(config: TrainConfig) -> Prepared:
-    """Load, clean, segment and encode the training text, as a run does; it stands for the validation text too.
-
-    Raises:
-        UserError: the corpus cannot be trained on.
+    """Load, clean, segment and encode the training text, as a run does, to stand for the validation text too; raise
+    UserError where the corpus cannot be trained on.
     """
     corpus, _ = clean(load_split(config.data, "train"), config.data.cleaning)
     tokenizers = build_tokenizers(list(corpus["source"]), list(corpus["target"]), config.tokenizer)
@@ -49,11 +47,7 @@ def random_sentences(vocab_size: int, *, sentences: int, length: int) -> Prepare
 
 
 def start_training(config: TrainConfig, prepared: Prepared) -> Trainer:
-    """Return a trainer without a limit of time; it writes, reports and validates nothing.
-
-    Raises:
-        UserError: the model cannot be built.
-    """
+    """Return an endless trainer that writes, reports or validates nothing; raise UserError if no model can be built."""
     endless = replace(config.trainer, max_steps=None, max_epochs=None, max_minutes=None, patience=None)
     config = replace(config, trainer=endless)
     device = resolve_device(config.trainer.device)

@@ -33,10 +33,8 @@ class Teacher:
 
 
 def teachers_of(forward: Sequence[str], backward: Sequence[str], *, together: bool) -> list[Teacher]:
-    """Return the teachers, one a run, or one a direction where all its runs translate together.
-
-    Raises:
-        UserError: there is none, a run has no checkpoint, or they are of different languages.
+    """Return the teachers, one a run, or one a direction where all its runs translate together; raise UserError where
+    there is none, a run has no checkpoint, or they are of different languages.
     """
     from nmt.models.checkpoint import CONFIG, find_checkpoint
 

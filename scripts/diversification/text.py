@@ -28,10 +28,8 @@ class Text:
 
 
 def load_text(teacher: Teacher, source: str | None, target: str | None) -> Text:
-    """Return the training text of a teacher, or that of two files, cleaned as for the teacher's training.
-
-    Raises:
-        UserError: it cannot be read.
+    """Return the training text of a teacher, or that of two files, cleaned as for the teacher's training; raise
+    UserError where it cannot be read.
     """
     from nmt.data.corpus import clean, load_split
 

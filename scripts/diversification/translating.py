@@ -76,10 +76,8 @@ class Progress:
 
 
 def translate(teacher: Teacher, number: int, text: Text, search: Search, folder: Path, progress: Progress) -> Part:
-    """Return the translations of a teacher, the `number`-th of all; those that are in `folder` are not made again.
-
-    Raises:
-        UserError: the teacher cannot be loaded, the settings do not fit it, or the folder cannot be written.
+    """Return the translations of a teacher, the `number`-th of all, made unless they are in `folder`; raise UserError
+    where the teacher cannot be loaded, the settings do not fit it, or the folder cannot be written.
     """
     from nmt.evaluation.baseline import fingerprint
 
@@ -188,11 +186,7 @@ def fill(
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for reading and appending, which no other process may have open this way.
-
-    Raises:
-        UserError: another process has, or it cannot be written.
-    """
+    """Open a file to read and append; raise UserError where another process has it open so, or it cannot be written."""
     import fcntl
 
     try:

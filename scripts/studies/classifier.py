@@ -89,11 +89,7 @@ class Classifier(nn.Module):
 
 
 def build_pooling(name: str) -> nn.Module | None:
-    """Return the pooling of a name; None for the last state.
-
-    Raises:
-        UserError: there is no such pooling.
-    """
+    """Return the pooling of a name, None for the last state; raise UserError where there is no such pooling."""
     if name in POOLINGS:
         return Mean() if name == "mean" else None
     score, _, rest = name.partition("-")

@@ -10,11 +10,7 @@ from nmt.config.schema import TrainConfig
 
 
 def train_run(config: TrainConfig) -> Path:
-    """Train a run, or what is left of it, as `python -m nmt.train` does; return its folder.
-
-    Raises:
-        UserError: as `nmt.training.run.train`.
-    """
+    """Train a run, or its rest, as `python -m nmt.train` does; return its folder or raise UserError as `train` does."""
     from nmt.training.run import train
 
     Path(config.run_dir).mkdir(parents=True, exist_ok=True)

@@ -76,11 +76,7 @@ def output_folder(options: argparse.Namespace, name: str) -> Path:
 
 
 def make_output_folder(options: argparse.Namespace, name: str) -> Path:
-    """Make and return it, before the work.
-
-    Raises:
-        UserError: it cannot be made.
-    """
+    """Make the output folder, before the work, and return it; raise UserError where it cannot be made."""
     folder = output_folder(options, name)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -101,10 +97,8 @@ class Study:
 
     @classmethod
     def from_options(cls, options: argparse.Namespace, name: str, **chosen: str) -> "Study":
-        """Read the options of `build_parser`; `chosen` names the option that chooses a key, its points as `__`.
-
-        Raises:
-            UserError: an override sets such a key, by which runs would be other ones than the table says.
+        """Read the options of `build_parser`, where `chosen` names the option that chooses a key, its points as `__`;
+        raise UserError where an override sets such a key, by which runs would be other ones than the table says.
         """
         options_of = {**OPTIONS, **{key.replace("__", "."): option for key, option in chosen.items()}}
         for key in (override.partition("=")[0].lstrip("+") for override in options.overrides):
@@ -126,10 +120,8 @@ class Study:
         )
 
     def configure(self, *own: str) -> TrainConfig:
-        """Compose the configuration of a run; the overrides of the command line take precedence over `own`.
-
-        Raises:
-            UserError: an override does not fit.
+        """Compose the configuration of a run, in which overrides of the command line take precedence over `own`; raise
+        UserError where an override does not fit.
         """
         return configured([*self.common, *own, *self.overrides], None)
 
