@@ -1,11 +1,10 @@
 """All commands under one name: `nmt train|translate|evaluate|serve|export|share|doctor`, or `python -m nmt`."""
 
 import importlib
-import importlib.util
 import sys
 
 from nmt.cli import user_errors
-from nmt.errors import UserError, unknown
+from nmt.errors import unknown
 
 COMMANDS = {
     "train": "learn to translate from parallel text: [GROUP=NAME] [key.path=value ...]",
@@ -31,8 +30,6 @@ def main() -> None:
             print(USAGE)
         elif name not in COMMANDS:
             raise unknown("command", name, COMMANDS)
-        elif importlib.util.find_spec(f"nmt.{name}") is None:
-            raise UserError(f"this version has no nmt.{name}: install a newer one")
         else:
             sys.argv = [f"nmt {name}", *arguments]
             importlib.import_module(f"nmt.{name}").main()

@@ -104,7 +104,7 @@ def examine_config(path: Path) -> Iterator[Finding]:
 
 def examine_records(path: Path) -> Iterator[Finding]:
     """Yield whether all records of a run can be read."""
-    from nmt.training.reporting import is_record, lines_of
+    from nmt.evaluation.records import is_record, lines_of
 
     if path.is_file():
         lines = lines_of(path)

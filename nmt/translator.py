@@ -25,7 +25,7 @@ from nmt.models.ensemble import Ensemble
 from nmt.models.quantization import quantize
 from nmt.models.seq2seq import Seq2Seq
 from nmt.search.beam import beam_search
-from nmt.search.hypothesis import Hypothesis, StepModel
+from nmt.search.hypothesis import Hypothesis
 from nmt.search.sampling import sample
 from nmt.search.threads import in_threads
 from nmt.text.parts import split_line
@@ -35,7 +35,6 @@ from nmt.translation import SentencePair, Translation, empty, joined
 
 __all__ = ["SentencePair", "Translation", "Translator", "Words", "empty", "sentences_of"]
 
-Array = np.ndarray
 Words = tuple[list[str], list[int]]  # words, and for each piece the index of its word
 Found = TypeVar("Found")
 # Does the same work on each of several items, one after the other as `map` does, in threads, or with other processes.
@@ -256,7 +255,7 @@ class Translator:
         source_ids, target_ids = (side.encode(texts) for side, texts in zip(sides, lines, strict=True))
         results = [SentencePair([], [], np.zeros((0, 0)), *pair) for pair in zip(*lines, strict=True)]
 
-        def read(batch: Batch) -> tuple[Array, Array]:
+        def read(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
             return batch.rows, self.model.attend(batch).float().cpu().numpy()
 
         for rows, found in self._read(source_ids, target_ids, read):
@@ -329,10 +328,16 @@ class Translator:
     def _search(self, ids: list[list[int]], n: int, sampling: SamplingConfig | None) -> list[list[Hypothesis]]:
         source, source_mask, source_lengths = pad([np.asarray(row, dtype=np.int32) for row in ids])
         limits = source_lengths * self.search.max_length_ratio + self.search.max_length_offset
-        model: StepModel[Any] = self.model
+        find: Callable[..., list[list[Hypothesis]]]
+        if sampling is not None:
+            find = partial(sample, num_samples=n, **vars(sampling))
+        else:
+            penalty, patience = self.search.coverage_penalty, self.search.patience
+            width = max(self.search.beam_size, n)
+            find = partial(beam_search, beam_size=width, coverage_penalty=penalty, patience=patience, n_best=n)
         with self.arithmetic():
-            return self._find(n, sampling)(
-                model,
+            return find(
+                self.model,
                 source.to(self.device),
                 source_mask.to(self.device),
                 source_lengths,
@@ -344,18 +349,6 @@ class Translator:
     def words_of(self, side: Tokenizer | Vocabulary, ids: Iterable[int], line: str | None = None) -> Words:
         """Return the words of translations, as `words` says, and the index of each piece's word."""
         return side.view_words(ids, line) if self.words == "split" else side.words(ids, line)
-
-    def _find(self, n: int, sampling: SamplingConfig | None) -> Callable[..., list[list[Hypothesis]]]:
-        if sampling is not None:
-            return partial(sample, num_samples=n, **vars(sampling))
-        search = self.search
-        return partial(
-            beam_search,
-            beam_size=max(search.beam_size, n),
-            coverage_penalty=search.coverage_penalty,
-            patience=search.patience,
-            n_best=n,
-        )
 
     def arithmetic(self) -> torch.autocast:
         """Return the context in which the model computes, as `precision` says."""
@@ -451,7 +444,7 @@ def check_together(first: Checkpoint, other: Checkpoint) -> None:
         )
 
 
-def alignment(source: Words, target: Words, weights: Float[Array, "rows columns"]) -> Alignment:
+def alignment(source: Words, target: Words, weights: Float[np.ndarray, "rows columns"]) -> Alignment:
     """Return the alignment of words from attention between their pieces."""
     return Alignment(source[0], target[0], merge_words(weights, target[1], source[1]))
 

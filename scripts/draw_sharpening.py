@@ -10,7 +10,7 @@ from PIL import Image
 from nmt.cli import user_errors
 from nmt.errors import UserError
 from nmt.evaluation.film import films
-from nmt.training.reporting import ALIGNMENTS, read_records
+from nmt.evaluation.records import ALIGNMENTS, read_records
 from nmt.view.heatmap import draw_heatmap, to_array
 
 COLORS = 32  # of the picture; heatmaps have one hue

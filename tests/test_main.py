@@ -46,12 +46,6 @@ def test_a_mistake_is_one_line(call: Callable[..., Any], arguments: tuple[str, .
     assert done.stderr.count("\n") == 1
 
 
-def test_a_command_that_is_not_there(call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(COMMANDS, "absent", "a command of another version")
-    done = call("__main__", "absent")
-    assert (done.returncode, done.stderr) == (2, "error: this version has no nmt.absent: install a newer one\n")
-
-
 def test_a_command_does_what_its_module_does(tiny_run: Path, call: Callable[..., Any]) -> None:
     options = (f"checkpoint={tiny_run}", "He sleeps.")
     assert call("__main__", "translate", *options).stdout == call("translate", *options).stdout != ""

@@ -3,16 +3,13 @@
 A link `(i, j)` joins source word i and target word j, counted from 0. Weights are [target words, source words].
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from nmt.alignment.pharaoh import Link
-from nmt.alignment.weights import Alignment
-
-Weights = Float[np.ndarray, "target source"]
+from nmt.alignment.weights import Alignment, Weights
 
 
 def argmax_links(weights: Weights) -> set[Link]:
@@ -28,22 +25,15 @@ def threshold_links(weights: Weights, threshold: float) -> set[Link]:
     return {(int(i), int(j)) for j, i in np.argwhere(weights >= threshold)}
 
 
-# How weights become links: a function of the weights and of the threshold.
-METHODS: dict[str, Callable[[Weights, float], set[Link]]] = {
-    "argmax": lambda weights, threshold: argmax_links(weights),
-    "threshold": threshold_links,
-}
-
-
 class LinkRule(NamedTuple):
-    """A method of `METHODS` and its threshold, which `argmax` ignores."""
+    """How weights become links: `argmax`, or `threshold` with its threshold."""
 
     method: str = "argmax"
     threshold: float = 0.0
 
     def links(self, weights: Weights) -> set[Link]:
         """Return the links that the weights give."""
-        return METHODS[self.method](weights, self.threshold)
+        return argmax_links(weights) if self.method == "argmax" else threshold_links(weights, self.threshold)
 
 
 def word_links(

@@ -8,12 +8,10 @@ from jaxtyping import Float
 from nmt.alignment.pharaoh import Link, Links
 from nmt.alignment.weights import Alignment
 
-Array = np.ndarray
-
 
 def recut(
     found: Alignment, source_words: Sequence[str], target_words: Sequence[str]
-) -> Float[Array, "target source"] | None:
+) -> Float[np.ndarray, "target source"] | None:
     """Return weights between other words of the same two texts, taking those of a word for even over its characters.
 
     None where the words do not make the same texts.
@@ -49,7 +47,7 @@ def split_links(
     return Links(cut(links.sure), cut(links.possible))
 
 
-def shared(words: Sequence[str], others: Sequence[str]) -> Float[Array, "words others"] | None:
+def shared(words: Sequence[str], others: Sequence[str]) -> Float[np.ndarray, "words others"] | None:
     """Return how many characters each word shares with each of the others; None where they make different texts."""
     if "".join(words) != "".join(others) or "" in words or "" in others:
         return None

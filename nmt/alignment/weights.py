@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from nmt.text.words import characters_of
 
-Array = np.ndarray
+Weights = Float[np.ndarray, "target source"]  # what each target word, or piece, attends to
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,13 +22,13 @@ class Alignment:
 
     source_words: list[str]
     target_words: list[str]
-    weights: Float[Array, "target source"]
+    weights: Float[np.ndarray, "target source"]
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
         pairs = ((getattr(self, each.name), getattr(other, each.name)) for each in fields(self))
-        return all(np.array_equal(one, two) if isinstance(one, Array) else one == two for one, two in pairs)
+        return all(np.array_equal(one, two) if isinstance(one, np.ndarray) else one == two for one, two in pairs)
 
     def __hash__(self) -> int:
         return hash((tuple(self.source_words), tuple(self.target_words)))
@@ -63,8 +63,8 @@ def in_characters(found: Alignment) -> Alignment:
 
 
 def merge_words(
-    weights: Float[Array, "rows columns"], target_word: Sequence[int], source_word: Sequence[int]
-) -> Float[Array, "target source"]:
+    weights: Float[np.ndarray, "rows columns"], target_word: Sequence[int], source_word: Sequence[int]
+) -> Float[np.ndarray, "target source"]:
     """Attention between words from attention between pieces.
 
     A source word gets the sum of its pieces' columns, a target word the mean of its pieces' rows. Rows and columns
@@ -85,7 +85,7 @@ def merge_words(
     return np.divide(merged, total, out=np.zeros_like(merged), where=total > 0)
 
 
-def attention_entropy(weights: Sequence[Float[Array, "_ _"]]) -> float | None:
+def attention_entropy(weights: Sequence[Float[np.ndarray, "_ _"]]) -> float | None:
     """Mean over target words of the entropy -sum_i p_i ln p_i of their weights, in nats; 0 is a hard alignment.
 
     A word whose weights are all 0 does not count. None where no word counts.
@@ -98,7 +98,7 @@ def attention_entropy(weights: Sequence[Float[Array, "_ _"]]) -> float | None:
     return max(total, 0.0) / count if count else None
 
 
-def coverage_deficit(weights: Sequence[Float[Array, "_ _"]]) -> float | None:
+def coverage_deficit(weights: Sequence[Float[np.ndarray, "_ _"]]) -> float | None:
     """Mean over source words i of max(0, 1 - sum_j p_ij), p_ij the weight that target word j gives to source word i.
 
     0 where every source word gets the attention of a target word or more, 1 where none gets any: a measure of what a

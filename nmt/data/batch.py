@@ -13,15 +13,13 @@ from jaxtyping import Bool, Float32, Int64
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from nmt.alignment.targets import AlignmentTargets
+from nmt.alignment.targets import AlignmentTargets, Attention, IntArray
 from nmt.config.schema import UNITS, BatchConfig
 from nmt.data.tables import SIDES, EncodedCorpus, Progress, Ragged, lines_of
 from nmt.errors import UserError
 from nmt.text.tokenizer import BOS, EOS, PAD, Tokenizers
 
-IntArray = npt.NDArray[np.integer]
 Int64Array = npt.NDArray[np.int64]
-Attention = Float32[np.ndarray, "_ _"]  # of one pair: target pieces by source pieces
 
 BLOCKS = 100  # in a window
 

@@ -23,7 +23,7 @@ class HubCorpus(Corpus):
 
     split_keys = ("name",)
 
-    @progress_on_terminals_only()
+    @progress_on_terminals_only(datasets)
     def load(self, split: str) -> datasets.Dataset:
         """Return a split, memory-mapped from the cache of `datasets`.
 
@@ -55,7 +55,7 @@ class HubCorpus(Corpus):
         )
 
 
-@progress_on_terminals_only()
+@progress_on_terminals_only(datasets)
 def read_split(builder: datasets.DatasetBuilder, name: str, path: str, key: str) -> datasets.Dataset:
     """Return a split, or a slice of one such as `train[:1000]`, with nested columns as `outer.inner`.
 
@@ -95,7 +95,7 @@ def _builder(config: HubConfig) -> datasets.DatasetBuilder:
     return prepare(config)
 
 
-@progress_on_terminals_only()
+@progress_on_terminals_only(datasets)
 def prepare(
     config: HubConfig, *, check: str = "data.hub", instead: str = INSTEAD, **options: Any
 ) -> datasets.DatasetBuilder:

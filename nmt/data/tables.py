@@ -22,7 +22,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,8 @@ if TYPE_CHECKING:  # translation, which needs no tables, starts a third sooner w
 
 logger = logging.getLogger(__name__)
 
-SPLITS = ("train", "validation", "test", "test_long")
+TEST_SPLITS = ("test", "test_long")
+SPLITS = ("train", "validation", *TEST_SPLITS)
 SIDES = ("source", "target")
 BATCH_SIZE = 1_000  # pairs that are encoded at once
 QUEUED = 4  # batches for each process that encodes
@@ -253,18 +254,16 @@ def mapped_table(path: Path) -> pa.Table:
 
 
 @contextlib.contextmanager
-def progress_on_terminals_only() -> Iterator[None]:
-    """Disable the progress bars of `datasets` where standard error is a file or a pipe."""
-    import datasets
-
-    if sys.stderr.isatty() or datasets.are_progress_bars_disabled():
+def progress_on_terminals_only(library: Any) -> Iterator[None]:
+    """Disable progress bars where standard error is a file or a pipe: those of `datasets`, or of the hub's client."""
+    if sys.stderr.isatty() or library.are_progress_bars_disabled():
         yield
         return
-    datasets.disable_progress_bars()
+    library.disable_progress_bars()
     try:
         yield
     finally:
-        datasets.enable_progress_bars()
+        library.enable_progress_bars()
 
 
 @dataclass(frozen=True)

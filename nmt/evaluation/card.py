@@ -12,7 +12,7 @@ from typing import Any
 
 from nmt.config.schema import DataConfig, TrainConfig, changes
 from nmt.data.corpus import CleaningReport
-from nmt.data.tables import SIDES, temporary_folder
+from nmt.data.tables import SIDES, TEST_SPLITS, temporary_folder
 from nmt.errors import writing
 from nmt.evaluation.registry import OF_THE_MACHINE, Values, shown
 from nmt.evaluation.report import template
@@ -20,7 +20,6 @@ from nmt.models.checkpoint import CARD, PICTURE, WEIGHTS, Checkpoint, load_check
 from nmt.models.hub import is_address
 from nmt.models.summary import summarize
 
-SPLITS = ("test", "test_long")
 HUB_METRICS = ("bleu", "chrf", "ter")  # as the hub calls them, too
 PRIVATE = ("run_dir", "resume", "threads", "automatic", "data.")  # of the machine, or told under `Data`
 PUBLIC = ("data.kind", "data.grammar.", "data.cleaning.")
@@ -64,7 +63,7 @@ def is_edited(card: Path) -> bool:
 
 def evaluations_of(run: Path, step: int) -> Iterator[tuple[str, Values]]:
     """Yield the test splits and scores that a run holds of its checkpoint of an update."""
-    for split in SPLITS:
+    for split in TEST_SPLITS:
         metrics: Any = None
         with contextlib.suppress(OSError, ValueError):  # there is none, or it is damaged
             metrics = json.loads((run / "evaluation" / split / "metrics.json").read_text(encoding="utf-8"))

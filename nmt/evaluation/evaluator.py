@@ -1,7 +1,6 @@
 """Evaluation of a translator on a split: translate, score, and write the files of the evaluation."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from nmt.evaluation.metrics import (
 )
 from nmt.evaluation.outcome import Outcome, outcome_of, search_errors
 from nmt.evaluation.output import Evidence, prepare, write
+from nmt.evaluation.records import finite
 from nmt.evaluation.registry import measure, names_at
 from nmt.evaluation.report import Sentence
 from nmt.evaluation.views import Translating, Views, settings_of
@@ -140,12 +140,3 @@ def confirmed_links(
         agreed = weights.T.shape == ours.weights.shape
         confirmed.append(intersection(forward, views.rule.links(weights)) if agreed else set())
     return confirmed
-
-
-def finite(value: Any) -> Any:
-    """Replace NaN and infinity, which JSON does not have, by None, at any depth."""
-    if isinstance(value, Mapping):
-        return {key: finite(member) for key, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(member) for member in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -20,7 +20,7 @@ from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
 from nmt.evaluation.report import print_table
 from nmt.evaluation.saliency import Explainer
 from nmt.evaluation.views import Views
-from nmt.models.checkpoint import CONFIG, find_checkpoint, local, run_of
+from nmt.models.checkpoint import CONFIG, find_checkpoint, local, run_around, run_of
 from nmt.models.hub import is_address, results_folder
 from nmt.translator import Translator
 
@@ -134,10 +134,8 @@ def evaluation_folder(checkpoint: Path, split: str) -> Path:
     Evaluations of a run's checkpoint stand in the run, because training replaces the folders of checkpoints; that of
     the best checkpoint is that of the run.
     """
-    place = checkpoint.resolve()
-    if place.parent.name != "checkpoints":
-        return checkpoint / "evaluation" / split
-    return place.parents[1] / "evaluation" / (split if place.name == "best" else f"{split}-{place.name}")
+    run, name = run_around(checkpoint), checkpoint.resolve().name
+    return (run or checkpoint) / "evaluation" / (split if run is None or name == "best" else f"{split}-{name}")
 
 
 def choose_data(config: EvaluateConfig, trained_on: DataConfig) -> DataConfig:

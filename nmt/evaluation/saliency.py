@@ -19,8 +19,6 @@ from nmt.fast.accelerate import restored
 from nmt.models.seq2seq import Seq2Seq
 from nmt.translator import Translation, Translator, Words
 
-Array = np.ndarray
-
 TOKENS = 1_024  # target positions of a batch, whose graph is kept in memory
 
 
@@ -71,8 +69,8 @@ def forced_log_probs(
 
 
 def word_saliency(
-    contributions: Float[Array, "rows columns"], target_word: Sequence[int], source_word: Sequence[int]
-) -> Float[Array, "target source"]:
+    contributions: Float[np.ndarray, "rows columns"], target_word: Sequence[int], source_word: Sequence[int]
+) -> Float[np.ndarray, "target source"]:
     """Saliency of words as weights, from gradient times input of pieces.
 
     The contributions of a word's pieces are summed on both sides: log p of a target word is the sum over its pieces,

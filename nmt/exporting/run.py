@@ -13,9 +13,11 @@ from nmt.errors import UserError, one_line, writing
 from nmt.exporting.check import largest_differences, signature
 from nmt.exporting.graphs import OPSET, write_graphs
 from nmt.exporting.quantize import quantize
-from nmt.models.checkpoint import Checkpoint, load_checkpoint
+from nmt.models.checkpoint import Checkpoint, load_checkpoint, run_around
 from nmt.models.hub import is_address, results_folder
 from nmt.models.seq2seq import Seq2Seq
+from nmt.models.summary import count_parameters
+from nmt.text.model import parse
 from nmt.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from nmt.text.vocabulary import Vocabulary
 
@@ -78,9 +80,8 @@ def removed_if_empty(folder: Path) -> Iterator[None]:
 def folder_of(checkpoint: Checkpoint) -> Path:
     """Return the folder to write to where none is given: in the run, since training replaces folders of checkpoints."""
     place = checkpoint.folder.resolve()
-    if place.parent.name != "checkpoints":
-        return place / "onnx"
-    return place.parents[1] / ("onnx-last" if place.name == "last" else "onnx")
+    run = run_around(place)
+    return (run or place) / ("onnx-last" if run and place.name == "last" else "onnx")
 
 
 def check_free(folder: Path) -> None:
@@ -156,7 +157,7 @@ def description(checkpoint: Checkpoint) -> dict[str, Any]:
             "encoder": str(model.encoder),
             "decoder": str(model.decoder),
             "attention": str(model.decoder.attention),
-            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "parameters": count_parameters(model),
             "updates": checkpoint.step,
             "longest_source": checkpoint.longest,
         },
@@ -168,10 +169,7 @@ def text_of(side: Tokenizer | Vocabulary) -> dict[str, str]:
     """Return how the text of a side is segmented, and what normalization does to it before."""
     if isinstance(side, Vocabulary):
         return {"segmentation": "whitespace", "normalization": "identity", "case": "kept"}
-    from sentencepiece import sentencepiece_model_pb2
-
-    message: Any = sentencepiece_model_pb2
-    name = message.ModelProto.FromString(side.model).normalizer_spec.name
+    name = parse(side.model).normalizer_spec.name
     return {
         "segmentation": "sentencepiece",
         "normalization": name,

@@ -30,11 +30,6 @@ def check_model(config: ModelConfig, *, joint: bool = True) -> None:
         )
 
 
-def check_used(config: ModelConfig) -> None:
-    """Raise UserError where the decoder of a model that is to be trained would ignore a setting."""
-    DECODERS[config.decoder].check_used(config)
-
-
 def build_model(config: ModelConfig, source_vocab: int, target_vocab: int, *, joint: bool) -> Seq2Seq:
     """Build and initialize a model for vocabularies of these sizes, where `joint` says that they are one and the same;
     raise UserError as `check_model`.

@@ -193,6 +193,12 @@ def run_of(path: Path) -> Path:
     return found.relative_to(here) if found.is_relative_to(here) else found
 
 
+def run_around(folder: Path) -> Path | None:
+    """Return the run whose checkpoint a folder is, if it is one's."""
+    place = folder.resolve()
+    return place.parents[1] if place.parent.name == "checkpoints" else None
+
+
 def local(path: str | Path) -> Path:
     """Return a path as it is, and for an address of the hub (`nmt.models.hub`) the folder it is downloaded to; raise
     UserError where it cannot be downloaded, or is no model of nmt.

@@ -64,7 +64,7 @@ def fetch(address: Address, names: Sequence[str]) -> Path:
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    with hub_errors(address), progress_on_terminals_only():
+    with hub_errors(address), quiet():
         failure = announce(address, names)
         try:
             found = snapshot_download(
@@ -121,7 +121,7 @@ def upload(files: Sequence[Path], address: Address, known: Iterable[str], *, pri
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, get_token
 
     api = HfApi()
-    with hub_errors(address), progress_on_terminals_only():
+    with hub_errors(address), quiet():
         if get_token() is None:
             raise UserError(f"cannot write {address} without a token: {LOGIN} to one that may write")
         make(api, address, private=private)
@@ -189,19 +189,16 @@ def status_of(error: Any) -> int:
 
 
 @contextlib.contextmanager
-def progress_on_terminals_only() -> Iterator[None]:
-    """Disable the client's progress bars where standard error is a file or a pipe, and its warnings anywhere."""
-    from huggingface_hub.utils.logging import get_verbosity, set_verbosity
-    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+def quiet() -> Iterator[None]:
+    """Keep the client from warnings, and where standard error is a file or a pipe from progress bars."""
+    from huggingface_hub import utils
 
-    level = get_verbosity()
-    set_verbosity(logging.ERROR)
-    is_silenced = not sys.stderr.isatty() and not are_progress_bars_disabled()
-    if is_silenced:
-        disable_progress_bars()
+    from nmt.data.tables import progress_on_terminals_only
+
+    level = utils.logging.get_verbosity()
+    utils.logging.set_verbosity(logging.ERROR)
     try:
-        yield
+        with progress_on_terminals_only(utils):
+            yield
     finally:
-        set_verbosity(level)
-        if is_silenced:
-            enable_progress_bars()
+        utils.logging.set_verbosity(level)

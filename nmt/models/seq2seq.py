@@ -38,11 +38,6 @@ class Loss(NamedTuple):
     cross_entropies: Float[Tensor, " tokens"]
     divergence: Float[Tensor, ""] | None = None
 
-    @property
-    def cross_entropy(self) -> Float[Tensor, ""]:
-        """The sum of the cross-entropies."""
-        return self.cross_entropies.sum()
-
 
 @final
 class Seq2Seq(nn.Module):

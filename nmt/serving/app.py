@@ -23,6 +23,7 @@ from nmt.view.alignment import asset
 
 logger = logging.getLogger(__name__)
 
+METHODS = ("translate", "next")  # of `ServedRun`
 HERE = Path(__file__).parent
 FILES = {
     "page.html": "text/html", "page.css": "text/css", "page.js": "text/javascript",
@@ -50,7 +51,7 @@ class Api:
     async def file(self, request: Request) -> Response:
         """Return the page, or a file that it loads."""
         name = request.path_params.get("name", "page.html")
-        if name in ("translate", "next"):
+        if name in METHODS:
             raise HTTPException(405, f"/{name} takes JSON by POST", {"Allow": "POST"})
         if name not in FILES:
             raise HTTPException(404)
@@ -62,14 +63,6 @@ class Api:
         runs = {name: run.describe() for name, run in self.runs.items()}
         return JSONResponse({"status": "ok", "waiting": self.turns.waiting, "runs": runs}, headers=HEADERS)
 
-    async def translate(self, request: Request) -> Response:
-        """Translate a sentence; a `prefix` is kept."""
-        return await self._answer(request, "translate")
-
-    async def next(self, request: Request) -> Response:
-        """Return the next words after a prefix."""
-        return await self._answer(request, "next")
-
     async def validations(self, request: Request) -> Response:
         """Return the alignments that the validations of a run have left."""
         self.rate.check(address(request))
@@ -79,11 +72,13 @@ class Api:
         found = await run_in_threadpool(validations, self.runs[name].path)
         return JSONResponse({"validations": found}, headers=HEADERS)
 
-    async def _answer(self, request: Request, method: str) -> Response:
+    async def answer(self, request: Request) -> Response:
+        """Return what a method of the run makes of the request: /translate a sentence, or say what comes /next."""
         self.rate.check(address(request))
         try:
             asked = await read(request, self.runs)
-            found = await self.turns.run(request, getattr(self.runs[asked.run], method), asked)
+            method = getattr(self.runs[asked.run], request.url.path.removeprefix("/"))
+            found = await self.turns.run(request, method, asked)
         except asyncio.CancelledError:  # the server has been ending for some seconds, and waits no longer
             raise HTTPException(503, "the server is ending") from None
         return JSONResponse(found, headers=HEADERS)
@@ -115,8 +110,7 @@ def build_app(api: Api, hosts: list[str]) -> Starlette:
         Route("/", api.file),
         Route("/health", api.health),
         Route("/validations", api.validations),
-        Route("/translate", api.translate, methods=["POST"]),
-        Route("/next", api.next, methods=["POST"]),
+        *(Route(f"/{name}", api.answer, methods=["POST"]) for name in METHODS),
         Route("/{name}", api.file),
     ]
     handlers: dict[Any, Any] = {HTTPException: failed, UserError: failed, Exception: failed}

@@ -1,6 +1,5 @@
 """A run as the server has it: its translations, next words and validations as values of JSON."""
 
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,8 +7,9 @@ from typing import Any, final
 
 from nmt.config.file import load_config
 from nmt.errors import UserError
+from nmt.evaluation.records import ALIGNMENTS, read_records
 from nmt.evaluation.saliency import Explainer
-from nmt.models.checkpoint import CONFIG, find_checkpoint, local, run_of
+from nmt.models.checkpoint import CONFIG, find_checkpoint, local, run_around, run_of
 from nmt.models.hub import is_address
 from nmt.serving.asked import Asked
 from nmt.serving.prefix import Forced, next_words, prefix_ids, searched
@@ -17,8 +17,6 @@ from nmt.serving.tree import Recorded
 from nmt.text.vocabulary import WORD_MARK
 from nmt.translator import Translation, Translator
 from nmt.view.alignment import rounded
-
-ALIGNMENTS = "alignments.jsonl"  # of a run: its sample sentences, as training changes them
 
 
 @final
@@ -139,33 +137,15 @@ def word_starts(translator: Translator, translation: Translation) -> list[int]:
     return starts
 
 
-def check_pair(first: ServedRun, second: ServedRun) -> None:
-    """Raise UserError unless two runs translate from the same language."""
-    if first.languages[0] != second.languages[0]:
-        both = f"{second.path} translates from {second.languages[0]}, and {first.path} from {first.languages[0]}"
-        raise UserError(f"compare: {both}: give a run of the same source language")
-
-
 def validations(path: str) -> list[dict[str, Any]]:
     """Return the sample sentences of a run at each update at which training has kept them, in that order.
 
     Each is `{"step": N, "samples": [...]}`; a sample has the fields of a line of `alignments.jsonl`. A run that has
     kept none gives an empty list.
     """
-    file = kept_alignments(Path(path))
-    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
+    folder = Path(path)
     steps: dict[int, dict[int, Any]] = {}
-    for line in lines:
-        try:
-            record = json.loads(line)
-            steps.setdefault(int(record["step"]), {})[int(record["sample"])] = record
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            continue  # a line that is being written, or that is damaged
+    for record in read_records((run_around(folder) or folder) / ALIGNMENTS):
+        if isinstance(record.get("sample"), int):
+            steps.setdefault(record["step"], {})[record["sample"]] = record
     return [{"step": step, "samples": [each for _, each in sorted(steps[step].items())]} for step in sorted(steps)]
-
-
-def kept_alignments(path: Path) -> Path:
-    """Return the file of sample alignments of a run, which may be given by the folder of one of its checkpoints."""
-    place = path.resolve()
-    run = place.parents[1] if place.parent.name == "checkpoints" else path
-    return run / ALIGNMENTS

@@ -10,7 +10,7 @@ import uvicorn
 from nmt.config.schema import ServeConfig
 from nmt.errors import UserError
 from nmt.serving.app import Api, build_app
-from nmt.serving.model import ServedRun, check_pair
+from nmt.serving.model import ServedRun
 
 MAX_CONNECTIONS = 1_000
 LOOPBACK = ["127.0.0.1", "localhost", "::1", "[::1]"]
@@ -50,7 +50,7 @@ def serve(config: ServeConfig) -> None:
 
 
 def load(config: ServeConfig) -> dict[str, ServedRun]:
-    """Load the runs that are served, by the names that requests give them."""
+    """Load the runs that are served, by the names of requests; raise UserError where they read different languages."""
     search = dataclasses.asdict(config.search)
     paths = {"checkpoint": config.checkpoint} | ({"compare": config.compare} if config.compare else {})
     runs = {
@@ -59,8 +59,10 @@ def load(config: ServeConfig) -> dict[str, ServedRun]:
         )
         for name, path in paths.items()
     }
-    if "compare" in runs:
-        check_pair(runs["checkpoint"], runs["compare"])
+    languages = [run.languages[0] for run in runs.values()]
+    if len(set(languages)) > 1:
+        both = f"{config.compare} translates from {languages[1]}, and {config.checkpoint} from {languages[0]}"
+        raise UserError(f"compare: {both}: give a run of the same source language")
     return runs
 
 

@@ -17,9 +17,9 @@ LINES = 2_000  # that are looked at
 TOLERATED = 0.01  # share of lines that may change: a few odd characters are everywhere
 
 
-def sample_lines(corpus: "datasets.Dataset", side: str) -> list[str]:
-    """Return up to `LINES` lines of a side, from all over the corpus."""
-    return list(corpus.select(range(0, len(corpus), max(1, -(-len(corpus) // LINES))))[side])
+def sample_lines(corpus: "datasets.Dataset") -> list[str]:
+    """Return up to `LINES` target lines, from all over the corpus."""
+    return list(corpus.select(range(0, len(corpus), max(1, -(-len(corpus) // LINES))))["target"])
 
 
 def changed(lines: Sequence[str], rewritten: Sequence[str]) -> list[tuple[str, str]]:
@@ -46,7 +46,7 @@ def warn_of_changes(corpus: "datasets.Dataset", tokenizer: Tokenizer | Vocabular
     """
     if isinstance(tokenizer, Vocabulary):  # has words that it does not know; and its own marks
         return
-    lines = sample_lines(corpus, "target")
+    lines = sample_lines(corpus)
     rewritten = tokenizer.decode(tokenizer.encode(lines))
     sides = ([line.lower() for line in side] if lowercase else side for side in (lines, rewritten))
     if found := many_changed(*sides):

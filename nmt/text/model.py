@@ -11,7 +11,7 @@ from typing import Any
 import sentencepiece
 
 from nmt.config.schema import TokenizerConfig
-from nmt.errors import UserError
+from nmt.errors import UserError, one_line
 from nmt.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, WORD_MARK
 
 # The model depends on the number of threads (the order of sums), so it is fixed, not that of the machine.
@@ -51,8 +51,7 @@ def learn_model(lines: Iterable[str], config: TokenizerConfig, vocab_size: int) 
                 f"bytes, take {needed[1]}; raise it above that, or lower tokenizer.character_coverage (the rest become "
                 "bytes)"
             ) from None
-        message = " ".join(str(error).split())
-        raise UserError(f"sentencepiece cannot learn subwords from this text: {message}") from None
+        raise UserError(f"sentencepiece cannot learn subwords from this text: {one_line(error)}") from None
     return named(model.getvalue(), SPACES) if config.normalization == SPACES else model.getvalue()
 
 
@@ -66,12 +65,17 @@ def normalization_options(name: str, folder: Path) -> dict[str, Any]:
     return {"normalization_rule_tsv": str(rules)}
 
 
-def named(model: bytes, normalization: str) -> bytes:
-    """Return a serialized model with a name for its rules, in place of the path of their file."""
+def parse(model: bytes) -> Any:
+    """Return a serialized model as a message: its pieces and settings."""
     from sentencepiece import sentencepiece_model_pb2
 
     message: Any = sentencepiece_model_pb2
-    proto = message.ModelProto.FromString(model)
+    return message.ModelProto.FromString(model)
+
+
+def named(model: bytes, normalization: str) -> bytes:
+    """Return a serialized model with a name for its rules, in place of the path of their file."""
+    proto = parse(model)
     proto.normalizer_spec.name = normalization
     proto.normalizer_spec.ClearField("normalization_rule_tsv")
     return bytes(proto.SerializeToString())
@@ -113,19 +117,15 @@ def _renumbered(model: bytes, ids: tuple[int, int, int, int]) -> bytes:
 
     Segmentations do not change: both algorithms rank pieces by score, not by id.
     """
-    from sentencepiece import sentencepiece_model_pb2
-
-    message: Any = sentencepiece_model_pb2
-    proto = message.ModelProto.FromString(model)
-    kinds = message.ModelProto.SentencePiece
+    proto = parse(model)
+    message = type(proto)
+    kinds = message.SentencePiece
     found = [proto.pieces[i] if i >= 0 else kinds(piece=name) for i, name in zip(ids, SPECIALS, strict=True)]
     names = {piece.piece for piece in found}
     pieces = found + [piece for piece in proto.pieces if piece.piece not in names]
     for piece, kind in zip(found, (kinds.CONTROL, kinds.UNKNOWN, kinds.CONTROL, kinds.CONTROL), strict=True):
         piece.type = kind
-    renumbered = message.ModelProto(
-        pieces=pieces, trainer_spec=proto.trainer_spec, normalizer_spec=proto.normalizer_spec
-    )
+    renumbered = message(pieces=pieces, trainer_spec=proto.trainer_spec, normalizer_spec=proto.normalizer_spec)
     if proto.HasField("denormalizer_spec"):
         renumbered.denormalizer_spec.CopyFrom(proto.denormalizer_spec)
     spec = renumbered.trainer_spec

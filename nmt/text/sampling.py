@@ -15,6 +15,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple, final
 
 from nmt.errors import UserError
+from nmt.text.model import parse
 from nmt.text.vocabulary import WORD_MARK
 
 # One mark or several, and the characters up to the next.
@@ -117,7 +118,7 @@ class BPE(Sampler):
 
     def __init__(self, processor: Any, alpha: float) -> None:
         super().__init__(processor, alpha)
-        pieces = model_of(processor).pieces
+        pieces = parse(processor.serialized_model_proto()).pieces
         self._defined = {piece.piece for piece in pieces if piece.type == piece.USER_DEFINED}
         longest_first = sorted(map(re.escape, self._defined), key=len, reverse=True)
         self._symbols = re.compile("|".join([*longest_first, "."]), re.DOTALL)
@@ -168,17 +169,9 @@ class BPE(Sampler):
 SAMPLERS: dict[int, type[Sampler]] = {1: Unigram, 2: BPE}  # by sentencepiece's model type
 
 
-def model_of(processor: Any) -> Any:
-    """Return the model of a processor as a message: its pieces and settings."""
-    from sentencepiece import sentencepiece_model_pb2
-
-    message: Any = sentencepiece_model_pb2
-    return message.ModelProto.FromString(processor.serialized_model_proto())
-
-
 def build_sampler(processor: Any, alpha: float) -> Sampler:
     """Return a sampler of the processor's segmentations; raise UserError for a model of another type."""
-    kind = model_of(processor).trainer_spec.model_type
+    kind = parse(processor.serialized_model_proto()).trainer_spec.model_type
     if kind not in SAMPLERS:
         raise UserError("tokenizer.sampling needs a unigram or BPE model: set it to 0, or give another model")
     return SAMPLERS[kind](processor, alpha)

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from nmt.config.schema import TrainConfig
 from nmt.data.tables import LINES_AT_ONCE
+from nmt.evaluation.records import RECORDS, read_records
 from nmt.evaluation.registry import METRICS
-from nmt.training.reporting import RECORDS, read_records
 
 FEW_UPDATES = 300
 LOW_BLEU = 1.0

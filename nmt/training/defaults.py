@@ -77,7 +77,7 @@ def loses_characters(config: TokenizerConfig, corpus: datasets.Dataset) -> bool:
 
     It makes wide punctuation of Chinese and Japanese narrow, takes a vowel sign of Thai apart, and so on.
     """
-    lines = sample_lines(corpus, "target")
+    lines = sample_lines(corpus)
     return bool(many_changed(lines, normalized(lines, config.normalization)))
 
 

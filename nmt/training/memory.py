@@ -1,11 +1,13 @@
 """Updates that do not fit in memory: their batches are halved until they do, and the gradients of the parts added."""
 
+import logging
 import math
-from collections.abc import Callable
 from typing import final
 
 from nmt.data.batch import Batch
 from nmt.errors import UserError, is_out_of_memory
+
+logger = logging.getLogger(__name__)
 
 
 @final
@@ -13,12 +15,10 @@ class Memory:
     """Knows how large a batch may be, once one was too large.
 
     Args:
-        notice: told once, when the first batch is too large.
         world_size: number of processes; with several, an update cannot be begun again.
     """
 
-    def __init__(self, notice: Callable[[str], None], world_size: int) -> None:
-        self.notice = notice
+    def __init__(self, world_size: int) -> None:
         self.world_size = world_size
         self.limit = math.inf  # most positions of a batch
 
@@ -51,9 +51,10 @@ class Memory:
                 "sizes of the model"
             ) from error
         if math.isinf(self.limit):
-            self.notice(
-                f"memory does not suffice for a batch of {len(batch)} pairs: from now on such batches are halved, "
-                "which takes longer; to avoid it, lower batch.size and raise trainer.accumulate as much"
+            logger.info(
+                "memory does not suffice for a batch of %d pairs: from now on such batches are halved, which takes "
+                "longer; to avoid it, lower batch.size and raise trainer.accumulate as much",
+                len(batch),
             )
         self.limit = positions(batch) // 2
 

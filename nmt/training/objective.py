@@ -105,7 +105,7 @@ class TrainingStep(nn.Module):
         loss = self.objective(
             self.model, decoded, batch, label_smoothing=self.label_smoothing, consistency=self.consistency
         )
-        objective, reported = loss.objective, {"loss": loss.cross_entropy.detach()}
+        objective, reported = loss.objective, {"loss": loss.cross_entropies.sum().detach()}
         if loss.divergence is not None:
             reported["divergence"] = loss.divergence.detach()
         if decoded.sampled.log_prob is not None:

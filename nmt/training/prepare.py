@@ -17,6 +17,7 @@ from nmt.data.corpus import CleaningReport, clean, load_split, open_corpus
 from nmt.data.tables import (
     ADVICE,
     PARALLEL_FROM,
+    TEST_SPLITS,
     EncodedCorpus,
     Progress,
     encode,
@@ -28,7 +29,7 @@ from nmt.data.tables import (
 from nmt.errors import UserError, writing
 from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
 from nmt.evaluation.registry import check_watched
-from nmt.models.build import check_model, check_used
+from nmt.models.build import check_model
 from nmt.models.checkpoint import resolve_device
 from nmt.models.decoder import DECODERS
 from nmt.models.sizes import has_dropout
@@ -39,7 +40,6 @@ from nmt.training.distributed import ProcessGroup
 
 logger = logging.getLogger(__name__)
 
-TEST_SPLITS = ("test", "test_long")
 LEARNING_SEED = 1
 
 
@@ -53,7 +53,7 @@ def check_files(config: TrainConfig) -> None:
 def check_run(config: TrainConfig) -> None:
     """Raise UserError for settings that cannot work together, or need what is not installed."""
     check_model(config.model, joint=config.tokenizer.joint)
-    check_used(config.model)
+    DECODERS[config.model.decoder].check_used(config.model)
     check_tokenizer(bleu_tokenizer(config))
     limits = (config.trainer.max_steps, config.trainer.max_epochs, config.trainer.max_minutes)
     if all(limit is None for limit in limits):

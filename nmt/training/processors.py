@@ -1,10 +1,12 @@
 """Whether the threads of a training get the processors they need."""
 
 import contextlib
+import logging
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import final
+
+logger = logging.getLogger(__name__)
 
 WINDOW = 20.0  # seconds to look at, at least
 MOST_WAITING = 0.25  # threads, on average
@@ -19,12 +21,10 @@ class Processors:
     theirs up for nothing: training may have a tenth of its speed (docs/engineering-log.md).
 
     Args:
-        notice: told once.
         threads: of the training on this machine's processors.
     """
 
-    def __init__(self, notice: Callable[[str], None], threads: int) -> None:
-        self.notice = notice
+    def __init__(self, threads: int) -> None:
         self.threads = threads
         self.is_told = threads == 1  # which waits for no other
         self.before = time.monotonic(), waited()
@@ -38,10 +38,11 @@ class Processors:
         self.before = now
         if waiting > MOST_WAITING * seconds:
             self.is_told = True
-            self.notice(
-                f"other programs use the processors, too, and the {self.threads} threads of this training wait for "
-                "each other: threads=1 may be several times as fast. Ctrl-C saves the run; the same command with "
-                "threads=1 goes on with it"
+            logger.info(
+                "other programs use the processors, too, and the %d threads of this training wait for each other: "
+                "threads=1 may be several times as fast. Ctrl-C saves the run; the same command with threads=1 goes on "
+                "with it",
+                self.threads,
             )
 
 

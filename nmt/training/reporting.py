@@ -2,10 +2,8 @@
 
 import json
 import logging
-import math
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -15,14 +13,12 @@ from rich.console import Console
 from nmt.config.file import save_config
 from nmt.config.schema import TrainConfig
 from nmt.errors import writing
+from nmt.evaluation.records import ALIGNMENTS, RECORDS, finite, keep_records, read_records
 from nmt.evaluation.registry import METRICS, OF_THE_MACHINE, number
 from nmt.training.board import Board, Sample, hyperparameters
 from nmt.training.console import LIVE, Display, Log, Phase, duration, unreported
 
 logger = logging.getLogger(__name__)
-
-RECORDS = "metrics.jsonl"
-ALIGNMENTS = "alignments.jsonl"  # of the sample sentences, as they change; form: `as_record`
 
 
 @final
@@ -115,9 +111,6 @@ class Reporter:
             lines = (json.dumps(as_record(step, *each)) for each in enumerate(samples))
             append(self.run_dir / ALIGNMENTS, "".join(f"{line}\n" for line in lines))
 
-    def notice(self, text: str) -> None:
-        logger.info("%s", text)
-
     def end_progress(self) -> None:
         """Remove the live bar, so that other output may follow."""
         self.display.progress.stop()
@@ -135,7 +128,7 @@ class Reporter:
         keep_records(records, lambda record: not self._is_end(record))
         self._record("final", {**scalars, "notes": [*notes]})
         for note in notes:
-            self.notice(f"note: {note}")
+            logger.info("note: %s", note)
         if not any(same_scores(scores, record) for record in shown):  # TensorBoard cannot take back a point
             self._board.final(hyperparameters(self.config), scores, self.step)
         # Imported here because matplotlib takes 30 MiB, which only the process that reports needs.
@@ -155,9 +148,7 @@ class Reporter:
         return self.board
 
     def _record(self, event: str, values: Mapping[str, Any]) -> None:
-        is_nan = {name: isinstance(value, float) and not math.isfinite(value) for name, value in values.items()}
-        finite = {name: None if is_nan[name] else value for name, value in values.items()}
-        record = {"event": event, "step": self.step, "time": round(time.time(), 3), **finite}
+        record = {"event": event, "step": self.step, "time": round(time.time(), 3), **finite(values)}
         append(self.run_dir / RECORDS, json.dumps(record) + "\n")
 
 
@@ -191,36 +182,6 @@ def as_record(step: int, number: int, sample: Sample) -> dict[str, Any]:
     }
 
 
-def read_records(path: Path) -> list[dict[str, Any]]:
-    """Return the records of a file, if there is one, without lines that are damaged."""
-    return [json.loads(line) for line in lines_of(path) if is_record(line)]
-
-
-def keep_records(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
-    """Drop records that are not wanted, and lines that are damaged or that a crash left incomplete."""
-    lines = lines_of(path)
-    kept = [line for line in lines if is_record(line) and wanted(json.loads(line))]
-    if kept != lines:
-        replacement = path.with_name(f".{path.name}.{os.getpid()}")
-        replacement.write_bytes(b"".join(kept))
-        replacement.replace(path)
-
-
-def lines_of(path: Path) -> list[bytes]:
-    """Return the lines of a file, with their ends; none if there is no file."""
-    return path.read_bytes().splitlines(keepends=True) if path.exists() else []
-
-
-def is_record(line: bytes) -> bool:
-    """Tell whether a line is a complete record of an update."""
-    try:
-        record = json.loads(line)
-        is_complete = line.endswith(b"\n") and ("event" in record or "sample" in record)
-        return is_complete and isinstance(record["step"], int)
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return False
-
-
 @final
 class NullReporter:
     """Takes the place of a `Reporter` in ranks other than 0: it reports nothing and silences log messages."""
@@ -235,5 +196,5 @@ class NullReporter:
 
     def ignore(self, *values: Any, **named: Any) -> None: ...
 
-    start = train = progress = validation = samples = notice = end_progress = ignore
+    start = train = progress = validation = samples = end_progress = ignore
     phase: Phase = staticmethod(unreported)

@@ -1,6 +1,7 @@
 """A training run, from configuration to evaluated checkpoint."""
 
 import contextlib
+import logging
 import os
 import shlex
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from nmt.config.schema import TrainConfig
 from nmt.data.batch import TrainLoader
 from nmt.errors import writing
 from nmt.evaluation.metrics import bleu_tokenizer
+from nmt.evaluation.records import ALIGNMENTS, RECORDS
 from nmt.fast.accelerate import accelerate
 from nmt.fast.heap import keep_freed_memory
 from nmt.fast.objective import token_loss as chunked_loss
@@ -33,12 +35,14 @@ from nmt.training.lock import locked
 from nmt.training.objective import token_loss
 from nmt.training.optimizer import Schedule, build_optimizer
 from nmt.training.prepare import Prepared, check_files, check_run, prepare
-from nmt.training.reporting import ALIGNMENTS, RECORDS, NullReporter, Reporter
+from nmt.training.reporting import NullReporter, Reporter
 from nmt.training.resuming import initial_checkpoint, previous_checkpoint, scores_are_comparable
 from nmt.training.torchrun_env import RankEnvironment
 from nmt.training.trainer import Trainer
 from nmt.training.validation import Validator
 from nmt.translator import Translator
+
+logger = logging.getLogger(__name__)
 
 LATEST = Path("outputs/latest")
 COMMON = 0.999  # share of training sources that are no outliers in length
@@ -74,7 +78,7 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
             text = prepared.train.corpus, prepared.tests
             reporter.finish(final, advise(config, trainer.progress.step, final, *text))
             logs = shlex.quote(str(run_dir / "tensorboard"))
-            reporter.notice(f"run folder {run_dir}; heatmaps: tensorboard --logdir {logs}")
+            logger.info("run folder %s; heatmaps: tensorboard --logdir %s", run_dir, logs)
     return run_dir
 
 
@@ -109,7 +113,7 @@ def start(config: TrainConfig, reporter: Reporter | NullReporter, processes: Pro
     processes.on_rank_zero(reporter.start)(summarize(model), trainer.progress.step)
     if origin is not None:
         how = "continuing from" if last is not None else "beginning with the weights and subwords of"
-        reporter.notice(f"{how} {origin} at update {trainer.progress.step}")
+        logger.info("%s %s at update %d", how, origin, trainer.progress.step)
     return trainer, prepared
 
 
@@ -158,7 +162,7 @@ def build_trainer(
         optimizer,
         Schedule(optimizer, config.schedule, config.optimizer.learning_rate),
         config.trainer,
-        config.optimizer,
+        config.optimizer.clip_norm,
         device=device,
         validate=validator,
         sample=validator.samples if config.trainer.num_samples else None,

@@ -1,12 +1,13 @@
 """The training loop. Validating, reporting and saving are handed in."""
 
+import logging
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, final, runtime_checkable
 
 import torch
 
-from nmt.config.schema import OptimizerConfig, TrainerConfig
+from nmt.config.schema import TrainerConfig
 from nmt.data.batch import Batch, TrainLoader
 from nmt.errors import UserError
 from nmt.models.seq2seq import Seq2Seq
@@ -27,6 +28,8 @@ from nmt.training.validation import Validation
 
 MAX_SKIPPED_UPDATES = 10  # in a row
 
+logger = logging.getLogger(__name__)
+
 
 @runtime_checkable
 class Save(Protocol):
@@ -46,7 +49,7 @@ class Trainer:
         optimizer: torch.optim.Optimizer,
         schedule: Schedule,
         config: TrainerConfig,
-        optimizer_config: OptimizerConfig,
+        clip_norm: float | None,
         *,
         device: torch.device,
         validate: Callable[[Seq2Seq], Validation],
@@ -61,7 +64,7 @@ class Trainer:
         self.optimizer = optimizer
         self.schedule = schedule
         self.config = config
-        self.clip_norm = optimizer_config.clip_norm or math.inf
+        self.clip_norm = clip_norm or math.inf
         self.device = device
         self.autocast_dtype = autocast_dtype(config.precision, device)
         self.validate = validate
@@ -76,8 +79,8 @@ class Trainer:
         self.training_step = processes.data_parallel(training_step)  # the weights are those of rank 0 from here on
         self.average = None if config.ema_decay is None else build_average(model, config.ema_decay)
         self.meter = Meter(device, processes)
-        self.memory = Memory(reporter.notice, processes.world_size)
-        self.processors = Processors(reporter.notice, torch.get_num_threads() if device.type == "cpu" else 1)
+        self.memory = Memory(processes.world_size)
+        self.processors = Processors(torch.get_num_threads() if device.type == "cpu" else 1)
         self.saved = processes.clock()
         self.shown = -math.inf  # when progress was shown last: it is after the first update
         self.resumable = False  # whether the state is that between two updates
@@ -111,7 +114,7 @@ class Trainer:
                 if self.resumable:
                     self.save_last()
                 raise
-        self.reporter.notice(f"training ends at update {self.progress.step}: {ending(self.progress, self.config)}")
+        logger.info("training ends at update %d: %s", self.progress.step, ending(self.progress, self.config))
 
     def validation_was_cut_short(self) -> bool:
         """Return whether training was saved after an update whose validation an interrupt did not let finish."""

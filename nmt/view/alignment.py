@@ -11,11 +11,9 @@ from typing import Any
 
 import jinja2
 import numpy as np
-from jaxtyping import Float
 
 from nmt.alignment.pharaoh import Link, Links
-
-Weights = Float[np.ndarray, "target source"]
+from nmt.alignment.weights import Weights
 
 HERE = Path(__file__).parent
 DIGITS = 4  # of a weight

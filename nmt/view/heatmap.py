@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, UInt8
+from jaxtyping import UInt8
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from nmt.alignment.pharaoh import Links
+from nmt.alignment.weights import Weights
 from nmt.view.fonts import fonts_for
 from nmt.view.text_heatmap import is_wide, shorten
-
-Weights = Float[np.ndarray, "target source"]
 
 CELL = 0.28  # inches a word
 MARGIN = 0.15  # inches around everything

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from nmt.alignment.links import METHODS, LinkRule, argmax_links, intersection, threshold_links
-from nmt.config.schema import LinksConfig, keys
+from nmt.alignment.links import LinkRule, argmax_links, intersection, threshold_links
 
 
 def test_argmax_links_are_source_target() -> None:
@@ -24,7 +23,6 @@ def test_a_rule_is_a_method_with_its_threshold() -> None:
     weights = np.array([[0.4, 0.6]])
     assert LinkRule().links(weights) == LinkRule("argmax", 0.9).links(weights) == {(1, 0)}
     assert LinkRule("threshold", 0.4).links(weights) == {(0, 0), (1, 0)}
-    assert {name: set(member.metadata["choices"]) for name, member, _ in keys(LinksConfig())}["method"] == set(METHODS)
 
 
 def test_the_reverse_direction_has_its_links_the_other_way_round() -> None:

@@ -17,8 +17,9 @@ from nmt.alignment.weights import Alignment
 from nmt.config.schema import SearchConfig
 from nmt.errors import UserError
 from nmt.evaluation.baseline import baseline_of
-from nmt.evaluation.evaluator import evaluate_split, finite
+from nmt.evaluation.evaluator import evaluate_split
 from nmt.evaluation.output import pick
+from nmt.evaluation.records import finite
 from nmt.evaluation.report import print_table
 from nmt.evaluation.views import Translating, Views
 from nmt.text.words import text_words

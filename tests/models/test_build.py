@@ -7,7 +7,8 @@ import torch
 
 from nmt.config.schema import AttentionConfig, ModelConfig
 from nmt.errors import UserError
-from nmt.models.build import build_model, check_model, check_used
+from nmt.models.build import build_model, check_model
+from nmt.models.decoder import DECODERS
 from nmt.models.summary import count_parameters, summarize
 from tests.models.small import VOCAB
 
@@ -89,15 +90,15 @@ def test_settings_that_cannot_work_are_explained(config, message):
 )
 def test_settings_that_a_decoder_would_ignore_are_refused(config, message):
     with pytest.raises(UserError, match=message):
-        check_used(config)
+        DECODERS[config.decoder].check_used(config)
 
 
 def test_settings_that_a_decoder_uses_are_not_refused():
     for decoder in ("bahdanau", "conditional", "gnmt", "fixed_context"):
         for readout in ("linear", "maxout"):
-            check_used(ModelConfig(decoder=decoder, readout=readout))
+            DECODERS[decoder].check_used(ModelConfig(decoder=decoder, readout=readout))
     for feeding in (True, False):
-        check_used(ModelConfig(decoder="luong", readout="linear", input_feeding=feeding))
+        DECODERS["luong"].check_used(ModelConfig(decoder="luong", readout="linear", input_feeding=feeding))
 
 
 @pytest.mark.parametrize(("decoder", "is_used"), [("luong", False), ("bahdanau", True), ("gnmt", True)])

@@ -61,9 +61,9 @@ def test_white_space_is_no_change() -> None:
 def test_lines_are_taken_from_all_over_the_corpus() -> None:
     numbers = [str(number) for number in range(3 * LINES - 1)]
     corpus = datasets.Dataset.from_dict({"source": numbers, "target": numbers})
-    assert sample_lines(corpus, "target") == numbers[::3]
-    assert sample_lines(corpus.select(range(5)), "source") == numbers[:5]
-    assert sample_lines(corpus.select([]), "source") == normalized([], "nmt_nfkc") == []
+    assert sample_lines(corpus) == numbers[::3]
+    assert sample_lines(corpus.select(range(5))) == numbers[:5]
+    assert sample_lines(corpus.select([])) == normalized([], "nmt_nfkc") == []
 
 
 @pytest.mark.parametrize(

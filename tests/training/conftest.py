@@ -70,7 +70,7 @@ def make(letters: EncodedCorpus, tokenizers: Tokenizers, tmp_path: Path) -> Iter
             optimizer,
             Schedule(optimizer, schedule or ScheduleConfig(kind="constant", warmup_steps=0), 0.01),
             config,
-            OptimizerConfig(),
+            OptimizerConfig().clip_norm,
             device=CPU,
             validate=saved.validate,
             save=saved.save,

@@ -55,7 +55,7 @@ def test_a_part_is_the_batch_of_its_pairs(lengths: list[tuple[int, int]], start:
 
 @given(LENGTHS, st.integers(1, 200))
 def test_parts_fit_and_are_all_there_is(lengths: list[tuple[int, int]], limit: int) -> None:
-    memory = Memory(print, 1)
+    memory = Memory(1)
     memory.limit = limit
     parts = memory.fitting(batch_of(lengths))
     assert all(positions(part) <= limit or len(part) == 1 for part in parts)
@@ -66,12 +66,12 @@ def test_parts_fit_and_are_all_there_is(lengths: list[tuple[int, int]], limit: i
 def test_an_update_that_does_not_fit_is_the_same_in_parts(
     make: Make, letters: EncodedCorpus, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
+    notices: list[str] = []
+    monkeypatch.setattr("nmt.training.memory.logger.info", lambda text, *values: notices.append(text % values))
     found = []
     for most in (99, 5):
         model = toy().double()
         trainer, _ = make([], model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), max_steps=2)
-        notices: list[str] = []
-        trainer.memory.notice = notices.append
         failed = limit_memory(trainer, monkeypatch, most, after=after)
         for _ in range(2):
             trainer.update([some(letters, range(16)), some(letters, range(16, 40))])
@@ -111,4 +111,4 @@ def test_another_error_is_not_taken_for_it(make: Make, letters: EncodedCorpus, m
 
 def test_several_processes_cannot_halve_a_batch() -> None:
     with pytest.raises(UserError, match=r"lower batch\.size"):
-        Memory(print, 2).ran_out(batch_of([(3, 3), (4, 4)]), MemoryError())
+        Memory(2).ran_out(batch_of([(3, 3), (4, 4)]), MemoryError())

@@ -55,9 +55,9 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_waiting_is_told_once(now: list[float]) -> None:
-    told: list[str] = []
-    watched = Processors(told.append, 2)
+def test_waiting_is_told_once(now: list[float], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "nmt")
+    watched = Processors(2)
     moments = [
         (0.9 * WINDOW, 0.5 * WINDOW),  # too short to judge
         (WINDOW, 0.2 * WINDOW),
@@ -65,18 +65,20 @@ def test_waiting_is_told_once(now: list[float]) -> None:
     ]
     for now[0], now[1] in moments:
         watched.look()
-        assert told == []
+        assert caplog.messages == []
     for _ in range(2):
         now[0], now[1] = now[0] + WINDOW, now[1] + 0.3 * WINDOW
         watched.look()
-        assert len(told) == 1
-    assert "the 2 threads of this training wait for each other: threads=1" in told[0]
+        assert len(caplog.messages) == 1
+    assert "the 2 threads of this training wait for each other: threads=1" in caplog.messages[0]
 
 
-def test_one_thread_waits_for_no_other(now: list[float]) -> None:
-    watched = Processors(pytest.fail, 1)
+def test_one_thread_waits_for_no_other(now: list[float], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "nmt")
+    watched = Processors(1)
     now[0], now[1] = 9 * WINDOW, 9 * WINDOW
     watched.look()
+    assert caplog.messages == []
 
 
 def test_the_trainer_looks(make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -22,9 +22,10 @@ from nmt.alignment.weights import Alignment
 from nmt.config.schema import ModelConfig, TrainConfig
 from nmt.data.tables import Progress
 from nmt.evaluation.film import films, sentence
+from nmt.evaluation.records import ALIGNMENTS, keep_records, read_records
 from nmt.training.board import Sample, as_markdown
 from nmt.training.console import duration
-from nmt.training.reporting import ALIGNMENTS, Reporter, keep_records, read_records
+from nmt.training.reporting import Reporter
 from nmt.translator import Translation
 
 TRAIN: dict[str, Any] = {
@@ -324,7 +325,7 @@ def test_a_phase_has_a_bar_of_its_own_on_a_terminal(tmp_path: Path) -> None:
         before = len(printed(terminal))
         with reporter.phase("testing on test", 8) as advance:
             advance(8)
-        reporter.notice("done")
+        logging.getLogger("nmt").info("done")
         after = printed(terminal)[before:]
     assert "testing on test" in after
     assert "training" not in after

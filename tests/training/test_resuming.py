@@ -15,11 +15,12 @@ from nmt.config.file import load_config, save_config
 from nmt.config.schema import TrainConfig, TrainerConfig
 from nmt.data.batch import collate
 from nmt.errors import UserError
+from nmt.evaluation.records import read_records
 from nmt.fast.objective import token_loss as chunked_loss
 from nmt.models.checkpoint import retired
 from nmt.training.distributed import SINGLE_PROCESS
 from nmt.training.objective import token_loss
-from nmt.training.reporting import NullReporter, read_records
+from nmt.training.reporting import NullReporter
 from nmt.training.resuming import initial_checkpoint, previous_checkpoint, scores_are_comparable
 from nmt.training.run import start
 from nmt.training.run import train as train_run

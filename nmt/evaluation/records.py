@@ -1,0 +1,50 @@
+"""What a run has written of itself, a JSON object a line: `metrics.jsonl` and `alignments.jsonl`."""
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+RECORDS = "metrics.jsonl"
+ALIGNMENTS = "alignments.jsonl"  # of the sample sentences, as they change; form: `nmt.training.reporting.as_record`
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a file, if there is one, without lines that are damaged."""
+    return [json.loads(line) for line in lines_of(path) if is_record(line)]
+
+
+def keep_records(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
+    """Drop records that are not wanted, and lines that are damaged or that a crash left incomplete."""
+    lines = lines_of(path)
+    kept = [line for line in lines if is_record(line) and wanted(json.loads(line))]
+    if kept != lines:
+        replacement = path.with_name(f".{path.name}.{os.getpid()}")
+        replacement.write_bytes(b"".join(kept))
+        replacement.replace(path)
+
+
+def lines_of(path: Path) -> list[bytes]:
+    """Return the lines of a file, with their ends; none if there is no file."""
+    return path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+
+
+def is_record(line: bytes) -> bool:
+    """Tell whether a line is a complete record of an update."""
+    try:
+        record = json.loads(line)
+        is_complete = line.endswith(b"\n") and ("event" in record or "sample" in record)
+        return is_complete and isinstance(record["step"], int)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return False
+
+
+def finite(value: Any) -> Any:
+    """Replace NaN and infinity, which JSON does not have, by None, at any depth."""
+    if isinstance(value, Mapping):
+        return {key: finite(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(member) for member in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
