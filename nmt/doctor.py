@@ -104,10 +104,10 @@ def examine_config(path: Path) -> Iterator[Finding]:
 
 def examine_records(path: Path) -> Iterator[Finding]:
     """Yield whether all records of a run can be read."""
-    from nmt.evaluation.records import is_record, lines_of
+    from nmt.evaluation.records import is_record, record_lines
 
     if path.is_file():
-        lines = lines_of(path)
+        lines = record_lines(path)
         bad = [number for number, line in enumerate(lines, start=1) if not is_record(line)]
         if bad:
             yield Finding(

@@ -245,13 +245,13 @@ def open_output(path: str | None, stack: contextlib.ExitStack) -> TextIO:
     try:
         if target.exists() and not target.is_file():  # a pipe or a device is written to as it is
             return stack.enter_context(target.open("w", encoding="utf-8", newline="\n"))
-        return stack.enter_context(complete(target.resolve()))[0]  # a link stays a link
+        return stack.enter_context(replace_together(target.resolve()))[0]  # a link stays a link
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
 
 
 @contextlib.contextmanager
-def complete(*paths: Path) -> Iterator[list[TextIO]]:
+def replace_together(*paths: Path) -> Iterator[list[TextIO]]:
     """Open files for writing that replace those of the paths once all are complete; an error leaves those alone."""
     unfinished = [path.with_name(f".{path.name}.unfinished") for path in paths]
     try:
@@ -270,7 +270,7 @@ def read_lines(file: BinaryIO, name: str) -> Iterator[str]:
 
     A byte order mark before the first is left out, as in training.
     """
-    for number, line in enumerate(lines_of(file, name), start=1):
+    for number, line in enumerate(raw_lines(file, name), start=1):
         try:
             yield (
                 line.removeprefix(codecs.BOM_UTF8 if number == 1 else b"")
@@ -282,7 +282,7 @@ def read_lines(file: BinaryIO, name: str) -> Iterator[str]:
             raise UserError(f"{name} line {number} is not UTF-8 at byte {error.start + 1}: convert it first") from error
 
 
-def lines_of(file: BinaryIO, name: str) -> Iterator[bytes]:
+def raw_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
     """Yield the lines of a file as they are."""
     try:
         yield from file

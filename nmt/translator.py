@@ -18,7 +18,7 @@ from nmt.config.check import check
 from nmt.config.schema import PRECISIONS, WORDS, SamplingConfig, SearchConfig
 from nmt.data.batch import Batch, Int64Array, collate, cut_batches, pad, within_memory
 from nmt.errors import UserError, is_out_of_memory, unknown
-from nmt.fast.accelerate import accelerate, restore
+from nmt.fast.accelerate import accelerate, decelerate
 from nmt.fast.projection import pack
 from nmt.models.checkpoint import Checkpoint, load_checkpoint, resolve_device
 from nmt.models.ensemble import Ensemble
@@ -74,7 +74,7 @@ class Translator:
         for name, value, choices in (("precision", precision, PRECISIONS), ("words", words, WORDS)):
             if value not in choices:
                 raise unknown(name, value, choices)
-        self.model = quantize(restore(model)) if precision == "int8" else model
+        self.model = quantize(decelerate(model)) if precision == "int8" else model
         self.precision = precision
         self.words = words
         self.tokenizers = tokenizers
@@ -117,7 +117,7 @@ class Translator:
             UserError: there is no checkpoint, the hub does not give it, a search setting is unknown or out of range,
                 the device has no such precision, or an ensemble's members have other subwords.
         """
-        check_names(
+        check_settings(
             "setting of Translator.load", search, SearchConfig, "device", "precision", "ensemble", "words", "verify"
         )
         where = resolve_device(device)
@@ -185,7 +185,7 @@ class Translator:
         Raises:
             UserError: one of them or `n` is unknown or out of range, or a sentence is not a text.
         """
-        check_names("setting of Translator.sample", sampling, SamplingConfig)
+        check_settings("setting of Translator.sample", sampling, SamplingConfig)
         settings = SamplingConfig(**sampling)
         check(settings)
         return self._in_parts(sentences_of(sentences), n, settings)
@@ -401,7 +401,7 @@ def in_halves(work: Callable[[list[int]], list[Found]], rows: list[int]) -> list
     return [*in_halves(work, rows[:half]), *in_halves(work, rows[half:])]
 
 
-def check_names(what: str, given: Iterable[str], config: type, *others: str) -> None:
+def check_settings(what: str, given: Iterable[str], config: type, *others: str) -> None:
     """Raise UserError for a name that is not a key of a configuration, with the nearest that is, or of the others."""
     known = [field.name for field in dataclasses.fields(config)]
     for name in given:

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from nmt.fast.accelerate import accelerate, restore
+from nmt.fast.accelerate import accelerate, decelerate
 from nmt.training.distributed import COLLECTIVE_TIMEOUT, MultiProcess
 from nmt.training.objective import token_loss
 from nmt.training.torchrun_env import RankEnvironment
@@ -30,7 +30,7 @@ def test_the_fast_path_equals_the_readable_one(decoder: str, cell: str):
     model = small_model(decoder=decoder, cell=cell, num_layers=2).to("cuda")
     found = []
     for fast in (False, True):
-        (accelerate if fast else restore)(model)
+        (accelerate if fast else decelerate)(model)
         model.zero_grad()
         token_loss(model, model(batch), batch, label_smoothing=0.1).objective.backward()
         found.append({name: parameter.grad.clone() for name, parameter in model.named_parameters()})

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 
 from nmt.config.schema import SearchConfig
 from nmt.text.words import text_words
-from nmt.translate import CHARACTERS, FIRST_CHARACTERS, chunks, complete, load, parser, render
+from nmt.translate import CHARACTERS, FIRST_CHARACTERS, chunks, load, parser, render, replace_together
 from nmt.translator import Translator
 
 ROOT = Path(__file__).parents[1]
@@ -396,12 +396,12 @@ def test_files_are_replaced_all_or_none(tmp_path: Path) -> None:
     for path in paths:
         path.write_text("old")
     fails = pytest.raises(OSError, match="Bad file descriptor")
-    with fails, complete(*paths) as files:
+    with fails, replace_together(*paths) as files:
         for file in files:
             file.write("new")
         os.close(files[-1].fileno())
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys("abc", "old")
-    with complete(*paths) as files:
+    with replace_together(*paths) as files:
         for file in files:
             file.write("new")
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys("abc", "new")

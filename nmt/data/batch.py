@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from nmt.alignment.targets import AlignmentTargets, Attention, IntArray
 from nmt.config.schema import UNITS, BatchConfig
-from nmt.data.tables import SIDES, EncodedCorpus, Progress, Ragged, lines_of
+from nmt.data.tables import SIDES, EncodedCorpus, ProgressLog, Ragged, lines_of
 from nmt.errors import UserError
 from nmt.text.tokenizer import BOS, EOS, PAD, Tokenizers
 
@@ -210,7 +210,7 @@ def within_memory(batches: Iterable[IntArray], costs: Int64Array, memory: int) -
 
 
 @dataclass(frozen=True)
-class Window(Dataset[Batch]):
+class BatchWindow(Dataset[Batch]):
     """The batches of a part of an epoch, by number: pairs as indices of `sides`, which `rows` finds in the corpus."""
 
     place: tuple[int, int]  # epoch, number
@@ -228,7 +228,7 @@ class Window(Dataset[Batch]):
 
 
 @dataclass(frozen=True)
-class Windows(Dataset[Window]):
+class BatchWindows(Dataset[BatchWindow]):
     """The windows of all epochs, by (epoch, number): each a function of that and of the seed alone."""
 
     encoded: EncodedCorpus
@@ -244,7 +244,7 @@ class Windows(Dataset[Window]):
         """Their number in an epoch."""
         return -(-len(self.rows) // self.config.window)
 
-    def __getitem__(self, place: tuple[int, int]) -> Window:
+    def __getitem__(self, place: tuple[int, int]) -> BatchWindow:
         rows = numbers = self._rows(*place)
         sides = (self.encoded.source, self.encoded.target)
         if self.sampling:
@@ -258,7 +258,7 @@ class Windows(Dataset[Window]):
             window=place[1],
             world_size=self.world_size,
         )
-        return Window(place, sides, [numbers[each] for each in plan], rows if self.sampling else None)
+        return BatchWindow(place, sides, [numbers[each] for each in plan], rows if self.sampling else None)
 
     def _segmented(self, rows: IntArray, place: tuple[int, int]) -> tuple[Ragged, Ragged]:
         """Return the sides of some pairs as they are segmented in this epoch."""
@@ -332,9 +332,9 @@ class TrainLoader:
     def _begin(self) -> None:
         """Forget what is planned."""
         which = (self.encoded, self._rows, self.tokenizers, self.config, self.seed, self.sampling, self.world_size)
-        self._windows = Windows(*which)
-        self._planned: Window | None = None
-        self._coming: Iterator[Window] = iter(())
+        self._windows = BatchWindows(*which)
+        self._planned: BatchWindow | None = None
+        self._coming: Iterator[BatchWindow] = iter(())
 
     def __len__(self) -> int:
         """Return the number of batches of this rank in the current window."""
@@ -391,11 +391,11 @@ class TrainLoader:
             "batch.window": None if self._windows.count == 1 else self.config.window,
         }
 
-    def _plan(self) -> Window:
+    def _plan(self) -> BatchWindow:
         """Return the current window; where several are sampled, another process then begins the next."""
         place = (self.epoch, self.window)
         if self._planned is None or self._planned.place != place:
-            with Progress("planning batches"):
+            with ProgressLog("planning batches"):
                 self._planned = next(self._coming, None)
                 if self._planned is None or self._planned.place != place:
                     self._coming = self._from(place)
@@ -404,7 +404,7 @@ class TrainLoader:
             self._planned = replace(self._planned, guide=self.guide)
         return self._planned
 
-    def _from(self, place: tuple[int, int]) -> Iterator[Window]:
+    def _from(self, place: tuple[int, int]) -> Iterator[BatchWindow]:
         """Return this window and those after it."""
         windows = self._windows
         # Must not hold `self`, which holds what is returned: a worker in a cycle does not hear that it is to end, and

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from nmt.config.schema import CleaningConfig, DataConfig
 from nmt.data.grammar.corpus import GrammarCorpus
 from nmt.data.hub import HubCorpus
-from nmt.data.tables import SIDES, SPLITS, Corpus, Progress
+from nmt.data.tables import SIDES, SPLITS, Corpus, ProgressLog
 from nmt.data.text import TextCorpus
 from nmt.errors import UserError, unknown
 from nmt.text.words import SPACELESS
@@ -94,7 +94,7 @@ def clean(corpus: datasets.Dataset, config: CleaningConfig) -> tuple[datasets.Da
         UserError: when nothing is left.
     """
     text, broken = corpus.select_columns(list(SIDES)).with_format("arrow"), []
-    with Progress("cleaning", len(corpus)) as progress:
+    with ProgressLog("cleaning", len(corpus)) as progress:
         for table in text.iter(CLEANED_AT_ONCE):
             broken.append(_broken_rules(table, config))
             progress.add(len(table))

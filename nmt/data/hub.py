@@ -92,11 +92,11 @@ def _builder(config: HubConfig) -> datasets.DatasetBuilder:
         raise UserError(f"data.hub.path=text has one column, a corpus has two: {hint}")
     if config.path in BUILDERS and not config.data_files:
         raise UserError(f"data.hub.path={config.path} needs files: set 'data.hub.data_files={{train:F,validation:F}}'")
-    return prepare(config)
+    return prepared_builder(config)
 
 
 @progress_on_terminals_only(datasets)
-def prepare(
+def prepared_builder(
     config: HubConfig, *, check: str = "data.hub", instead: str = INSTEAD, **options: Any
 ) -> datasets.DatasetBuilder:
     """Return the builder of a data set, which is downloaded unless it is in the cache.

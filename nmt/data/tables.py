@@ -60,7 +60,7 @@ class Corpus(ABC):
 
     def __init__(self, config: DataConfig) -> None:
         self.config = config
-        self.progress = Progress("reading the text")
+        self.progress = ProgressLog("reading the text")
 
     @abstractmethod
     def load(self, split: str) -> "datasets.Dataset":
@@ -101,7 +101,7 @@ def lines_of(corpus: "datasets.Dataset", side: str) -> Iterator[str]:
         yield from part[side]
 
 
-class Progress:
+class ProgressLog:
     """Tells every `SECONDS` in a block how far its work is: pairs done, of how many, a second, and the time left.
 
     Of work that does not count, how long it has taken. Work that takes longer than `SECONDS` is also told of when it
@@ -120,7 +120,7 @@ class Progress:
         """Count pairs that are done."""
         self.done += count
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> "ProgressLog":
         self._begun = time.monotonic()
         self._ended = threading.Event()
         self._teller = threading.Thread(target=self._tell_repeatedly, daemon=True)
@@ -134,11 +134,11 @@ class Progress:
             self._tell("done, ")
 
     def _tell_repeatedly(self) -> None:
-        while not self._ended.wait(max(AT_LEAST, Progress.told + SECONDS - time.monotonic())):
+        while not self._ended.wait(max(AT_LEAST, ProgressLog.told + SECONDS - time.monotonic())):
             self._tell()
 
     def _tell(self, outcome: str = "") -> None:
-        Progress.told = time.monotonic()
+        ProgressLog.told = time.monotonic()
         logger.info("%s: %s%s", self.work, outcome, self._state(time.monotonic() - self._begun))
 
     def _state(self, seconds: float) -> str:
@@ -337,7 +337,7 @@ def encode(
         for number in range(len(parts)):
             yield _sides(encode_part(corpus, tokenizers, parts, number, num_workers=num_workers))
 
-    with Progress("encoding", len(corpus)) as progress:
+    with ProgressLog("encoding", len(corpus)) as progress:
         path = encoded_path(corpus, tokenizers, cache_dir)
         stored_table(path, lambda folder: _one_table(batches(), folder, progress))
     sides = _sides(path)
@@ -360,7 +360,7 @@ def encode_part(
     """
     first, end = (share * len(corpus) // len(parts) for share in (number, number + 1))
     mine = corpus.select(range(first, end))
-    with Progress(f"encoding part {number + 1} of {len(parts)}", len(mine)) as progress:
+    with ProgressLog(f"encoding part {number + 1} of {len(parts)}", len(mine)) as progress:
         batches = _encoded_batches(mine, tokenizers, num_workers)
         return stored_table(parts[number], lambda folder: _one_table(batches, folder, progress))
 
@@ -387,7 +387,7 @@ def _sides(path: Path) -> tuple[Ragged, ...]:
     return tuple(Ragged(side.values.to_numpy(), side.offsets.to_numpy()) for side in lists)
 
 
-def _one_table(batches: Iterable[tuple[Ragged, ...]], folder: Path, progress: Progress) -> Iterator[pa.Table]:
+def _one_table(batches: Iterable[tuple[Ragged, ...]], folder: Path, progress: ProgressLog) -> Iterator[pa.Table]:
     """Make one table of the ids of both sides: large lists, in a single chunk each, so that they are contiguous.
 
     The ids go to a file for each side as they come, and from there, mapped, into the table.

@@ -102,7 +102,7 @@ class TextFile:
         self.max_gzip_ratio = max_gzip_ratio
         self._copy: BinaryIO | None = None
         with path.open("rb") as file:
-            self._identity = identity(file)
+            self._identity = file_identity(file)
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 self._copy = tempfile.TemporaryFile()  # noqa: SIM115
                 shutil.copyfileobj(file, self._copy)
@@ -122,7 +122,7 @@ class TextFile:
         """Raise UserError if the file was written since it was opened first."""
         if self._copy is None:
             with self.open() as file:
-                if identity(file) != self._identity:
+                if file_identity(file) != self._identity:
                     raise UserError(f"{self.path} was changed while it was read: start again when it is complete")
 
     def blocks(self) -> Iterator[list[str]]:
@@ -181,7 +181,7 @@ class TextFile:
             )
 
 
-def identity(file: BinaryIO) -> tuple[int, int]:
+def file_identity(file: BinaryIO) -> tuple[int, int]:
     """Return the size and the time of the last change of an open file."""
     found = os.fstat(file.fileno())
     return found.st_size, found.st_mtime_ns

@@ -25,7 +25,7 @@ class Baseline(NamedTuple):
 def baseline_of(run: Path, translator: Translating, corpus: datasets.Dataset) -> Baseline:
     """Return a translator's translations of a corpus."""
     hypotheses = [each.line for each in translator.translate(list(corpus["source"]))]
-    return Baseline(str(run), hypotheses, settings(translator))
+    return Baseline(str(run), hypotheses, translator_settings(translator))
 
 
 def compare(outcome: Outcome, baseline: Baseline) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def compare(outcome: Outcome, baseline: Baseline) -> dict[str, Any]:
     return {"run": baseline.run, **baseline.settings, **tests}
 
 
-def settings(translator: Translating) -> dict[str, Any]:
+def translator_settings(translator: Translating) -> dict[str, Any]:
     """Return the settings of translations: the checkpoint and the search."""
     return {
         "checkpoint": None if translator.checkpoint is None else lasting(translator.checkpoint),

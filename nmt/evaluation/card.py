@@ -100,7 +100,7 @@ def render_card(
         picture=PICTURE if has_picture else None,
         origin=origin(config.data),
         cleaning=cleaning,
-        settings=list(settings(config)),
+        settings=list(setting_lines(config)),
     )
 
 
@@ -175,7 +175,7 @@ def listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-def settings(config: TrainConfig) -> Iterator[str]:
+def setting_lines(config: TrainConfig) -> Iterator[str]:
     """Yield key=value of what differs from the defaults, without the machine's settings; of paths the names alone."""
     for name, (_, value) in changes(TrainConfig(), config).items():
         if name in PATHS and value is not None and not is_address(value):

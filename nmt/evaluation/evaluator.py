@@ -11,7 +11,7 @@ from nmt.alignment.aer import read_gold
 from nmt.alignment.links import intersection
 from nmt.alignment.pharaoh import Link, Links
 from nmt.alignment.recut import recut
-from nmt.evaluation.baseline import Baseline, compare, fingerprint, settings
+from nmt.evaluation.baseline import Baseline, compare, fingerprint, translator_settings
 from nmt.evaluation.metrics import (
     bleu_by_length,
     bleu_interval,
@@ -21,7 +21,7 @@ from nmt.evaluation.metrics import (
     sentence_chrf,
 )
 from nmt.evaluation.outcome import Outcome, outcome_of, search_errors
-from nmt.evaluation.output import Evidence, prepare, write
+from nmt.evaluation.output import Evidence, prepare_folder, write
 from nmt.evaluation.records import finite
 from nmt.evaluation.registry import measure, names_at
 from nmt.evaluation.report import Sentence
@@ -60,7 +60,7 @@ def evaluate_split(
     check_tokenizer(bleu_tokenize)
     gold, views = read_gold(corpus, split), views or Views()
     if folder is not None:
-        prepare(folder)
+        prepare_folder(folder)
     outcome = outcome_of(translator, sources, targets, gold, views, tokenize=bleu_tokenize, lowercase=lowercase)
     if translator.search.beam_size > 1:
         errors = search_errors(outcome.translations, translator.greedy(sources))
@@ -75,7 +75,7 @@ def evaluate_split(
             "baseline": compare(outcome, baseline) if baseline else None,
             "corpus": fingerprint(sources, targets),
             "split": split,
-            **settings(translator),
+            **translator_settings(translator),
             "bleu_tokenize": bleu_tokenize,
             "lowercase": lowercase,
             **settings_of(views),

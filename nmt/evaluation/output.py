@@ -34,7 +34,7 @@ class Evidence(NamedTuple):
     gold: Sequence[Links] | None  # links of the references
 
 
-def prepare(folder: Path) -> None:
+def prepare_folder(folder: Path) -> None:
     """Create the folder, before the work begins, or raise UserError."""
     with writing(f"the evaluation to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)

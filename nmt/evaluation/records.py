@@ -13,12 +13,12 @@ ALIGNMENTS = "alignments.jsonl"  # of the sample sentences, as they change; form
 
 def read_records(path: Path) -> list[dict[str, Any]]:
     """Return the records of a file, if there is one, without lines that are damaged."""
-    return [json.loads(line) for line in lines_of(path) if is_record(line)]
+    return [json.loads(line) for line in record_lines(path) if is_record(line)]
 
 
 def keep_records(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
     """Drop records that are not wanted, and lines that are damaged or that a crash left incomplete."""
-    lines = lines_of(path)
+    lines = record_lines(path)
     kept = [line for line in lines if is_record(line) and wanted(json.loads(line))]
     if kept != lines:
         replacement = path.with_name(f".{path.name}.{os.getpid()}")
@@ -26,7 +26,7 @@ def keep_records(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
         replacement.replace(path)
 
 
-def lines_of(path: Path) -> list[bytes]:
+def record_lines(path: Path) -> list[bytes]:
     """Return the lines of a file, with their ends; none if there is no file."""
     return path.read_bytes().splitlines(keepends=True) if path.is_file() else []
 

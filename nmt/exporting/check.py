@@ -16,7 +16,7 @@ from nmt.text.tokenizer import EOS
 SENTENCES, SOURCE_TOKENS, HYPOTHESES, STEPS = 6, 40, 4, 6
 
 
-class Twins:
+class ModuleAndGraph:
     """A module and the graph that was traced from it.
 
     Attributes:
@@ -42,13 +42,13 @@ class Twins:
 def largest_differences(model: Seq2Seq, encoder: Path, step: Path, batches: int) -> dict[str, float]:
     """Return the largest difference of each output of the graphs from the model's, over random batches."""
     generator = np.random.default_rng(0)
-    reads, steps = Twins(EncoderGraph(model), encoder), Twins(StepGraph(model), step)
+    reads, steps = ModuleAndGraph(EncoderGraph(model), encoder), ModuleAndGraph(StepGraph(model), step)
     for _ in range(batches):
         run_random_batch(reads, steps, generator)
     return reads.differences | steps.differences
 
 
-def run_random_batch(reads: Twins, steps: Twins, generator: np.random.Generator) -> None:
+def run_random_batch(reads: ModuleAndGraph, steps: ModuleAndGraph, generator: np.random.Generator) -> None:
     """Encode random sentences and extend random hypotheses by random tokens.
 
     Both are given the model's states at each step: of states that differ by rounding alone, later ones may differ by

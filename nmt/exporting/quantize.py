@@ -9,7 +9,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 PRODUCTS = ("MatMul", "Gemm")
 
 
-def quantize(graph: Path, path: Path) -> None:
+def quantize_graph(graph: Path, path: Path) -> None:
     """Write a graph with linear maps, embeddings and LSTMs in 8-bit integers: onnxruntime's dynamic quantization.
 
     Weights have a scale for each output, and 7 bits: processors without instructions for products of bytes add two of

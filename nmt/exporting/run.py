@@ -12,7 +12,7 @@ from nmt.data.tables import remove_leftovers, temporary_folder
 from nmt.errors import UserError, one_line, writing
 from nmt.exporting.check import largest_differences, signature
 from nmt.exporting.graphs import OPSET, write_graphs
-from nmt.exporting.quantize import quantize
+from nmt.exporting.quantize import quantize_graph
 from nmt.models.checkpoint import Checkpoint, load_checkpoint, run_around
 from nmt.models.hub import is_address, results_folder
 from nmt.models.seq2seq import Seq2Seq
@@ -101,9 +101,9 @@ def fill(folder: Path, checkpoint: Checkpoint, precisions: tuple[str, ...]) -> d
             write_graphs(checkpoint.model, encoder, step)
         else:
             for graph, path in zip(GRAPHS["fp32"].values(), (encoder, step), strict=True):
-                quantize(folder / graph, path)
-        differences[precision] = compare(checkpoint.model, encoder, step)
-    check_same(differences["fp32"])
+                quantize_graph(folder / graph, path)
+        differences[precision] = differences_of(checkpoint.model, encoder, step)
+    check_differences(differences["fp32"])
     checkpoint.tokenizers.save(folder)
     if isinstance(checkpoint.tokenizers.source, Tokenizer):
         (folder / EXAMPLE.name).write_bytes(EXAMPLE.read_bytes())
@@ -118,7 +118,7 @@ def fill(folder: Path, checkpoint: Checkpoint, precisions: tuple[str, ...]) -> d
     return content
 
 
-def compare(model: Seq2Seq, encoder: Path, step: Path) -> dict[str, float]:
+def differences_of(model: Seq2Seq, encoder: Path, step: Path) -> dict[str, float]:
     """Return each output's largest difference from the model's; raise UserError where onnxruntime fails."""
     try:
         return largest_differences(model, encoder, step, BATCHES)
@@ -129,7 +129,7 @@ def compare(model: Seq2Seq, encoder: Path, step: Path) -> dict[str, float]:
         raise UserError(f"this model cannot be exported: onnxruntime cannot run its graphs ({reason})") from error
 
 
-def check_same(differences: dict[str, float]) -> None:
+def check_differences(differences: dict[str, float]) -> None:
     """Raise UserError where an output differs from the model's by more than rounding."""
     for name, difference in differences.items():
         allowed = LOG_PROB_TOLERANCE if name == "log_probs" else TOLERANCE
@@ -148,7 +148,7 @@ def description(checkpoint: Checkpoint) -> dict[str, Any]:
     names = ("joint", "joint") if sides.joint else ("source", "target")
     return {
         "subwords": [f"{name}{side.suffix}" for name, side in zip(names, (sides.source, sides.target), strict=True)],
-        "text": [text_of(side) for side in (sides.source, sides.target)],
+        "text": [text_settings(side) for side in (sides.source, sides.target)],
         "special_ids": {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS},
         "search": search,
         "source_language": config.data.source_language,
@@ -165,7 +165,7 @@ def description(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def text_of(side: Tokenizer | Vocabulary) -> dict[str, str]:
+def text_settings(side: Tokenizer | Vocabulary) -> dict[str, str]:
     """Return how the text of a side is segmented, and what normalization does to it before."""
     if isinstance(side, Vocabulary):
         return {"segmentation": "whitespace", "normalization": "identity", "case": "kept"}

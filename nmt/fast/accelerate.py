@@ -43,7 +43,7 @@ def accelerate(model: Model) -> Model:
     return model
 
 
-def restore(model: Model) -> Model:
+def decelerate(model: Model) -> Model:
     """Undo `accelerate`; return the model."""
     for module in model.modules():
         for name in replaced(module):
@@ -60,7 +60,7 @@ def replaced(module: nn.Module) -> list[str]:
 def restored(model: nn.Module) -> Iterator[None]:
     """Within this context the model runs as it is written; its graph can be differentiated again and again."""
     was_accelerated = any(map(replaced, model.modules()))
-    restore(model)
+    decelerate(model)
     try:
         yield
     finally:

@@ -157,10 +157,10 @@ def hub_errors(address: Address) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        raise UserError(explain(error, address)) from error
+        raise UserError(failure_of(error, address)) from error
 
 
-def explain(error: Exception, address: Address) -> str:
+def failure_of(error: Exception, address: Address) -> str:
     """Return what is wrong and what to do."""
     from huggingface_hub import constants, errors, get_token
 

@@ -150,7 +150,7 @@ def words_after(
     best, first = without_specials(step.log_probs)[0, 0].topk(min(count, step.log_probs.shape[2] - 3))
     rows = torch.zeros_like(first)[None]
     totals = (best + log_prob).tolist()
-    completed = complete(
+    completed = complete_words(
         translator, [[*ids, token] for token in first.tolist()], totals, step.state.select(rows), start
     )
     found = []
@@ -163,7 +163,7 @@ def words_after(
     return found
 
 
-def complete(
+def complete_words(
     translator: Translator, found: list[list[int]], totals: list[float], state: Any, start: int
 ) -> list[NextWord]:
     """Complete words whose pieces begin at `start`, by the most probable continuation; each has its log-probability."""
@@ -181,7 +181,7 @@ def complete(
                 totals[row] += float(best[0, row])
         if not any(is_open):
             break
-    return [named(tokenizer, ids, start, total) for ids, total in zip(found, totals, strict=True)]
+    return [next_word(tokenizer, ids, start, total) for ids, total in zip(found, totals, strict=True)]
 
 
 def same_word(tokenizer: Tokenizer | Vocabulary, ids: list[int], start: int) -> bool:
@@ -195,7 +195,7 @@ def without_specials(log_probs: Tensor) -> Tensor:
     return log_probs.index_fill(2, torch.tensor((PAD, BOS, UNK), device=log_probs.device), float("-inf"))
 
 
-def named(tokenizer: Tokenizer | Vocabulary, ids: list[int], start: int, log_prob: float) -> NextWord:
+def next_word(tokenizer: Tokenizer | Vocabulary, ids: list[int], start: int, log_prob: float) -> NextWord:
     """Return the word whose pieces begin at `start`."""
     probability, pieces = math.exp(log_prob), tokenizer.pieces(ids)
     if ids[-1] == EOS:

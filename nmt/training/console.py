@@ -29,7 +29,7 @@ def unreported(name: str, total: int) -> Iterator[Advance]:
 
 
 @final
-class Display:
+class LiveDisplay:
     """The console: on a terminal a live bar below the messages, elsewhere messages only."""
 
     def __init__(self, console: Console) -> None:
@@ -93,7 +93,7 @@ class Display:
 class Log(logging.Handler):
     """Handler that shows the log messages of nmt on the console and, after `write_to`, writes them to a file."""
 
-    def __init__(self, display: Display) -> None:
+    def __init__(self, display: LiveDisplay) -> None:
         super().__init__()
         self.display = display
         self.logger = logging.getLogger("nmt")

@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 
 @final
-class Memory:
+class BatchHalving:
     """Knows how large a batch may be, once one was too large.
 
     Args:

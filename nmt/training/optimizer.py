@@ -53,7 +53,7 @@ def clipped_step(optimizer: torch.optim.Optimizer, clip_norm: float) -> Float[Te
     return norm
 
 
-def restore(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     """Restore an optimizer's moments from a state dict, while learning rate, decays and betas stay as configured; raise
     UserError where a moment is not finite.
     """

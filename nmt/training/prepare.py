@@ -19,7 +19,7 @@ from nmt.data.tables import (
     PARALLEL_FROM,
     TEST_SPLITS,
     EncodedCorpus,
-    Progress,
+    ProgressLog,
     encode,
     encode_part,
     encoded_path,
@@ -163,7 +163,7 @@ def learn_subwords(corpus: datasets.Dataset, config: TokenizerConfig) -> Tokeniz
     """Return subwords that were learned from text, or those in the files that the configuration names."""
     logger.info("learning subwords" if config.source_model is None else "loading subwords")
     text = learning_text(corpus, config)
-    with Progress("learning subwords"):
+    with ProgressLog("learning subwords"):
         return build_tokenizers(lines_of(text, "source"), lines_of(text, "target"), config)
 
 

@@ -16,7 +16,7 @@ from nmt.errors import writing
 from nmt.evaluation.records import ALIGNMENTS, RECORDS, finite, keep_records, read_records
 from nmt.evaluation.registry import METRICS, OF_THE_MACHINE, number
 from nmt.training.board import Board, Sample, hyperparameters
-from nmt.training.console import LIVE, Display, Log, Phase, duration, unreported
+from nmt.training.console import LIVE, LiveDisplay, Log, Phase, duration, unreported
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class Reporter:
     def __init__(self, run_dir: Path, *, config: TrainConfig, console: Console | None = None) -> None:
         self.run_dir = run_dir
         self.config = config
-        self.display = Display(console or Console(stderr=True))
+        self.display = LiveDisplay(console or Console(stderr=True))
         self.phase: Phase = self.display.phase  # shows how far a validation or test has come
         self.log = Log(self.display)
         self.board: Board | None = None

@@ -192,7 +192,7 @@ def evaluate_best(
         return processes.on_rank_zero(evaluate_best)(config, run_dir, tests, phase)
     # Imported late: training itself needs none of it.
     from nmt.evaluation.evaluator import evaluate_split
-    from nmt.evaluation.output import prepare
+    from nmt.evaluation.output import prepare_folder
     from nmt.evaluation.report import print_table
 
     scores: dict[str, Any] = {}
@@ -201,7 +201,7 @@ def evaluate_best(
     translator.spread = processes.spread
     for split, corpus in tests.items():
         folder = run_dir / "evaluation" / split
-        processes.on_rank_zero(prepare)(folder)
+        processes.on_rank_zero(prepare_folder)(folder)
         scoring: dict[str, Any] = {"bleu_tokenize": bleu_tokenizer(config), "lowercase": config.lowercase}
         # Sentences are translated, greedily too where there is a beam, scored, and aligned where there is gold.
         passes = 2 + (config.search.beam_size > 1) + ("alignment" in corpus.column_names)

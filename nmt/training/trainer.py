@@ -15,10 +15,10 @@ from nmt.training.board import Sample
 from nmt.training.console import SILENCE
 from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, no_sync, random_state, restore_random_state
 from nmt.training.interrupts import deferred_interrupts
-from nmt.training.memory import Memory
+from nmt.training.memory import BatchHalving
 from nmt.training.meter import Meter
 from nmt.training.objective import Objective, TrainingStep, token_loss
-from nmt.training.optimizer import Schedule, build_average, clipped_step, restore
+from nmt.training.optimizer import Schedule, build_average, clipped_step, load_optimizer_state
 from nmt.training.precision import autocast_dtype
 from nmt.training.processors import Processors
 from nmt.training.progress import Progress, ending, out_of_patience, samples_due, share_done, validation_due
@@ -79,7 +79,7 @@ class Trainer:
         self.training_step = processes.data_parallel(training_step)  # the weights are those of rank 0 from here on
         self.average = None if config.ema_decay is None else build_average(model, config.ema_decay)
         self.meter = Meter(device, processes)
-        self.memory = Memory(processes.world_size)
+        self.memory = BatchHalving(processes.world_size)
         self.processors = Processors(torch.get_num_threads() if device.type == "cpu" else 1)
         self.saved = processes.clock()
         self.shown = -math.inf  # when progress was shown last: it is after the first update
@@ -262,7 +262,7 @@ class Trainer:
         """Restore the state of training; the weights are loaded apart."""
         self.progress.load_state_dict(state["progress"])
         self.loader.load_state_dict(state["loader"])
-        restore(self.optimizer, state["optimizer"])
+        load_optimizer_state(self.optimizer, state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
         self.reinforce.load_state_dict(state["reinforce"])
         if "meter" in state:  # runs of before have none

@@ -11,7 +11,7 @@ from diversification.teachers import FORWARD
 from diversification.text import Text
 from diversification.translating import Part
 from nmt.errors import UserError
-from nmt.translate import complete
+from nmt.translate import replace_together
 
 ORIGINAL = "original"
 
@@ -48,7 +48,7 @@ def write(text: Text, parts: Sequence[Part], shares: Mapping[str, float], seed: 
     seen: set[tuple[str, str]] = set()
     counts = []
     try:
-        with complete(*(folder / name for name in names)) as files:
+        with replace_together(*(folder / name for name in names)) as files:
             for number, (name, pairs) in enumerate(origins(text, parts)):
                 count = Counts(name)
                 counts.append(count)

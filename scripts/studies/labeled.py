@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import datasets
 
 from nmt.config.schema import HubConfig
-from nmt.data.hub import prepare, read_split
+from nmt.data.hub import prepared_builder, read_split
 from nmt.errors import UserError, nearest
 from studies.study import log
 
@@ -152,7 +152,7 @@ def _open(source: str, columns: Sequence[str]) -> tuple[str, datasets.DatasetBui
         path, _, name = source.removeprefix(HUB).partition(":")
         if not path:
             raise UserError(f"{source!r} names no data set of the hub: write hub:NAME or hub:NAME:CONFIG")
-        return path, prepare(
+        return path, prepared_builder(
             HubConfig(path=path, name=name or None), check="its name and configuration", instead=INSTEAD
         )
     file = Path(source).expanduser()
@@ -167,7 +167,7 @@ def _open(source: str, columns: Sequence[str]) -> tuple[str, datasets.DatasetBui
     if kind == "csv":  # as they are written: `NA` is a word, and 01 no number
         options = {**options, "converters": dict.fromkeys(columns, str)}
     config = HubConfig(path=kind, data_files=glob.escape(str(file.resolve())))
-    return source, prepare(config, check=str(file), instead=INSTEAD, **options)
+    return source, prepared_builder(config, check=str(file), instead=INSTEAD, **options)
 
 
 def _feature(table: datasets.Dataset, column: str, path: str) -> Any:

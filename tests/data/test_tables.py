@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.data import tables
-from nmt.data.tables import Progress, mapped_table, stored_table
+from nmt.data.tables import ProgressLog, mapped_table, stored_table
 from nmt.errors import UserError
 
 TABLE = pa.table({"n": [1, 2, 3]})
@@ -84,11 +84,11 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 def test_the_end_of_short_or_failed_work_is_not_told(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(Progress, "told", time.monotonic())
+    monkeypatch.setattr(ProgressLog, "told", time.monotonic())
     with caplog.at_level("INFO", logger="nmt.data.tables"):
-        with Progress("encoding"):
+        with ProgressLog("encoding"):
             pass
-        with contextlib.suppress(KeyError), Progress("encoding") as progress:
+        with contextlib.suppress(KeyError), ProgressLog("encoding") as progress:
             progress._begun -= 60
             raise KeyError
     assert not caplog.messages
@@ -97,12 +97,12 @@ def test_the_end_of_short_or_failed_work_is_not_told(
 def test_short_works_are_not_silent_together(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """The last message was long ago, so this work is told of at once."""
     monkeypatch.setattr(tables, "AT_LEAST", 0.01)
-    monkeypatch.setattr(Progress, "told", time.monotonic() - tables.SECONDS)
+    monkeypatch.setattr(ProgressLog, "told", time.monotonic() - tables.SECONDS)
     with caplog.at_level("INFO", logger="nmt.data.tables"):
-        with Progress("reading"):
+        with ProgressLog("reading"):
             while not caplog.messages:
                 time.sleep(0.01)
-        with Progress("cleaning"):
+        with ProgressLog("cleaning"):
             time.sleep(0.1)
     assert caplog.messages == ["reading: 0 s"]
 
@@ -116,7 +116,7 @@ def test_progress_tells_what_is_done_and_how_long_it_will_take(
 ) -> None:
     monkeypatch.setattr(tables, "SECONDS", 0.05)
     monkeypatch.setattr(tables, "AT_LEAST", 0.01)
-    with caplog.at_level("INFO", logger="nmt.data.tables"), Progress("encoding", 1_000) as progress:
+    with caplog.at_level("INFO", logger="nmt.data.tables"), ProgressLog("encoding", 1_000) as progress:
         while not caplog.messages:
             time.sleep(0.01)
         progress.add(400)

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from nmt.config.file import load_config
 from nmt.config.schema import DataConfig, HubConfig, SplitConfig, TrainConfig, changes
 from nmt.errors import UserError
-from nmt.evaluation.card import front_matter, is_edited, origin, settings, write_card
+from nmt.evaluation.card import front_matter, is_edited, origin, setting_lines, write_card
 from nmt.models.checkpoint import CARD, PICTURE, load_checkpoint
 
 
@@ -159,11 +159,11 @@ def test_where_text_comes_from_is_told_without_paths(tmp_path: Path) -> None:
     config = TrainConfig(run_dir=secret, data=data)
     config.tokenizer.source_model = config.trainer.initialize_from = f"{secret}/x.model"
     data.cache_dir = secret
-    told = list(settings(config))
+    told = list(setting_lines(config))
     assert "tokenizer.source_model=x.model" in told
     assert not any("secret" in line for line in [*told, json.dumps(front_matter(config, {}))])
     config.trainer.initialize_from = "hub:me/toy"
-    assert "trainer.initialize_from=hub:me/toy" in settings(config)
+    assert "trainer.initialize_from=hub:me/toy" in setting_lines(config)
 
 
 def test_a_data_set_of_the_hub_is_named(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from nmt.alignment.weights import Alignment
 from nmt.config.schema import ModelConfig, SearchConfig, TokenizerConfig, TrainConfig, TrainerConfig
 from nmt.errors import UserError
-from nmt.evaluation.baseline import Baseline, settings
+from nmt.evaluation.baseline import Baseline, translator_settings
 from nmt.evaluation.evaluator import evaluate_split
 from nmt.evaluation.outcome import Outcome
 from nmt.evaluation.registry import METRICS, Display, Metric, by_sacrebleu, check_watched
@@ -104,7 +104,7 @@ def test_a_metric_of_sacrebleu_brings_its_signature_and_its_comparison(
 
     entry = Metric(measure=by_sacrebleu(build), row=Display("chrF++"), better="higher", sacrebleu=build)
     monkeypatch.setitem(METRICS, "chrf2", entry)
-    baseline = Baseline("runs/b", REFERENCES, settings(Doubling()))
+    baseline = Baseline("runs/b", REFERENCES, translator_settings(Doubling()))
     metrics = evaluate_split(Doubling(), corpus(), tmp_path / "test", split="test", baseline=baseline)
     assert metrics["baseline"]["chrf2"]["baseline"] == pytest.approx(100)
     shown = table(metrics)

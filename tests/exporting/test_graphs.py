@@ -16,7 +16,7 @@ from nmt.data.batch import pad
 from nmt.errors import UserError
 from nmt.exporting.check import signature
 from nmt.exporting.graphs import write_graphs
-from nmt.exporting.quantize import quantize
+from nmt.exporting.quantize import quantize_graph
 from nmt.models.decoder import DECODERS, Bahdanau, DecoderState, Emission
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import BOS
@@ -139,6 +139,6 @@ def test_graphs_of_8_bit_integers(variant: dict[str, Any], exported: Callable[..
     model = model_of(variant)
     exported(model)
     for name in ("encoder", "step"):
-        quantize(tmp_path / f"{name}.onnx", tmp_path / f"{name}.int8.onnx")
+        quantize_graph(tmp_path / f"{name}.onnx", tmp_path / f"{name}.int8.onnx")
     small = Exported(tmp_path / "encoder.int8.onnx", tmp_path / "step.int8.onnx")
     assert 1e-4 < largest_difference(model, small, batches=2) < 2

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 
 from nmt.data.batch import Batch
-from nmt.fast.accelerate import accelerate, restore
+from nmt.fast.accelerate import accelerate, decelerate
 from nmt.fast.objective import token_loss as chunked_loss
 from nmt.models.seq2seq import Seq2Seq
 from nmt.training.objective import token_loss
@@ -16,7 +16,7 @@ def run(model: Seq2Seq, batch: Batch, *, fast: bool, consistency: float = 0.0) -
 
     With `consistency` the batch goes through the model twice.
     """
-    (accelerate if fast else restore)(model)
+    (accelerate if fast else decelerate)(model)
     model.zero_grad()
     torch.manual_seed(0)
     batch = batch.twice() if consistency else batch

@@ -6,7 +6,7 @@ import pickle
 import torch
 
 from nmt.config.schema import SearchConfig
-from nmt.fast.accelerate import accelerate, restore, restored
+from nmt.fast.accelerate import accelerate, decelerate, restored
 from nmt.models.decoder import DECODERS
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers
@@ -28,13 +28,13 @@ def swapped(model: Seq2Seq) -> set[str]:
 
 
 def test_nothing_of_a_checkpoint_changes(model: Seq2Seq) -> None:
-    """Neither names nor order nor values of weights; and `restore` leaves no trace."""
+    """Neither names nor order nor values of weights; and `decelerate` leaves no trace."""
     before, attributes = copy.deepcopy(model.state_dict()), {id(m): set(vars(m)) for m in model.modules()}
     after = accelerate(model).state_dict()
     assert list(after) == list(before)
     assert all(torch.equal(after[name], before[name]) for name in before)
     assert swapped(model)
-    restore(model)
+    decelerate(model)
     assert not swapped(model)
     assert {id(m): set(vars(m)) for m in model.modules()} == attributes
 
@@ -73,6 +73,6 @@ def test_within_restored_the_model_runs_as_it_is_written() -> None:
     with restored(model):
         assert not swapped(model)
     assert swapped(model) == names
-    with restored(restore(model)):
+    with restored(decelerate(model)):
         pass
     assert not swapped(model)

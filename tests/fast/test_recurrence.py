@@ -14,7 +14,7 @@ from nmt.config.schema import AttentionConfig
 from nmt.data.batch import Batch
 from nmt.fast import attention as fast_attention
 from nmt.fast import cells, dropout, kernels, products, recurrence
-from nmt.fast.accelerate import accelerate, restore
+from nmt.fast.accelerate import accelerate, decelerate
 from nmt.fast.objective import token_loss
 from nmt.fast.projection import PACKED, pack
 from nmt.models.decoder import DECODERS
@@ -109,7 +109,7 @@ def test_a_torch_without_private_names_trains_the_same(score: str, monkeypatch: 
     loss = model(batch).features.pow(2).sum()
     weights = [model.decoder.stack.first.recurrent.weight, model.encoder.rnn.weight_ih_l0]
     first, again = (torch.autograd.grad(loss, weights, retain_graph=True) for _ in range(2))
-    expected = torch.autograd.grad(restore(model)(batch).features.pow(2).sum(), weights)
+    expected = torch.autograd.grad(decelerate(model)(batch).features.pow(2).sum(), weights)
     for found in (first, again):
         for one, other in zip(found, expected, strict=True):
             torch.testing.assert_close(one, other)

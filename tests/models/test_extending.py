@@ -10,7 +10,7 @@ from nmt.attention.attention import Memory
 from nmt.config.schema import ModelConfig
 from nmt.errors import UserError
 from nmt.evaluation.saliency import gradient_times_input
-from nmt.fast.accelerate import accelerate, restore
+from nmt.fast.accelerate import accelerate, decelerate
 from nmt.fast.objective import token_loss as chunked_loss
 from nmt.models.build import build_model, check_model
 from nmt.models.decoder import DECODERS, Decoder, DecoderState, Emission
@@ -104,7 +104,7 @@ def test_the_fast_path_takes_what_it_knows_and_changes_nothing(names: tuple[str,
     found = chunked_loss(model, model(batch), batch, label_smoothing=0.1)[0]
     torch.testing.assert_close(found, expected)
     assert "read_words" in vars(model.decoder)
-    assert not any("read_words" in vars(module) for module in restore(model).modules())
+    assert not any("read_words" in vars(module) for module in decelerate(model).modules())
 
 
 def test_an_unknown_name_is_told_with_the_nearest() -> None:

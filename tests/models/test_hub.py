@@ -10,7 +10,7 @@ from huggingface_hub import constants
 
 from nmt.errors import UserError
 from nmt.models import hub as client
-from nmt.models.hub import Address, explain, fetch, is_address, parse_address, results_folder, upload
+from nmt.models.hub import Address, failure_of, fetch, is_address, parse_address, results_folder, upload
 from tests.hub_stand_in import Hub, Repository
 
 KNOWN = ("weights.bin", "config.yaml", "joint.model", "README.md")
@@ -227,10 +227,10 @@ def test_a_disk_that_is_full(hub: Hub, files: list[Path], monkeypatch: pytest.Mo
     Path(constants.HF_HUB_CACHE).write_text("a file where the folder should be")
     assert "cannot transfer hub:me/toy" in complaint(fetch, TOY, KNOWN)
     error = OSError(28, "No space left on device", "/cache/x")
-    assert explain(error, TOY) == (
+    assert failure_of(error, TOY) == (
         "cannot write /cache/x: No space left on device; free some space, or set HF_HUB_CACHE to another folder"
     )
 
 
 def test_a_hub_without_xet() -> None:
-    assert explain(RuntimeError("404 for /xet-write-token/main"), TOY).endswith("; try with HF_HUB_DISABLE_XET=1")
+    assert failure_of(RuntimeError("404 for /xet-write-token/main"), TOY).endswith("; try with HF_HUB_DISABLE_XET=1")

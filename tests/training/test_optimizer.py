@@ -9,7 +9,7 @@ from torch import nn
 from nmt.config.schema import AttentionConfig, ModelConfig, OptimizerConfig, ScheduleConfig
 from nmt.errors import UserError
 from nmt.models.build import build_model
-from nmt.training.optimizer import Schedule, build_average, build_optimizer, clipped_step, restore
+from nmt.training.optimizer import Schedule, build_average, build_optimizer, clipped_step, load_optimizer_state
 
 
 def rates(config: ScheduleConfig, steps: int, peak: float = 2.0) -> list[float]:
@@ -138,7 +138,7 @@ def test_moments_that_are_not_finite_are_named() -> None:
     weights(torch.ones(1, 2)).sum().backward()
     optimizer.step()
     state = optimizer.state_dict()
-    restore(build_optimizer(nn.Linear(2, 2), OptimizerConfig()), state)
+    load_optimizer_state(build_optimizer(nn.Linear(2, 2), OptimizerConfig()), state)
     state["state"][1]["exp_avg_sq"][0] = math.nan
     with pytest.raises(UserError, match="the optimizer's exp_avg_sq is not finite"):
-        restore(build_optimizer(nn.Linear(2, 2), OptimizerConfig()), state)
+        load_optimizer_state(build_optimizer(nn.Linear(2, 2), OptimizerConfig()), state)

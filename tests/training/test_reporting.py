@@ -20,7 +20,7 @@ from tensorboard.summary.writer import event_file_writer
 
 from nmt.alignment.weights import Alignment
 from nmt.config.schema import ModelConfig, TrainConfig
-from nmt.data.tables import Progress
+from nmt.data.tables import ProgressLog
 from nmt.evaluation.film import films, sentence
 from nmt.evaluation.records import ALIGNMENTS, keep_records, read_records
 from nmt.training.board import Sample, as_markdown
@@ -216,13 +216,13 @@ def test_a_phase_is_announced_while_it_takes_long(
 ) -> None:
     monkeypatch.setattr("nmt.data.tables.SECONDS", 0.05)
     monkeypatch.setattr("nmt.data.tables.AT_LEAST", 0.05)
-    with Reporter(tmp_path, config=TrainConfig(), console=plain), Progress("reading"):
+    with Reporter(tmp_path, config=TrainConfig(), console=plain), ProgressLog("reading"):
         wait(lambda: re.match(r"(reading: \d+ s\n){2}", printed(plain)), seconds=20)
 
 
 def test_a_short_phase_is_not_announced(tmp_path: Path, plain: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nmt.data.tables.AT_LEAST", 60.0)
-    with Reporter(tmp_path, config=TrainConfig(), console=plain), Progress("reading"):
+    with Reporter(tmp_path, config=TrainConfig(), console=plain), ProgressLog("reading"):
         pass
     assert not printed(plain)
 

@@ -46,7 +46,7 @@ class GrammarCorpus(Corpus):
 
         def build() -> list[pa.Table]:
             pairs = generate(self.config.grammar, split)
-            return [pa.table({name: [getattr(pair, name) for pair in pairs] for name in SentencePair._fields})]
+            return [pa.table({name: [getattr(pair, name) for pair in pairs] for name in AlignedPair._fields})]
 
         return self.stored(digest.hexdigest(), build)
 
@@ -57,7 +57,7 @@ class GrammarCorpus(Corpus):
     has_gold = has_split  # it aligns all pairs
 
 
-class SentencePair(NamedTuple):
+class AlignedPair(NamedTuple):
     """A sentence, its translation and their gold alignment in Pharaoh notation.
 
     `alignment` counts words between spaces from 0, source first: `i-j` is a sure link, `i?j` a possible one.
@@ -68,7 +68,7 @@ class SentencePair(NamedTuple):
     alignment: str
 
 
-def generate(config: GrammarConfig, split: str) -> list[SentencePair]:
+def generate(config: GrammarConfig, split: str) -> list[AlignedPair]:
     """Return the distinct pairs of one split; the same pairs in the same order wherever it runs.
 
     The checksum of a sentence decides its split, so splits never overlap, whatever their sizes.
@@ -101,14 +101,14 @@ def split_of(source: str) -> str:
     return SPLITS[bucket + 1] if bucket < 3 else "train"
 
 
-def sentences(choose: Chooser, shortest: int, longest: int, lexicon: Lexicon | None = None) -> Iterator[SentencePair]:
+def sentences(choose: Chooser, shortest: int, longest: int, lexicon: Lexicon | None = None) -> Iterator[AlignedPair]:
     """Endless random pairs, most of them about as long as asked for: shorter ones are more frequent."""
     grammar = Sentences(lexicon or Lexicon(), choose)
     while True:
-        yield SentencePair(*spell(grammar.sentence(_length(choose, shortest, longest)) + punctuation(".")))
+        yield AlignedPair(*spell(grammar.sentence(_length(choose, shortest, longest)) + punctuation(".")))
 
 
-def _distinct(choose: Chooser, split: str, shortest: int, longest: int) -> Iterator[SentencePair]:
+def _distinct(choose: Chooser, split: str, shortest: int, longest: int) -> Iterator[AlignedPair]:
     """Pairs that belong to `split`, are within the bounds and have not been seen; ends when none turns up."""
     seen: set[str] = set()
     rejected = 0

@@ -15,7 +15,7 @@ from nmt.config.schema import GrammarConfig
 from nmt.data.grammar import lexicon
 from nmt.data.grammar.chooser import Chooser
 from nmt.data.grammar.clauses import Clauses, Context
-from nmt.data.grammar.corpus import SentencePair, generate, sentences
+from nmt.data.grammar.corpus import AlignedPair, generate, sentences
 from nmt.data.grammar.nouns import NounPhrases
 from nmt.data.grammar.phrase import Phrase, spell
 from nmt.data.grammar.words import Agreement, Kind, Tense
@@ -30,12 +30,12 @@ ASPIRATED = "(?!hibou|héros|huit)"
 
 
 @pytest.fixture(scope="module")
-def corpus() -> dict[str, list[SentencePair]]:
+def corpus() -> dict[str, list[AlignedPair]]:
     return {split: generate(SMALL, split) for split in SPLITS}
 
 
 @pytest.fixture(scope="module")
-def pairs(corpus: dict[str, list[SentencePair]]) -> list[SentencePair]:
+def pairs(corpus: dict[str, list[AlignedPair]]) -> list[AlignedPair]:
     return [pair for split in SPLITS for pair in corpus[split]]
 
 
@@ -46,7 +46,7 @@ def links(alignment: str) -> list[tuple[int, str, int]]:
 # --- the corpus ---------------------------------------------------------------------------------------------
 
 
-def test_sizes_and_bounds(corpus: dict[str, list[SentencePair]]) -> None:
+def test_sizes_and_bounds(corpus: dict[str, list[AlignedPair]]) -> None:
     assert [len(corpus[split]) for split in SPLITS] == [1_500, 40, 60, 20]
     for split in SPLITS:
         shortest = 40 if split == "test_long" else 3
@@ -59,7 +59,7 @@ def test_bounds_are_obeyed() -> None:
     assert {len(pair.source.split()) for pair in generate(config, "test_long")} <= set(range(10, 13))
 
 
-def test_lengths_are_mostly_short_with_a_long_tail(corpus: dict[str, list[SentencePair]]) -> None:
+def test_lengths_are_mostly_short_with_a_long_tail(corpus: dict[str, list[AlignedPair]]) -> None:
     lengths = [len(pair.source.split()) for pair in corpus["train"]]
     assert 12 <= sum(lengths) / len(lengths) <= 15
     assert sum(length < 20 for length in lengths) > 0.7 * len(lengths)
@@ -67,7 +67,7 @@ def test_lengths_are_mostly_short_with_a_long_tail(corpus: dict[str, list[Senten
     assert max(lengths) > 50
 
 
-def test_splits_do_not_overlap(corpus: dict[str, list[SentencePair]]) -> None:
+def test_splits_do_not_overlap(corpus: dict[str, list[AlignedPair]]) -> None:
     sources = {split: {pair.source for pair in corpus[split]} for split in SPLITS}
     assert all(len(sources[split]) == len(corpus[split]) for split in SPLITS)
     assert not any(sources[one] & sources[other] for one, other in combinations(SPLITS, 2))
@@ -82,7 +82,7 @@ def test_splits_of_short_sentences_do_not_overlap_either() -> None:
     assert not validation & test
 
 
-def test_a_smaller_split_is_the_beginning_of_a_larger_one(corpus: dict[str, list[SentencePair]]) -> None:
+def test_a_smaller_split_is_the_beginning_of_a_larger_one(corpus: dict[str, list[AlignedPair]]) -> None:
     assert generate(GrammarConfig(test_size=20), "test") == corpus["test"][:20]
 
 
@@ -110,12 +110,12 @@ def test_other_processes_generate_the_same() -> None:
 
 
 RECORDED = [
-    SentencePair(
+    AlignedPair(
         "The sister sees me when she meets this aunt.",
         "La sœur me voit quand elle rencontre cette tante.",
         "0-0 1-1 2-3 3-2 4-4 5-5 6-6 7-7 8-8",
     ),
-    SentencePair(
+    AlignedPair(
         "Luc did not go to the park.",
         "Luc n'est pas allé au parc.",
         "0-0 1?1 1?2 1?3 2?1 2-2 3-1 3-3 4-4 5?4 6-5",
@@ -126,7 +126,7 @@ RECORDED = [
 RECORDED_DIGEST = "0c364314d303f13849d91fe48f0dc23ec635e768f6753d8a43c2ca9462643414"
 
 
-def test_recorded_pairs(corpus: dict[str, list[SentencePair]]) -> None:
+def test_recorded_pairs(corpus: dict[str, list[AlignedPair]]) -> None:
     """Any change of words or rules changes the corpus, and with it every published figure: record it here."""
     assert corpus["validation"][:2] == RECORDED
     assert hashlib.sha256(repr([corpus[split] for split in SPLITS]).encode()).hexdigest() == RECORDED_DIGEST
@@ -167,7 +167,7 @@ def few_words() -> lexicon.Lexicon:
 
 @pytest.mark.parametrize("words", [few_words(), lexicon.Lexicon()], ids=["few words", "all words"])
 def test_the_same_english_always_has_the_same_french(words: lexicon.Lexicon) -> None:
-    seen: dict[str, SentencePair] = {}
+    seen: dict[str, AlignedPair] = {}
     for pair in islice(sentences(Chooser("function"), 3, 12, words), 4_000):
         assert seen.setdefault(pair.source, pair) == pair
     assert len(seen) < 4_000  # some did meet
@@ -211,7 +211,7 @@ def test_every_english_word_has_one_french_lemma() -> None:
 # --- links and spelling -------------------------------------------------------------------------------------
 
 
-def test_links_are_inside_and_reach_every_target_word(pairs: list[SentencePair]) -> None:
+def test_links_are_inside_and_reach_every_target_word(pairs: list[AlignedPair]) -> None:
     for pair in pairs:
         found = links(pair.alignment)
         assert len(found) == len(pair.alignment.split())
@@ -234,18 +234,18 @@ def test_links_are_inside_and_reach_every_target_word(pairs: list[SentencePair])
         r" [,.]|  |\bNone\b|/|_",
     ],
 )
-def test_french_spelling(pairs: list[SentencePair], mistake: str) -> None:
+def test_french_spelling(pairs: list[AlignedPair], mistake: str) -> None:
     found = [pair.target for pair in pairs if re.search(mistake, pair.target, re.IGNORECASE)]
     assert not found, found[:5]
 
 
 @pytest.mark.parametrize("mistake", [r"\ba [aeiou]", r"\ban [^aeiou]", r" [,.]|  |\bNone\b|/", r"\bcan not\b"])
-def test_english_spelling(pairs: list[SentencePair], mistake: str) -> None:
+def test_english_spelling(pairs: list[AlignedPair], mistake: str) -> None:
     found = [pair.source for pair in pairs if re.search(mistake, pair.source, re.IGNORECASE)]
     assert not found, found[:5]
 
 
-def test_sentences_look_like_sentences(pairs: list[SentencePair]) -> None:
+def test_sentences_look_like_sentences(pairs: list[AlignedPair]) -> None:
     for pair in pairs:
         for line in (pair.source, pair.target):
             assert line[0].isupper()
@@ -253,7 +253,7 @@ def test_sentences_look_like_sentences(pairs: list[SentencePair]) -> None:
             assert line.count(".") == 1
 
 
-def test_the_promised_constructions_occur(corpus: dict[str, list[SentencePair]]) -> None:
+def test_the_promised_constructions_occur(corpus: dict[str, list[AlignedPair]]) -> None:
     french = "\n".join(pair.target for pair in corpus["train"])
     for words in (
         *("du", "des", "au", "aux", "de la", r"de l'\w+", r"l'homme", r"d'Anne", r"qu'il", r"s'il", r"n'\w+ pas"),
