@@ -18,7 +18,6 @@ weights over the words of the clearest and the wrong sentences. Minutes; --quick
 """
 
 import argparse
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -31,9 +30,10 @@ from nmt.cli import user_errors
 from nmt.data.grammar.chooser import Chooser
 from nmt.errors import UserError, unknown
 from nmt.text.words import text_words
-from studies.classifier import Classifier, Vocabulary, build_pooling, read, train
+from studies.classifier import MAX_WORDS, Classifier, build_pooling, read, train
 from studies.deciding import TASKS, DecidedSentences
 from studies.labeled import Data, add_data, read_data
+from studies.learning import Vocabulary
 from studies.options import positive, seed
 from studies.reading import LENGTHS, Example, Reading, clearest_and_wrong, measure
 from studies.shaded_words import ShadedSentence, draw_sentences
@@ -128,10 +128,9 @@ def real_data(options: argparse.Namespace) -> Data[Example]:
 def train_and_read(name: str, data: Data[Example], epochs: int, seed: int) -> tuple[list[Reading], dict[str, Any]]:
     """Train a classifier; return its readings of the test sentences and the cost of training."""
     torch.manual_seed(seed)
-    model = Classifier(Vocabulary(data.train), len(data.classes), name)
-    wall, cpu = time.monotonic(), time.process_time()
-    train(model, data.train, epochs, lambda text: log(f"{name}: {text}"))
-    cost = {"epochs": epochs, "seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - cpu}
+    vocabulary = Vocabulary((each.words for each in data.train), most=MAX_WORDS)
+    model = Classifier(vocabulary, len(data.classes), name)
+    cost = train(model, data.train, epochs, lambda text: log(f"{name}: {text}"))
     return read(model, data.test), cost
 
 

@@ -19,7 +19,6 @@ predicted classes; `figure.png` draws alpha and beta of a pair of each class. Ta
 """
 
 import argparse
-import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -34,12 +33,14 @@ from nmt.attention.build import build_attention
 from nmt.attention.settings import Settings
 from nmt.cli import user_errors
 from nmt.config.schema import AttentionConfig
-from studies.decomposable import DecomposableAttention, Mean, Vocabulary, Words, words_of
+from nmt.text.words import text_words
+from studies.decomposable import NULL, DecomposableAttention, Mean, Words
 from studies.entailment_pairs import CLASSES, generate
 from studies.intervals import confusion
 from studies.labeled import HUB, Data, add_data, read_data
+from studies.learning import Vocabulary
 from studies.options import positive, seed
-from studies.pair_classes import MEASURES, Answer, Example, answer, measure_alignment, train
+from studies.pair_classes import MEASURES, Answer, Example, answer, measure_alignment, train, words_of
 from studies.study import add_output, log, make_output_folder
 from studies.tables import print_table, report, write_table
 
@@ -137,16 +138,15 @@ def train_and_answer(
 ) -> tuple[list[Answer], dict[str, Any]]:
     """Train a model; return its answers to the test pairs, and the cost of training."""
     torch.manual_seed(options.seed)
-    vocabulary = Vocabulary(sentence for each in data.train for sentence in (each.premise, each.hypothesis))
+    sentences = (text_words(text) for each in data.train for text in (each.premise, each.hypothesis))
+    vocabulary = Vocabulary(sentences, [NULL])
     words = Words(len(vocabulary), SIZE)
     vectors = Mean(words) if name == "mean_vectors" else words
     model = DecomposableAttention(vectors, build_attention_of(options), SIZE, SIZE, len(data.classes), DROPOUT)
     parts = [data.train, data.test]
     if name == "hypothesis_only":
         parts = [[each._replace(premise="") for each in part] for part in parts]
-    wall, cpu = time.monotonic(), time.process_time()
-    train(model, vocabulary, parts[0], epochs, lambda text: log(f"{name}: {text}"))
-    cost = {"epochs": epochs, "seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - cpu}
+    cost = train(model, vocabulary, parts[0], epochs, lambda text: log(f"{name}: {text}"))
     return answer(model, vocabulary, parts[1]), cost
 
 

@@ -1,14 +1,11 @@
 """A recurrent classifier of sentences: the encoder of the translator, a pooling of its states, a linear layer."""
 
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from nmt.attention.attention import Attended
@@ -17,44 +14,17 @@ from nmt.attention.pooling import AttentionPooling
 from nmt.attention.windows import WINDOWS
 from nmt.config.schema import AttentionConfig, ModelConfig
 from nmt.errors import UserError, unknown
-from nmt.models.encoder import EncoderOutput, Recurrent, mask_of
+from nmt.models.encoder import EncoderOutput, Recurrent
 from nmt.models.layers import Embedding
 from nmt.models.sizes import attention_settings
-from nmt.text.vocabulary import PAD, UNK
+from nmt.text.vocabulary import PAD
+from studies.learning import BATCH, Ids, Vocabulary, minimize
 from studies.reading import Example, Reading
 
 POOLINGS = ("last", "mean")  # besides SCORE-NORMALIZER-WINDOW
 SIZE = ModelConfig(embedding_size=64, hidden_size=128, dropout=0.1)
-BATCH, LEARNING_RATE, MAX_NORM = 64, 2e-3, 1.0
 MAX_WORDS = 20_000  # of the vocabulary
 ENTROPY = 0.01  # weight of the entropy of weights that are sampled
-
-
-class Tokens(NamedTuple):
-    """A batch of sentences; lengths on the CPU, as the encoder wants them."""
-
-    ids: Int[Tensor, "batch source"]
-    lengths: Int[Tensor, " batch"]
-    mask: Bool[Tensor, "batch source"]
-
-
-class Vocabulary:
-    """The words of the training sentences, in small letters, that occur twice or more; all others are unknown."""
-
-    def __init__(self, examples: Iterable[Example]) -> None:
-        counts = Counter(word.lower() for example in examples for word in example.words)
-        frequent = [word for word, count in counts.most_common(MAX_WORDS) if count > 1]
-        self.ids = {word: number for number, word in enumerate(frequent, start=UNK + 1)}
-
-    def __len__(self) -> int:
-        return UNK + 1 + len(self.ids)
-
-    def batch(self, sentences: Sequence[Sequence[str]]) -> Tokens:
-        """Return padded ids; a sentence without words has one unknown word."""
-        rows = [torch.tensor([self.ids.get(word.lower(), UNK) for word in words] or [UNK]) for words in sentences]
-        ids = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
-        lengths = torch.tensor([len(row) for row in rows])
-        return Tokens(ids, lengths, mask_of(lengths, ids.shape[1]))
 
 
 class Mean(nn.Module):
@@ -79,12 +49,13 @@ class Classifier(nn.Module):
         self.pooling = build_pooling(pooling)
         self.output = nn.Linear(self.encoder.state_size, classes)
 
-    def forward(self, batch: Tokens) -> tuple[Float[Tensor, "batch classes"], Attended | None]:
+    def forward(self, ids: Ids) -> tuple[Float[Tensor, "batch classes"], Attended | None]:
         """Return the log-odds and, unless the last state is used, what the pooling attended to."""
-        encoded: EncoderOutput = self.encoder(batch.ids, batch.lengths)
+        mask = ids != PAD
+        encoded: EncoderOutput = self.encoder(ids, mask.sum(dim=1))
         if self.pooling is None:
             return self.output(encoded.summary), None
-        attended: Attended = self.pooling(encoded.states, batch.mask)
+        attended: Attended = self.pooling(encoded.states, mask)
         return self.output(attended.context[:, 0]), attended
 
 
@@ -103,28 +74,20 @@ def build_pooling(name: str) -> nn.Module | None:
     return AttentionPooling(build_attention(score, normalizer, window, settings), settings.query_size)
 
 
-def train(model: Classifier, examples: Sequence[Example], epochs: int, report: Callable[[str], None]) -> None:
-    """Minimize cross-entropy with Adam, in batches of like length; the rate falls linearly in the second half."""
-    order = sorted(range(len(examples)), key=lambda number: len(examples[number].words))
-    batches = [[examples[i] for i in order[start : start + BATCH]] for start in range(0, len(order), BATCH)]
-    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
-    steps = epochs * len(batches)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, 2 - 2 * step / steps))
-    model.train()
-    shown = time.monotonic()
-    for epoch in range(1, epochs + 1):
-        losses = []
-        for number in torch.randperm(len(batches)).tolist():
-            loss = loss_of(model, batches[number])
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM)
-            optimizer.step()
-            schedule.step()
-            losses.append(loss.item())
-            if time.monotonic() - shown > 5 or len(losses) == len(batches):
-                shown = time.monotonic()
-                report(f"epoch {epoch} of {epochs}, batch {len(losses)} of {len(batches)}, loss {np.mean(losses):.3f}")
+def train(
+    model: Classifier, examples: Sequence[Example], epochs: int, report: Callable[[str], None]
+) -> dict[str, float]:
+    """Minimize cross-entropy, in batches of like length; the rate falls in the second half. Return what it cost."""
+    ordered = sorted(examples, key=lambda each: len(each.words))
+    batches = [ordered[start : start + BATCH] for start in range(0, len(ordered), BATCH)]
+
+    def shuffled() -> list[list[Example]]:
+        return [batches[number] for number in torch.randperm(len(batches)).tolist()]
+
+    def rate(left: float) -> float:
+        return 2e-3 * min(1.0, 2 * left)
+
+    return minimize(model, partial(loss_of, model), shuffled, rate, epochs, report, max_norm=1.0)
 
 
 def loss_of(model: Classifier, examples: Sequence[Example]) -> Float[Tensor, ""]:
@@ -138,7 +101,7 @@ def loss_of(model: Classifier, examples: Sequence[Example]) -> Float[Tensor, ""]
     return (losses - advantage * chosen - ENTROPY * entropy).mean()
 
 
-def saliency(model: Classifier, batch: Tokens) -> Float[Tensor, "batch source"]:
+def saliency(model: Classifier, ids: Ids) -> Float[Tensor, "batch length"]:
     """|e_j . d log(p / (1 - p)) / d e_j|, p the predicted class's probability, divided by its sum over the words.
 
     e_j is the vector of word j: gradient times input, as `nmt.evaluation.saliency`. Of the log-odds, since the gradient
@@ -151,7 +114,7 @@ def saliency(model: Classifier, batch: Tokens) -> Float[Tensor, "batch source"]:
         return leaves[-1]
 
     with torch.enable_grad(), model.encoder.embedding.register_forward_hook(make_leaf):
-        scores, _ = model(batch)
+        scores, _ = model(ids)
         best, predicted = scores.max(dim=1)
         others = scores.scatter(1, predicted[:, None], float("-inf")).logsumexp(dim=1)
         (gradient,) = torch.autograd.grad((best - others).sum(), leaves)
@@ -166,10 +129,10 @@ def read(model: Classifier, examples: Sequence[Example], size: int = 100) -> lis
     order = sorted(range(len(examples)), key=lambda number: len(examples[number].words))
     for start in range(0, len(order), size):
         chosen = order[start : start + size]
-        batch = model.vocabulary.batch([examples[number].words for number in chosen])
+        ids = model.vocabulary.batch([examples[number].words for number in chosen])
         with torch.no_grad():
-            scores, attended = model(batch)
-        probabilities, important = scores.double().softmax(dim=1).numpy(), saliency(model, batch).numpy()
+            scores, attended = model(ids)
+        probabilities, important = scores.double().softmax(dim=1).numpy(), saliency(model, ids).numpy()
         for row, number in enumerate(chosen):
             end = len(examples[number].words)
             weights = None if attended is None else attended.weights[row, 0, :end].numpy()

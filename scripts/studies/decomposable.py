@@ -1,19 +1,16 @@
 """Decomposable attention: attend, compare, aggregate  (Parikh et al., 2016), with any score and normalizer."""
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from nmt.attention.attention import Attended, Attention, Memory
 from nmt.text.vocabulary import PAD, UNK
-from nmt.text.words import text_words
+from studies.learning import Ids
 
 NULL = UNK + 1  # the empty word that every sentence begins with: what has no counterpart can be aligned with it
-Ids = Int[Tensor, "batch length"]
 Compared = Float[Tensor, "batch length compared"]
 
 
@@ -38,28 +35,6 @@ class PairOutput(NamedTuple):
     beta: Float[Tensor, "batch a b"]
     alpha: Float[Tensor, "batch b a"]
     log_prob: Float[Tensor, " batch"]
-
-
-class Vocabulary:
-    """The words of the training sentences, in small letters, that occur twice or more; all others are unknown."""
-
-    def __init__(self, sentences: Iterable[str]) -> None:
-        counts = Counter(word for sentence in sentences for word in words_of(sentence))
-        frequent = [word for word, count in counts.most_common() if count > 1]
-        self.ids = {word: number for number, word in enumerate(frequent, start=NULL + 1)}
-
-    def __len__(self) -> int:
-        return NULL + 1 + len(self.ids)
-
-    def batch(self, sentences: Sequence[str]) -> Ids:
-        """Return padded ids, each sentence after NULL."""
-        rows = [[NULL, *(self.ids.get(word, UNK) for word in words_of(sentence))] for sentence in sentences]
-        return nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)
-
-
-def words_of(sentence: str) -> list[str]:
-    """Return the words of a sentence as the models see them."""
-    return [word.lower() for word in text_words(sentence)]
 
 
 class Words(nn.Module):

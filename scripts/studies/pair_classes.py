@@ -1,7 +1,7 @@
 """Labeled pairs of sentences: training on them, and what a model answers, with its measures."""
 
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from nmt.alignment.aer import alignment_error_rate
 from nmt.alignment.links import argmax_links, intersection
 from nmt.alignment.pharaoh import Link, Links
-from studies.decomposable import DecomposableAttention, Vocabulary, words_of
+from nmt.text.words import text_words
+from studies.decomposable import DecomposableAttention
+from studies.learning import BATCH, Vocabulary, minimize
 
-BATCH, LEARNING_RATE = 64, 1e-3
 MEASURES = ("aer_alpha", "aer_beta", "aer", "recall_different")  # of alignment
 Array = np.ndarray
 
@@ -42,31 +43,19 @@ def train(
     examples: Sequence[Example],
     epochs: int,
     report: Callable[[str], None],
-) -> None:
-    """Minimize cross-entropy with Adam; the rate falls linearly to 0."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
-    batches = -(-len(examples) // BATCH)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, epochs * batches)
-    model.train()
-    shown = time.monotonic()
-    for epoch in range(1, epochs + 1):
-        losses: list[float] = []
-        for rows in torch.randperm(len(examples)).split(BATCH):
-            loss = loss_of(model, vocabulary, [examples[row] for row in rows.tolist()])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            schedule.step()
-            losses.append(loss.item())
-            if time.monotonic() - shown > 5 or len(losses) == batches:
-                shown = time.monotonic()
-                report(f"epoch {epoch} of {epochs}, batch {len(losses)} of {batches}, loss {np.mean(losses):.3f}")
+) -> dict[str, float]:
+    """Minimize cross-entropy; the rate falls linearly to 0. Return what it cost."""
+
+    def shuffled() -> list[list[Example]]:
+        return [[examples[row] for row in rows.tolist()] for rows in torch.randperm(len(examples)).split(BATCH)]
+
+    return minimize(model, partial(loss_of, model, vocabulary), shuffled, lambda left: 1e-3 * left, epochs, report)
 
 
 def loss_of(model: DecomposableAttention, vocabulary: Vocabulary, examples: Sequence[Example]) -> Float[Tensor, ""]:
     """Return the mean cross-entropy; where weights are sampled (`hard`), with the term of REINFORCE."""
     premises, hypotheses, labels, _ = zip(*examples, strict=True)
-    output = model(vocabulary.batch(premises), vocabulary.batch(hypotheses))
+    output = model(*(vocabulary.batch(map(text_words, side)) for side in (premises, hypotheses)))
     losses = nn.functional.cross_entropy(output.logits, torch.tensor(labels), reduction="none")
     advantage = (losses.mean() - losses).detach()  # the reward is -loss, the baseline the batch's mean
     return (losses - advantage * output.log_prob).mean()
@@ -79,7 +68,7 @@ def answer(model: DecomposableAttention, vocabulary: Vocabulary, examples: Seque
     answers = []
     for start in range(0, len(examples), BATCH):
         premises, hypotheses, *_ = zip(*examples[start : start + BATCH], strict=True)
-        a, b = vocabulary.batch(premises), vocabulary.batch(hypotheses)
+        a, b = (vocabulary.batch(map(text_words, side)) for side in (premises, hypotheses))
         output = model(a, b)
         labels, alphas, betas = output.logits.argmax(dim=1), output.alpha.numpy(), output.beta.numpy()
         lengths = zip((a > 0).sum(dim=1).tolist(), (b > 0).sum(dim=1).tolist(), strict=True)
@@ -103,6 +92,11 @@ def measure_alignment(examples: Sequence[Example], answers: Sequence[Answer]) ->
     errors = [alignment_error_rate(links, gold).aer for links in (alphas, reverse, both)]
     recall = alignment_error_rate(alphas, [different(*each[:2], each[3]) for each in examples if each[3]]).recall
     return dict(zip(MEASURES, (*errors, recall), strict=True))
+
+
+def words_of(sentence: str) -> list[str]:
+    """Return the words of a sentence as the models see them."""
+    return [word.lower() for word in text_words(sentence)]
 
 
 def different(premise: str, hypothesis: str, gold: Links) -> Links:

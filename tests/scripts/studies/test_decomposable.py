@@ -13,8 +13,8 @@ from nmt.attention.normalizers import NORMALIZERS
 from nmt.attention.scores import SCORES
 from nmt.attention.settings import Settings
 from nmt.config.schema import AttentionConfig
-from nmt.text.vocabulary import PAD, UNK
-from studies.decomposable import NULL, DecomposableAttention, Mean, Vocabulary, Words
+from nmt.text.vocabulary import PAD
+from studies.decomposable import NULL, DecomposableAttention, Mean, Words
 
 WIDTH, SIZE, CLASSES = 6, 8, 3
 PREMISE, HYPOTHESIS = torch.tensor([[NULL, 5, 9, 4, 7]]), torch.tensor([[NULL, 9, 5, 3]])
@@ -114,7 +114,7 @@ def test_padding_changes_no_mean() -> None:
 @EVERY
 def test_sentences_that_are_empty_or_one_word(score: str, normalizer: str) -> None:
     model = build(score, normalizer)
-    ids = Vocabulary(["yes yes"]).batch(["", "yes", "", "yes"])
+    ids = torch.tensor([[NULL, PAD], [NULL, 3], [NULL, PAD], [NULL, 3]])
     output = model(ids, ids[[0, 1, 1, 0]])
     assert output.logits.isfinite().all()
     torch.testing.assert_close(output.alpha.sum(dim=-1), torch.ones(4, 2, dtype=torch.float64))
@@ -159,12 +159,3 @@ def test_sampled_weights_have_a_probability() -> None:
     alpha = [(scores[:, j].softmax(dim=0) @ output.alpha[0, j, :5]).log() for j in range(4)]
     torch.testing.assert_close(output.log_prob[0], sum(beta) + sum(alpha))
     assert build()(PREMISE, HYPOTHESIS).log_prob.tolist() == [0.0]
-
-
-def test_words_that_occur_once_are_unknown() -> None:
-    vocabulary = Vocabulary(["The cat sees a CAT.", "the end"])
-    assert len(vocabulary) == NULL + 1 + 2
-    assert vocabulary.batch(["The dog", "cat"]).tolist() == [
-        [NULL, vocabulary.ids["the"], UNK],
-        [NULL, vocabulary.ids["cat"], PAD],
-    ]

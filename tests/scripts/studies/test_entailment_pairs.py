@@ -6,8 +6,8 @@ from itertools import product
 import pytest
 
 from nmt.data.grammar.lexicon import Lexicon
-from studies.decomposable import words_of
 from studies.entailment_pairs import CLASSES, Pair, generate
+from studies.pair_classes import words_of
 from studies.scenes import GENERAL, OPPOSITES
 
 LEXICON = Lexicon()

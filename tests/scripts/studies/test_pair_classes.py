@@ -9,7 +9,8 @@ from nmt.attention.attention import Attention
 from nmt.attention.build import build_attention
 from nmt.attention.settings import Settings
 from nmt.config.schema import AttentionConfig
-from studies.decomposable import DecomposableAttention, Vocabulary, Words
+from studies.decomposable import NULL, DecomposableAttention, Words
+from studies.learning import Vocabulary
 from studies.pair_classes import Answer, Example, answer, different, measure_alignment, train
 
 LETTERS = "abcdefgh"
@@ -26,7 +27,7 @@ def build(vocabulary: Vocabulary, normalizer: str = "softmax") -> DecomposableAt
 
 @pytest.mark.parametrize("normalizer", ["softmax", "hard"])
 def test_equal_words_are_told_from_different_ones(normalizer: str) -> None:
-    vocabulary = Vocabulary([f"{LETTERS} {LETTERS}", " ".join(LETTERS * 2)])
+    vocabulary = Vocabulary([LETTERS * 2], [NULL])
     model = build(vocabulary, normalizer)
     lines: list[str] = []
     train(model, vocabulary, SAME * 16, 30, lines.append)
@@ -37,7 +38,7 @@ def test_equal_words_are_told_from_different_ones(normalizer: str) -> None:
 
 
 def test_answers_have_weights_without_padding() -> None:
-    vocabulary = Vocabulary(["a b c a b c"])
+    vocabulary = Vocabulary(["abcabc"], [NULL])
     examples = [Example("a b c", "a", 0), Example("", "a b", 0)] * 40
     answers = answer(build(vocabulary), vocabulary, examples)
     assert len(answers) == 80

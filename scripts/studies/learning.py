@@ -1,0 +1,75 @@
+"""What the classifiers of the studies share: a vocabulary, and training with Adam."""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from nmt.text.vocabulary import PAD, UNK
+
+BATCH = 64  # examples
+Batch = TypeVar("Batch")
+Ids = Int[Tensor, "batch length"]
+
+
+class Vocabulary:
+    """The words of the training sentences, in small letters, that occur twice or more; all others are unknown.
+
+    `start` are ids that every sentence begins with; `most` bounds the number of words.
+    """
+
+    def __init__(self, sentences: Iterable[Iterable[str]], start: Sequence[int] = (), most: int | None = None) -> None:
+        counts = Counter(word.lower() for words in sentences for word in words)
+        frequent = [word for word, count in counts.most_common(most) if count > 1]
+        self.start = start
+        self.ids = {word: number for number, word in enumerate(frequent, start=UNK + 1 + len(start))}
+
+    def __len__(self) -> int:
+        return UNK + 1 + len(self.start) + len(self.ids)
+
+    def batch(self, sentences: Iterable[Iterable[str]]) -> Ids:
+        """Return padded ids; a sentence that has none has one unknown word."""
+        rows = [[*self.start, *(self.ids.get(word.lower(), UNK) for word in words)] for words in sentences]
+        tensors = [torch.tensor(row or [UNK]) for row in rows]
+        return nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=PAD)
+
+
+def minimize(
+    model: nn.Module,
+    loss_of: Callable[[Batch], Tensor],
+    shuffled: Callable[[], Sequence[Batch]],
+    rate: Callable[[float], float],
+    epochs: int,
+    report: Callable[[str], None],
+    max_norm: float = math.inf,
+) -> dict[str, float]:
+    """Minimize the loss of batches with Adam; return what it cost: epochs, seconds and seconds of the CPU.
+
+    `shuffled` returns the batches of an epoch; `rate` the learning rate where so much of the training, 1 to 0, is left.
+    """
+    optimizer = torch.optim.Adam(model.parameters())
+    model.train()
+    wall, cpu = time.monotonic(), time.process_time()
+    shown = wall
+    for epoch in range(1, epochs + 1):
+        losses: list[float] = []
+        batches = shuffled()
+        for batch in batches:
+            done = (epoch - 1) * len(batches) + len(losses)
+            optimizer.param_groups[0]["lr"] = rate(1 - done / (epochs * len(batches)))
+            loss = loss_of(batch)
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+            losses.append(loss.item())
+            if time.monotonic() - shown > 5 or len(losses) == len(batches):
+                shown = time.monotonic()
+                report(f"epoch {epoch} of {epochs}, batch {len(losses)} of {len(batches)}, loss {np.mean(losses):.3f}")
+    return {"epochs": epochs, "seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - cpu}
