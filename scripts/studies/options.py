@@ -1,5 +1,6 @@
 """Options of the scripts' command lines: numbers, and configurations from the overrides of `nmt.train`."""
 
+import argparse
 import math
 from typing import Any
 
@@ -8,14 +9,9 @@ from nmt.config.automatic import complete
 from nmt.config.check import check, explain
 from nmt.config.file import load_config
 from nmt.config.schema import LARGEST_SEED, TrainConfig
+from nmt.translate import at_least
 
-
-def positive(text: str) -> int:
-    """Read a positive whole number."""
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
+positive = at_least(int, 1)
 
 
 def positive_number(text: str) -> float:
@@ -28,9 +24,9 @@ def positive_number(text: str) -> float:
 
 def seed(text: str) -> int:
     """Read a seed."""
-    number = int(text)
-    if not 0 <= number <= LARGEST_SEED:
-        raise ValueError
+    number: int = at_least(int, 0)(text)
+    if number > LARGEST_SEED:
+        raise argparse.ArgumentTypeError(f"must be at most {LARGEST_SEED}, not {text}")
     return number
 
 
