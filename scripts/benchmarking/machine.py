@@ -65,14 +65,22 @@ def gflops_of_product(
     """Return GFLOP/s of a product of this shape, the median of several, after one to warm up."""
     rows, inner, columns = shape
     left, right = torch.randn(rows, inner).to(device, dtype), torch.randn(columns, inner).to(device, dtype)
-    seconds = []
-    for _ in range(1 + REPEATS):
-        synchronize(device)
-        began = time.perf_counter()
+
+    def work() -> None:
         multiply(left, right)
         synchronize(device)
+
+    return 2 * rows * inner * columns / statistics.median(seconds_of_repeats(work, REPEATS)) / 1e9
+
+
+def seconds_of_repeats(work: Callable[[], object], repeats: int) -> list[float]:
+    """Return the times of some work that returns when all is done, after one to warm up."""
+    seconds = []
+    for _ in range(1 + repeats):
+        began = time.perf_counter()
+        work()
         seconds.append(time.perf_counter() - began)
-    return 2 * rows * inner * columns / statistics.median(seconds[1:]) / 1e9
+    return seconds[1:]
 
 
 def peak_rss_mib() -> float:

@@ -1,12 +1,11 @@
 """The cost model of docs/scaling.md: the time of an update of several processes, and its inputs for a link."""
 
 import statistics
-import time
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 
+from benchmarking.machine import seconds_of_repeats
 from nmt.training.distributed import ProcessGroup
 
 BYTES = 4  # of a number of a gradient
@@ -68,16 +67,6 @@ def measure_link(processes: ProcessGroup, device: torch.device, numbers: int, re
 
     def seconds_of(size: int) -> float:
         tensor = torch.zeros(size, device=device)
-        return median_seconds(lambda: float(processes.all_reduce_(tensor)[0]), repeats)
+        return statistics.median(seconds_of_repeats(lambda: float(processes.all_reduce_(tensor)[0]), repeats))
 
     return Link.of(seconds_of(1), seconds_of(numbers), numbers, processes.world_size)
-
-
-def median_seconds(work: Callable[[], float], repeats: int) -> float:
-    """Return the median time of some work that returns when all is done, after one to warm up."""
-    seconds = []
-    for _ in range(1 + repeats):
-        began = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds[1:])

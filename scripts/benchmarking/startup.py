@@ -3,10 +3,11 @@
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
+from benchmarking.machine import seconds_of_repeats
 from nmt.errors import UserError
 
 COMMANDS = {
@@ -28,14 +29,12 @@ def measure_startup(checkpoint: str | None, repeats: int) -> Iterator[dict[str, 
     if checkpoint is not None:
         commands["first translation"] = ["-m", "nmt.translate", "--checkpoint", checkpoint, "a"]
     for name, arguments in commands.items():
-        seconds = [timed(arguments) for _ in range(repeats + 1)][1:]
+        seconds = seconds_of_repeats(partial(run, arguments), repeats)
         yield {"command": name, "seconds": statistics.median(seconds), "least": min(seconds), "most": max(seconds)}
 
 
-def timed(arguments: list[str]) -> float:
-    """Return how long a new Python takes."""
-    begun = time.perf_counter()
+def run(arguments: list[str]) -> None:
+    """Run a new Python."""
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise UserError(f"{' '.join(arguments)} fails: {(done.stderr.strip().splitlines() or ['without a word'])[-1]}")
-    return time.perf_counter() - begun
