@@ -9,14 +9,13 @@ stands before the main clause or after it:
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import NamedTuple
 
 from nmt.data.grammar.chooser import Chooser
 from nmt.data.grammar.clauses import Clauses
 from nmt.data.grammar.lexicon import FREQUENCY, NEVER, THE, Lexicon
 from nmt.data.grammar.nouns import NounPhrases, adjective_phrase, determine
-from nmt.data.grammar.phrase import ENGLISH_VOWELS, Phrase, SourceWord, punctuation, unit
+from nmt.data.grammar.phrase import Phrase, SourceWord, fit_articles, punctuation, unit
 from nmt.data.grammar.verbs import conjugate
 from nmt.data.grammar.words import Agreement, Kind, Tense
 
@@ -60,9 +59,7 @@ class DecidedSentences:
             phrase = self._other() + punctuation(",") + phrase
         for _ in range(others - before):
             phrase += self._other()
-        words = [word.text for word in phrase.source]
-        for i, (word, following) in enumerate(pairwise(words)):
-            words[i] = "an" if word == "a" and following[0] in ENGLISH_VOWELS else word
+        words = fit_articles([word.text for word in phrase.source])
         return Decided(" ".join(words), label, phrase.source.index(deciding))
 
     def _other(self) -> Phrase:

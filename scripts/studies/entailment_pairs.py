@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from nmt.alignment.pharaoh import Links
 from nmt.data.grammar.chooser import Chooser
-from nmt.data.grammar.phrase import ENGLISH_VOWELS
+from nmt.data.grammar.phrase import fit_articles
 from studies.scenes import NUMBERS, Scene, Scenes
 
 CLASSES = ("entailment", "neutral", "contradiction")
@@ -104,11 +104,7 @@ def sentence(scene: Scene, told: Set[str], changes: Mapping[str, str]) -> Words:
     """Return the sentence that tells these slots, with other words in those that are changed."""
     said = {slot: changes.get(slot, text) if slot in told else scene.untold[slot] for slot, text in scene.slots.items()}
     words = {(slot, number): word for slot, text in said.items() for number, word in enumerate(text.split())}
-    following = dict(zip(words, [*words.values()][1:], strict=False))
-    return {
-        key: "an" if word == "a" and following[key].startswith(tuple(ENGLISH_VOWELS)) else word
-        for key, word in words.items()
-    }
+    return dict(zip(words, fit_articles([*words.values()]), strict=True))
 
 
 def link(premise: Words, hypothesis: Words, label: str) -> Pair:

@@ -74,7 +74,7 @@ def spell(phrase: Phrase) -> tuple[str, str, str]:
         possible = {position[word] for word in french.possible} - sure
         links += [(i, j, "-") for i in sure] + [(i, j, "?") for i in possible]
     alignment = " ".join(f"{i}{mark}{j}" for i, j, mark in sorted(links))
-    return _line(_articles(phrase.source)), _line([word.text for word in target]), alignment
+    return _line(fit_articles([word.text for word in phrase.source])), _line([word.text for word in target]), alignment
 
 
 def begins_with_vowel(french: str) -> bool:
@@ -109,19 +109,19 @@ def contract(words: Sequence[TargetWord]) -> list[TargetWord]:
     return merged
 
 
+def fit_articles(english: Sequence[str]) -> list[str]:
+    """Return English words, `a` made `an` before a vowel."""
+    words = [*english]
+    for i, (word, following) in enumerate(pairwise(words)):
+        if word == "a" and following[0].lower() in ENGLISH_VOWELS:
+            words[i] = "an"
+    return words
+
+
 def _elides(word: str, following: str) -> bool:
     if word == "si":
         return following in ("il", "ils")
     return word in ELIDED and begins_with_vowel(following)
-
-
-def _articles(words: Sequence[SourceWord]) -> list[str]:
-    """The English texts, with `a` made `an` before a vowel."""
-    texts = [word.text for word in words]
-    for i, (text, following) in enumerate(pairwise(texts)):
-        if text == "a" and following[0].lower() in ENGLISH_VOWELS:
-            texts[i] = "an"
-    return texts
 
 
 def _line(texts: Sequence[str]) -> str:
