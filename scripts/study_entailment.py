@@ -33,11 +33,12 @@ from nmt.attention.build import build_attention
 from nmt.attention.settings import Settings
 from nmt.cli import user_errors
 from nmt.config.schema import AttentionConfig
+from nmt.models.hub import SCHEME
 from nmt.text.words import text_words
 from studies.decomposable import NULL, DecomposableAttention, Mean, Words
 from studies.entailment_pairs import CLASSES, generate
 from studies.intervals import confusion
-from studies.labeled import HUB, Data, add_data, read_data
+from studies.labeled import Data, add_data, read_data
 from studies.learning import Vocabulary
 from studies.options import positive, seed
 from studies.pair_classes import MEASURES, Answer, Example, answer, measure_alignment, train, words_of
@@ -119,7 +120,7 @@ def real_data(options: argparse.Namespace) -> Data[Example]:
     """Read labeled pairs; raise UserError as `read_data`."""
 
     def columns(source: str) -> tuple[Sequence[str], str]:
-        *texts, label = ON_HUB if source.startswith(HUB) else SNLI
+        *texts, label = ON_HUB if source.startswith(SCHEME) else SNLI
         return options.text or texts, options.label or label
 
     return read_data(options, columns, lambda pair, label: Example(pair[0], pair[1], label))
@@ -168,6 +169,7 @@ def draw(data: Data[Example], answers: Sequence[Answer], path: Path) -> None:
     """Draw alpha and beta of a short pair of each class, rightly classified if there is one; gold is outlined."""
     from PIL import Image
 
+    from nmt.evaluation.film import stack
     from nmt.view.heatmap import draw_heatmap, to_array
 
     pictures = []
@@ -180,9 +182,7 @@ def draw(data: Data[Example], answers: Sequence[Answer], path: Path) -> None:
         gold = example.gold and Links(*(frozenset((i + 1, j + 1) for i, j in links) for links in example.gold))
         panels = {"alpha: rows sum to 1": found.alpha, "beta: columns sum to 1": found.beta.T}
         pictures.append(to_array(draw_heatmap(panels, *sides, title=name, gold=gold)))
-    width = max(picture.shape[1] for picture in pictures)
-    padded = [np.pad(each, ((0, 0), (0, width - each.shape[1]), (0, 0)), constant_values=255) for each in pictures]
-    Image.fromarray(np.concatenate(padded)).save(path)
+    Image.fromarray(stack(pictures)).save(path)
 
 
 def clearness(pair: tuple[Example, Answer]) -> tuple[bool, int]:

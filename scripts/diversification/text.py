@@ -41,10 +41,6 @@ def load_text(teacher: Teacher, source: str | None, target: str | None) -> Text:
     log(f"training text: {report}")
     is_exchanged = is_own and teacher.direction != FORWARD
     first, second = ("target", "source") if is_exchanged else ("source", "target")
-    sources, targets = ([one_line(sentence) for sentence in table[side]] for side in (first, second))
+    # Sentences have no line feed, but may have a carriage return: at the end it would be taken for a part of the break.
+    sources, targets = ([sentence.replace("\r", " ") for sentence in table[side]] for side in (first, second))
     return Text(teacher.languages, sources, targets, list(table["line"]))
-
-
-def one_line(sentence: str) -> str:
-    """Return a sentence without line breaks, which only text of a hub corpus can have."""
-    return sentence.replace("\r", " ").replace("\n", " ")

@@ -13,9 +13,9 @@ import datasets
 from nmt.config.schema import HubConfig
 from nmt.data.hub import prepared_builder, read_split
 from nmt.errors import UserError, nearest
+from nmt.models.hub import SCHEME
 from studies.study import log
 
-HUB = "hub:"
 INSTEAD = "a file of your own"
 # By the ending of a file: the builder of `datasets`, and its options. Cells of tab-separated files are not quoted, as
 # in those of GLUE and SNLI, in whose sentences single quotation marks occur.
@@ -96,9 +96,9 @@ def read_data(
         return list(map(make, corpus.texts, corpus.labels)), corpus.classes
 
     examples, classes = read(options.data, options.split, None)
-    if options.test or options.test_split or options.data.startswith(HUB):
+    if options.test or options.test_split or options.data.startswith(SCHEME):
         test = options.test or options.data
-        split = options.test_split or ("test" if test.startswith(HUB) else None)
+        split = options.test_split or ("test" if test.startswith(SCHEME) else None)
         return Data(examples, read(test, split, classes)[0], classes)
     if len(examples) < HELD_OUT:
         raise UserError(f"{options.data} has {len(examples)} rows with a label, too few to hold some out: give --test")
@@ -148,8 +148,8 @@ def load_labeled(
 
 def _open(source: str, columns: Sequence[str]) -> tuple[str, datasets.DatasetBuilder]:
     """Return the data set's name for messages, and its builder."""
-    if source.startswith(HUB):
-        path, _, name = source.removeprefix(HUB).partition(":")
+    if source.startswith(SCHEME):
+        path, _, name = source.removeprefix(SCHEME).partition(":")
         if not path:
             raise UserError(f"{source!r} names no data set of the hub: write hub:NAME or hub:NAME:CONFIG")
         return path, prepared_builder(
