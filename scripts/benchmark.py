@@ -21,7 +21,7 @@ from typing import Any
 from nmt.cli import user_errors
 from nmt.config.schema import PRECISIONS, TrainConfig
 from nmt.errors import UserError, writing
-from studies.options import configured, positive
+from studies.options import configured, positive, use_threads
 
 
 def main() -> None:
@@ -35,10 +35,7 @@ def main() -> None:
             with writing(options.json):
                 options.json.parent.mkdir(parents=True, exist_ok=True)  # before the work
         config = configured(overrides, options.checkpoint)
-        if config.threads is not None:
-            import torch
-
-            torch.set_num_threads(config.threads)
+        use_threads(config.threads)
         modes = {"train": train, "translate": translate, "scaling": scaling, "data": data, "startup": startup}
         figures = modes[options.mode](config, options)
         if options.json is not None:

@@ -29,6 +29,7 @@ from nmt.cli import Parser, user_errors
 from nmt.config.schema import PRECISIONS, UNITS
 from nmt.errors import UserError
 from nmt.translate import add_sampling, at_least, sampling_of
+from studies.options import use_threads
 from studies.study import log
 from studies.tables import print_table
 
@@ -43,10 +44,7 @@ def main() -> None:
         shares = {name: getattr(options, f"{name}_share") for name in ("original", "forward", "backward")}
         search = search_of(options)
         teachers = teachers_of(options.forward, options.backward, together=options.ensemble)
-        if options.threads is not None:
-            import torch
-
-            torch.set_num_threads(options.threads)
+        use_threads(options.threads)
         text = load_text(teachers[0], options.source, options.target)
         log(f"{len(text.lines):,} pairs of training text, {len(teachers)} x to be translated")
         progress = Progress(len(teachers) * len(text.lines))

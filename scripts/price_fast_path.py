@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from nmt.cli import user_errors
 from nmt.config.schema import TrainConfig
 from nmt.errors import UserError
-from studies.options import configured, positive
+from studies.options import configured, positive, use_threads
 from studies.study import log
 from studies.tables import print_table, write_rows
 
@@ -107,8 +107,6 @@ def build_parser() -> argparse.ArgumentParser:
 
 def measure_all(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield a row for each composition and round."""
-    import torch
-
     from benchmarking.fast_path import PATHS, measure_fast_path
     from benchmarking.workload import prepare_training
     from nmt.data.corpus import load_split
@@ -117,8 +115,7 @@ def measure_all(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     overrides = [*(QUICK if options.quick else ()), *options.overrides]
     configs = [{fast: each.configure(fast, overrides) for fast in PATHS} for each in compositions]
     config = configs[0]["auto"]
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
+    use_threads(config.threads)
     kind = "quick" if options.quick else "full"
     sizes = {name: getattr(options, name) or getattr(size, kind) for name, size in SIZES.items()}
     sentences = list(load_split(config.data, "test")["source"])[: sizes.pop("sentences")]

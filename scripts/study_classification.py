@@ -34,7 +34,7 @@ from studies.classifier import MAX_WORDS, Classifier, build_pooling, read, train
 from studies.deciding import TASKS, DecidedSentences
 from studies.labeled import Data, add_data, read_data
 from studies.learning import Vocabulary
-from studies.options import positive, seed
+from studies.options import positive, seed, use_threads
 from studies.reading import LENGTHS, Example, Reading, clearest_and_wrong, measure
 from studies.shaded_words import ShadedSentence, draw_sentences
 from studies.study import add_output, log, make_output_folder
@@ -61,8 +61,7 @@ def main() -> None:
     """Train a classifier with each pooling, and write the table and the figures."""
     options = build_parser().parse_args()
     with user_errors():
-        if options.threads is not None:
-            torch.set_num_threads(options.threads)
+        use_threads(options.threads)
         for name in options.poolings:
             build_pooling(name)
         setting = QUICK if options.quick else FULL

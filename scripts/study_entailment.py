@@ -40,7 +40,7 @@ from studies.entailment_pairs import CLASSES, generate
 from studies.intervals import confusion
 from studies.labeled import Data, add_data, read_data
 from studies.learning import Vocabulary
-from studies.options import positive, seed
+from studies.options import positive, seed, use_threads
 from studies.pair_classes import MEASURES, Answer, Example, answer, measure_alignment, train, words_of
 from studies.study import add_output, log, make_output_folder
 from studies.tables import print_table, report, write_table
@@ -68,8 +68,7 @@ def main() -> None:
     """Train decomposable attention and the baselines, and write the tables and the figure."""
     options = build_parser().parse_args()
     with user_errors():
-        if options.threads is not None:
-            torch.set_num_threads(options.threads)
+        use_threads(options.threads)
         build_attention_of(options)  # a wrong name is told at once
         setting = QUICK if options.quick else FULL
         data = real_data(options) if options.data else built_in(setting, options.seed)

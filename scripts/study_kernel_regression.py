@@ -34,7 +34,7 @@ from nmt.attention.windows import Global
 from nmt.cli import user_errors
 from nmt.config.schema import AttentionConfig
 from nmt.errors import UserError
-from studies.options import positive, positive_number, seed
+from studies.options import positive, positive_number, seed, use_threads
 from studies.study import add_output, make_output_folder
 from studies.tables import report
 
@@ -57,8 +57,7 @@ def main() -> None:
     with user_errors():
         if options.points < 3:
             raise UserError(f"--points {options.points} are too few to learn from: give at least 3")
-        if options.threads is not None:
-            torch.set_num_threads(options.threads)
+        use_threads(options.threads)
         points = draw_points(options.points, options.noise, options.seed)
         attentions = [attention_of("softmax", sigma) for sigma in options.bandwidths]
         folder = make_output_folder(options, "kernel_regression")

@@ -1,4 +1,4 @@
-"""Options of the scripts' command lines: numbers, and configurations from the overrides of `nmt.train`."""
+"""Options of the scripts' command lines: numbers, threads, and configurations from the overrides of `nmt.train`."""
 
 import argparse
 import math
@@ -28,6 +28,14 @@ def seed(text: str) -> int:
     if number > LARGEST_SEED:
         raise argparse.ArgumentTypeError(f"must be at most {LARGEST_SEED}, not {text}")
     return number
+
+
+def use_threads(number: int | None) -> None:
+    """Let torch use this many CPU threads, or its own choice."""
+    if number is not None:
+        import torch
+
+        torch.set_num_threads(number)
 
 
 def configured(overrides: list[str], checkpoint: str | None) -> TrainConfig:
