@@ -11,13 +11,13 @@ a run are left out and named on standard error.
 
 import argparse
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from nmt.cli import user_errors
 from nmt.errors import UserError
 from study_alignment import Crossing, find_crossing
+from study_attention import quick_compositions
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "attention.md"
 BEGIN, END = "<!-- gallery: drawn by scripts/draw_attention_gallery.py -->", "<!-- end of gallery -->"
@@ -37,7 +37,8 @@ def main() -> None:
     """Draw all members that have a run."""
     options = build_parser().parse_args()
     with user_errors():
-        members = [*study_members(options.runs), *map(parse_member, options.run)]
+        names = ["-".join(composition) for composition in quick_compositions()]
+        members = [*(Member(name, options.runs / name) for name in names), *map(parse_member, options.run)]
         found = [member for member in members if (member.run / "checkpoints").is_dir()]
         for member in members:
             if member not in found:
@@ -56,18 +57,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--run", action="append", default=[], metavar="NAME=RUN", help="one more picture")
     parser.add_argument("--page", type=Path, default=PAGE, metavar="F", help="where the section is (docs/attention.md)")
     return parser
-
-
-def study_members(runs: Path) -> Iterator[Member]:
-    """Yield the members of the gallery among the runs of the study, each once."""
-    from nmt.attention.normalizers import NORMALIZERS
-    from nmt.attention.scores import SCORES
-    from nmt.attention.windows import WINDOWS
-
-    names = [f"{score}-softmax-global" for score in SCORES if score != "concat"]
-    names += [f"additive-{normalizer}-global" for normalizer in NORMALIZERS]
-    names += [f"additive-softmax-{window}" for window in WINDOWS]
-    yield from (Member(name, runs / name) for name in dict.fromkeys(names))
 
 
 def parse_member(text: str) -> Member:

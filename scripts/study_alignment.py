@@ -28,9 +28,9 @@ from nmt.alignment.pharaoh import Link, Links, parse_pharaoh
 from nmt.cli import user_errors
 from nmt.config.file import save_config
 from nmt.config.schema import DataConfig, TrainConfig
-from nmt.errors import UserError, writing
+from nmt.errors import UserError
 from studies.runs import cached, read_records, train_run, training_cost
-from studies.study import CONFIG, SMALL, Study, build_parser, check_settings, log
+from studies.study import CONFIG, SMALL, Study, build_parser, check_settings, log, make_output_folder
 from studies.tables import report
 
 MOMENTS = (0.03, 0.1, 0.2, 0.45, 1.0)  # as fractions of the training
@@ -57,9 +57,7 @@ def main() -> None:
         config = study.configure(*(QUICK if options.quick else FULL), *study.limits(1))
         check_settings([replace(config, run_dir=str(study.output))])
         pair = find_crossing(config.data)
-        with writing(study.output):
-            study.output.mkdir(parents=True, exist_ok=True)
-        save_config(config, study.output / CONFIG)
+        save_config(config, make_output_folder(options, "alignment") / CONFIG)
         moments = []
         for number, part in enumerate(parts(replace(config, run_dir=str(study.run_dir("run")))), start=1):
             log(f"moment {number} of {len(MOMENTS)}")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from diversification.teachers import Teacher
 from diversification.text import Text
 from nmt.config.schema import LARGEST_SEED
-from nmt.errors import UserError
+from nmt.errors import UserError, writing
 from studies.runs import cached
 from studies.study import log
 
@@ -189,11 +189,9 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     """Open a file to read and append; raise UserError where another process has it open so, or it cannot be written."""
     import fcntl
 
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("a+b")
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

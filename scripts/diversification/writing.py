@@ -10,7 +10,7 @@ import numpy as np
 from diversification.teachers import FORWARD
 from diversification.text import Text
 from diversification.translating import Part
-from nmt.errors import UserError
+from nmt.errors import UserError, writing
 from nmt.translate import replace_together
 
 ORIGINAL = "original"
@@ -47,22 +47,19 @@ def write(text: Text, parts: Sequence[Part], shares: Mapping[str, float], seed: 
     names = [*(f"train.{suffix}" for suffix in text.suffixes), "train.tsv"]
     seen: set[tuple[str, str]] = set()
     counts = []
-    try:
-        with replace_together(*(folder / name for name in names)) as files:
-            for number, (name, pairs) in enumerate(origins(text, parts)):
-                count = Counts(name)
-                counts.append(count)
-                for index in chosen(len(pairs), shares[name.split("-")[0]], (seed, number)):
-                    pair, count.share = pairs[index], count.share + 1
-                    if is_wanted(pair, seen, count):
-                        seen.add(pair[:2])
-                        lines = (pair.source, pair.target, f"{name}\t{pair.line}")
-                        for file, line in zip(files, lines, strict=True):
-                            file.write(f"{line}\n")
-            if not seen:
-                raise UserError("no pair is left to write: all shares are 0, or all translations are empty")
-    except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error.strerror}") from error
+    with writing(folder), replace_together(*(folder / name for name in names)) as files:
+        for number, (name, pairs) in enumerate(origins(text, parts)):
+            count = Counts(name)
+            counts.append(count)
+            for index in chosen(len(pairs), shares[name.split("-")[0]], (seed, number)):
+                pair, count.share = pairs[index], count.share + 1
+                if is_wanted(pair, seen, count):
+                    seen.add(pair[:2])
+                    lines = (pair.source, pair.target, f"{name}\t{pair.line}")
+                    for file, line in zip(files, lines, strict=True):
+                        file.write(f"{line}\n")
+        if not seen:
+            raise UserError("no pair is left to write: all shares are 0, or all translations are empty")
     return counts
 
 
