@@ -2,19 +2,16 @@
 
 import csv
 import json
-import os
-import runpy
-import subprocess
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from subprocess import CompletedProcess
 
 import pytest
 
-from tests.scripts.running import ROOT, SCRIPTS
+from tests.scripts.running import study
 
-SCRIPT = SCRIPTS / "benchmark.py"
+Run = CompletedProcess[str]
 SMALL = ("model.embedding_size=8", "model.hidden_size=16", "--threads", "1", "--device", "cpu")
 
 # Byte-pair pieces; the targets have 10, 9, 7 and 7 tokens with end marks.
@@ -46,13 +43,8 @@ TRANSLATE_KEYS = {"sentences_per_second", "output_tokens_per_second", "bleu", "m
 
 
 @pytest.fixture
-def benchmark(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        line = [sys.executable, str(SCRIPT), *arguments]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        return subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
-
-    return run
+def benchmark(tmp_path: Path) -> Callable[..., Run]:
+    return partial(study, "benchmark", cwd=tmp_path)
 
 
 @pytest.fixture
@@ -71,11 +63,10 @@ def written(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_training_on_segmented_text(benchmark: Callable[..., Any], segmented: list[str], tmp_path: Path) -> None:
+def test_training_on_segmented_text(benchmark: Callable[..., Run], segmented: list[str], tmp_path: Path) -> None:
     before = written(tmp_path)
     options = ("--repeats", "2", "--updates", "2", "--profile", "batch.size=8", "--json", "figures.json")
     done = benchmark("train", *segmented, *options)
-    assert done.returncode == 0, done.stderr
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert figures.keys() >= TRAIN_KEYS
     assert figures["model"]["fast"] == "auto"
@@ -97,9 +88,8 @@ def test_training_on_segmented_text(benchmark: Callable[..., Any], segmented: li
     assert {name for name in written(tmp_path) - before if not name.startswith("data/cache/")} == {"figures.json"}
 
 
-def test_translating_with_random_weights(benchmark: Callable[..., Any], segmented: list[str], tmp_path: Path) -> None:
+def test_translating_with_random_weights(benchmark: Callable[..., Run], segmented: list[str], tmp_path: Path) -> None:
     done = benchmark("translate", *segmented, "--repeats", "1", "--profile", "--json", "figures.json")
-    assert done.returncode == 0, done.stderr
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert figures.keys() >= TRANSLATE_KEYS
     assert figures["sentences"] == 4
@@ -110,10 +100,9 @@ def test_translating_with_random_weights(benchmark: Callable[..., Any], segmente
     assert "random weights" in done.stdout
 
 
-def test_translating_with_a_checkpoint(benchmark: Callable[..., Any], tiny_run: Path, tmp_path: Path) -> None:
+def test_translating_with_a_checkpoint(benchmark: Callable[..., Run], tiny_run: Path, tmp_path: Path) -> None:
     options = ("search.beam_size=3", "--reference", "--threads", "1", "--repeats", "1", "--json", "figures.json")
-    done = benchmark("translate", "--checkpoint", str(tiny_run), *options)
-    assert done.returncode == 0, done.stderr
+    benchmark("translate", "--checkpoint", str(tiny_run), *options)
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert figures.keys() >= TRANSLATE_KEYS
     assert (figures["search"]["beam_size"], figures["search"]["max_length_offset"]) == (3, 5)
@@ -122,10 +111,9 @@ def test_translating_with_a_checkpoint(benchmark: Callable[..., Any], tiny_run: 
     assert "tok:13a" in figures["bleu_signature"]
 
 
-def test_scaling(benchmark: Callable[..., Any], tmp_path: Path) -> None:
+def test_scaling(benchmark: Callable[..., Run], tmp_path: Path) -> None:
     sizes = ("--lengths", "6", "3", "--batches", "2", "4", "--repeats", "2")
-    done = benchmark("scaling", "tokenizer.vocab_size=300", *SMALL, *sizes, "--reference", "--json", "figures.json")
-    assert done.returncode == 0, done.stderr
+    benchmark("scaling", "tokenizer.vocab_size=300", *SMALL, *sizes, "--reference", "--json", "figures.json")
     with (tmp_path / "outputs/benchmark/scaling.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["length"], row["sentences"]) for row in rows] == [("3", "2"), ("3", "4"), ("6", "2"), ("6", "4")]
@@ -135,9 +123,8 @@ def test_scaling(benchmark: Callable[..., Any], tmp_path: Path) -> None:
     assert (len(figures["rows"]), figures["model"]["fast"]) == (4, "off")
 
 
-def test_data(benchmark: Callable[..., Any], segmented: list[str], tmp_path: Path) -> None:
+def test_data(benchmark: Callable[..., Run], segmented: list[str], tmp_path: Path) -> None:
     done = benchmark("data", *segmented, "--json", "figures.json")
-    assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "figures.json").read_text())["rows"]
     assert [row["step"] for row in rows] == [line.split("  ")[0] for line in done.stdout.splitlines()[1:]]
     assert [row["pairs"] for row in rows] == [16] * 6
@@ -145,9 +132,8 @@ def test_data(benchmark: Callable[..., Any], segmented: list[str], tmp_path: Pat
     assert written(tmp_path) == {"figures.json", "train.en", "train.fr", "test.en", "test.fr"}
 
 
-def test_startup(benchmark: Callable[..., Any], tiny_run: Path, tmp_path: Path) -> None:
-    done = benchmark("startup", "--checkpoint", str(tiny_run), "--repeats", "1", "--json", "figures.json")
-    assert done.returncode == 0, done.stderr
+def test_startup(benchmark: Callable[..., Run], tiny_run: Path, tmp_path: Path) -> None:
+    benchmark("startup", "--checkpoint", str(tiny_run), "--repeats", "1", "--json", "figures.json")
     rows = json.loads((tmp_path / "figures.json").read_text())["rows"]
     assert rows[-1]["command"] == "first translation"
     assert all(row["least"] == row["seconds"] == row["most"] > 0 for row in rows)
@@ -165,19 +151,10 @@ def test_startup(benchmark: Callable[..., Any], tiny_run: Path, tmp_path: Path) 
     ],
 )
 def test_mistakes_are_told_in_one_line(
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    arguments: list[str], message: str, tmp_path: Path, call: Callable[..., int], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *arguments])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(SCRIPT), run_name="__main__")
+    assert call("benchmark", *arguments) == 2
     errors = capfd.readouterr().err
-    assert ended.value.code == 2
     assert errors.startswith("error: ")
     assert errors.count("\n") == 1
     assert message in errors
@@ -194,18 +171,7 @@ def test_mistakes_are_told_in_one_line(
     ],
 )
 def test_overrides_of_a_checkpoint(
-    override: str,
-    message: str,
-    tiny_run: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    override: str, message: str, tiny_run: Path, call: Callable[..., int], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    data = f"data.cache_dir={tmp_path / 'cache'}"
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "translate", "--checkpoint", str(tiny_run), data, override])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(SCRIPT), run_name="__main__")
-    errors = capfd.readouterr().err
-    assert ended.value.code == 2
-    assert message in errors
+    assert call("benchmark", "translate", "--checkpoint", str(tiny_run), "data.cache_dir=cache", override) == 2
+    assert message in capfd.readouterr().err
