@@ -251,10 +251,3 @@ def test_nothing_left_to_write(
     assert diversify("--forward", tiny_run, *shares, "--output", "out", "--source", text[0], "--target", text[1]) == 2
     assert "no pair is left to write" in capfd.readouterr().err
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["parts"]
-
-
-def test_help_names_the_sources(diversify: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:
-    assert diversify("--help") == 0
-    text = capfd.readouterr().out
-    assert "Nguyen et al., 2020" in text
-    assert "Kim & Rush, 2016" in text

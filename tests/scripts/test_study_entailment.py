@@ -126,8 +126,3 @@ def test_mistakes_are_told_in_one_line(
     assert error.startswith("error: ")
     assert message in error
     assert not (tmp_path / "outputs").exists()
-
-
-def test_help_names_the_source(call: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:
-    assert call("study_entailment", "--help") == 0
-    assert "Parikh et al., 2016" in capfd.readouterr().out
