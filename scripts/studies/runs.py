@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.config.schema import TrainConfig
+from nmt.evaluation import records
 
 
 def train_run(config: TrainConfig) -> Path:
@@ -55,8 +56,7 @@ def read_metrics(run: Path, split: str = "test") -> dict[str, Any]:
 
 def read_records(run: Path, event: str) -> list[dict[str, Any]]:
     """Return the records of an event, `train` or `validation`, from a run's metrics.jsonl."""
-    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
-    return [record for record in map(json.loads, lines) if record["event"] == event]
+    return [record for record in records.read_records(run / records.RECORDS) if record["event"] == event]
 
 
 def training_cost(run: Path) -> dict[str, Any]:
