@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections import defaultdict
 
 import numpy as np
 import pytest
@@ -83,12 +84,17 @@ def test_probabilities_of_next_words_are_those_of_their_pieces(translator: Trans
     assert [word.probability for word in words] == sorted((word.probability for word in words), reverse=True)
     assert 0 < sum(word.probability for word in words) <= 1 + 1e-6
     assert len({(word.word, word.joins) for word in words}) == len(words) == 8
+    of_one_segmentation: defaultdict[int, bool] = defaultdict(
+        bool
+    )  # whether there is such a word, by its number of pieces
     for word in words:
         pieces = prefix_ids(target, word.pieces)
         assert pieces[: len(ids)] == ids
         share = log_prob(translator, SENTENCE, pieces) - log_prob(translator, SENTENCE, ids)
         # A word of several segmentations has the sum of their probabilities.
         assert word.probability >= math.exp(share) - 1e-5
+        of_one_segmentation[len(pieces) - len(ids)] |= word.probability <= math.exp(share) + 1e-5
+    assert all(of_one_segmentation.values())
 
 
 def test_the_most_probable_next_word_is_the_greedy_one(run: ServedRun) -> None:
