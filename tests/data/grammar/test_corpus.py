@@ -123,13 +123,16 @@ RECORDED = [
 ]
 
 
-RECORDED_DIGEST = "0c364314d303f13849d91fe48f0dc23ec635e768f6753d8a43c2ca9462643414"
+RECORDED_DIGEST = "f6ac686539b71378fb11bc86bb666ab09928ff7bb8a590856ae1bfc579425181"
 
 
 def test_recorded_pairs(corpus: dict[str, list[AlignedPair]]) -> None:
     """Any change of words or rules changes the corpus, and with it every published figure: record it here."""
     assert corpus["validation"][:2] == RECORDED
-    assert hashlib.sha256(repr([corpus[split] for split in SPLITS]).encode()).hexdigest() == RECORDED_DIGEST
+    assert (
+        hashlib.sha256(repr([list(map(tuple, corpus[split])) for split in SPLITS]).encode()).hexdigest()
+        == RECORDED_DIGEST
+    )
 
 
 def test_long_random_sentences_are_distinct() -> None:
