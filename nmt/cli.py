@@ -201,7 +201,7 @@ def compose_and_run(
     config_name: str, schema: type[Config], function: Callable[[Config], None], *, show_errors: bool
 ) -> None:
     """Compose the configuration from `sys.argv` and call `function` once, or once per job of a sweep; raise UserError
-    where jobs of a sweep, whose errors have been told, have failed and the others are done.
+    where nothing can be composed, or jobs of a sweep, whose errors have been told, have failed and the others are done.
     """
     import hydra
     import yaml

@@ -32,7 +32,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Upload as the options say; raise UserError if the best checkpoint is missing or damaged, or the hub refuses."""
+    """Upload as the options say; raise UserError where the address is none, the best checkpoint is missing or damaged,
+    or the hub refuses.
+    """
     from nmt.models.checkpoint import CARD, SHARED
     from nmt.models.hub import parse_address, upload
 

@@ -38,8 +38,8 @@ class HubCorpus(Corpus):
         return _two_columns(table, self.config)
 
     def has_split(self, split: str) -> bool:
-        """Return whether the data set has this split, or `data.<split>.name` gives another; raise UserError where the
-        hub cannot be reached or the data set does not exist.
+        """Return whether `data.<split>.name` names a split, or the data set has this one; raise UserError where that
+        has to be looked up, and the hub cannot be reached or the data set does not exist.
         """
         if self.split_config(split).name:
             return True

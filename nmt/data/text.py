@@ -129,8 +129,8 @@ class TextFile:
         """Yield the lines, without line ends, some at a time.
 
         Raises:
-            UserError: when the bytes are not UTF-8 (with line and byte), not the gzip that its name claims, or a gzip
-                that becomes more than `max_gzip_ratio` times as large.
+            UserError: when the bytes are not UTF-8 (with line and byte), not the gzip that name or first bytes claim,
+                or a gzip that becomes more than `max_gzip_ratio` times as large.
         """
         rest, position, number = bytearray(), 0, 0
         for part in itertools.chain(self._unpacked(), (b"",)):
@@ -194,8 +194,8 @@ def blocks_of(read: Callable[[int], bytes]) -> Iterator[bytes]:
 
 
 def open_split(config: SplitConfig, split: str, max_gzip_ratio: float = math.inf) -> dict[str, list[TextFile]]:
-    """Read the files of a split, by column: source, target and, where given, alignment; raise UserError for a missing
-    key, a missing file, a folder, or columns with different numbers of files.
+    """Open the files of a split, by column: source, target and, where given, alignment; raise UserError for a missing
+    key, a file that is missing, cannot be read or is a folder, or columns with different numbers of files.
     """
     if not (config.source and config.target):
         missing = [f"data.{split}.{side}" for side in ("source", "target") if not getattr(config, side)]
@@ -217,7 +217,7 @@ def read_split(files: dict[str, list[TextFile]]) -> Iterator[pa.Table]:
     """Yield the lines of each column, over all its files, in tables of about a megabyte.
 
     Raises:
-        UserError: for sides of different line counts (naming both, and the first line where they seem to differ), a
+        UserError: for columns of different line counts (naming both, and the first line where they seem to differ), a
             malformed alignment or one that points outside its sentences, and see `TextFile.blocks`.
     """
     for together in zip(*files.values(), strict=True):
