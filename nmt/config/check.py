@@ -4,7 +4,7 @@ import dataclasses
 import operator
 from typing import Any
 
-from nmt.config.schema import keys, type_name
+from nmt.config.schema import LARGEST_INTEGER, keys, type_name
 from nmt.errors import UserError, nearest, unknown
 
 
@@ -18,7 +18,8 @@ def check(config: Any) -> None:
         length = member.metadata.get("length")
         if length is not None and len(value) != length:
             raise UserError(f"{name}={value} has {len(value)} elements: it must have {length}")
-        check_bounds(name, value, member.metadata.get("bounds", {}))
+        limit = {"at most": LARGEST_INTEGER} if isinstance(value, int) else {}
+        check_bounds(name, value, limit | member.metadata.get("bounds", {}))
 
 
 def check_bounds(name: str, value: Any, bounds: dict[str, float]) -> None:

@@ -14,6 +14,7 @@ UNITS = ("tokens", "sentences")  # of a batch size
 PRECISIONS = ("fp32", "bf16", "int8")  # of translation
 WORDS = ("split", "spaces")  # of translations
 LARGEST_SEED = 2**63 - 1  # that all random generators accept
+LARGEST_INTEGER = 2**31 - 1  # of keys that do not say otherwise: libraries fail at larger ones, each in its own way
 BLEU_TOKENIZERS = ("13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab", "flores200")
 
 
@@ -278,7 +279,7 @@ class TrainConfig:
     run_dir: str = key("outputs/latest-run", "folder of the run; `configs/train.yaml` makes it `outputs/<date>/<time>`")
     seed: int = key(1, "seed of initialization, dropout and data order", at_least=0, at_most=LARGEST_SEED)
     resume: str = key("auto", "`auto`: go on from a checkpoint in `run_dir`; `never`: refuse a run_dir that holds one", choices=("auto", "never"))
-    threads: int | None = key(None, "CPU threads of torch, per process (default: its own choice)", at_least=1)
+    threads: int | None = key(None, "CPU threads of torch, per process (default: its own choice)", at_least=1, at_most=1_024)
     deterministic: bool = key(False, "the same weights bit by bit at every run on one machine, on a GPU too; needs limits that do not follow the clock")
     bleu_tokenize: str | None = key(None, "sacrebleu tokenizer of every BLEU; `none` for tokenized text; null: sacrebleu's own for `data.target_language` (`zh`, `ja-mecab`, `ko-mecab`, `char` for th, lo, km and my, else `13a`), and `13a` with `tokenizer.kind=whitespace`, whose text is tokenized", choices=BLEU_TOKENIZERS)
     lowercase: bool = key(False, "ignore case in BLEU, chrF and TER")
@@ -344,7 +345,7 @@ class EvaluateConfig:
     num_heatmaps: int = key(12, "sentences whose heatmap is drawn", at_least=0)
     device: str = key("auto", "where to translate", choices=("auto", "cpu", "cuda"))
     precision: str = key("fp32", "arithmetic of matrix products; `int8` is for a CPU", choices=PRECISIONS)
-    threads: int | None = key(None, "CPU threads of torch (default: its own choice)", at_least=1)
+    threads: int | None = key(None, "CPU threads of torch (default: its own choice)", at_least=1, at_most=1_024)
 
 
 @dataclass(kw_only=True)
@@ -361,7 +362,7 @@ class ServeConfig:
     requests_per_second: float = key(200.0, "most requests a second from one address, on average; further ones are answered by status 429", above=0)
     device: str = key("auto", "where to translate", choices=("auto", "cpu", "cuda"))
     precision: str = key("fp32", "arithmetic of matrix products; `int8` is for a CPU", choices=PRECISIONS)
-    threads: int | None = key(None, "CPU threads of torch (default: its own choice)", at_least=1)
+    threads: int | None = key(None, "CPU threads of torch (default: its own choice)", at_least=1, at_most=1_024)
 
 
 def keys(config: Any, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any], Any]]:

@@ -1,5 +1,7 @@
 """Bounds, choices and names, and what is said of wrong ones."""
 
+from typing import Any
+
 import pytest
 
 from nmt.config.check import check, unknown_key
@@ -46,6 +48,15 @@ def test_bounds_of_a_list_are_those_of_its_elements(value: list[float], message:
 def test_a_seed_that_no_generator_takes(seed: int) -> None:
     config = TrainConfig(seed=seed)
     with pytest.raises(UserError, match=rf"seed={seed} is out of range: it must be at most {2**63 - 1}"):
+        check(config)
+
+
+@pytest.mark.parametrize("name", ["batch.size", "model.hidden_size", "search.beam_size", "trainer.max_steps"])
+def test_an_integer_that_libraries_do_not_take(name: str) -> None:
+    config: Any = TrainConfig()
+    group, _, last = name.partition(".")
+    setattr(getattr(config, group), last, 10**20)
+    with pytest.raises(UserError, match=rf"{name}={10**20} is out of range: it must be at most {2**31 - 1}"):
         check(config)
 
 
