@@ -20,8 +20,8 @@ from nmt.data.batch import Batch, Int64Array, collate, cut_batches, pad, within_
 from nmt.errors import UserError, is_out_of_memory, unknown
 from nmt.fast.accelerate import accelerate, decelerate
 from nmt.fast.projection import pack
-from nmt.models.checkpoint import Checkpoint, load_checkpoint, resolve_device
-from nmt.models.ensemble import Ensemble
+from nmt.models.checkpoint import load_checkpoint, resolve_device
+from nmt.models.ensemble import Ensemble, check_together
 from nmt.models.quantization import quantize
 from nmt.models.seq2seq import Seq2Seq
 from nmt.search.beam import beam_search
@@ -429,19 +429,6 @@ def check_pairs(sources: Sequence[str], targets: Sequence[str]) -> None:
     """Raise UserError unless there is a target for each source."""
     if len(sources) != len(targets):
         raise UserError(f"{len(sources)} sources and {len(targets)} targets are no pairs: give one target a source")
-
-
-def check_together(first: Checkpoint, other: Checkpoint) -> None:
-    """Raise UserError unless two checkpoints predict the same subwords of the same language."""
-    ours, theirs = first.config.data.direction, other.config.data.direction
-    if ours != theirs:
-        both = f"{other.folder} translates {theirs}, and {first.folder} {ours}"
-        raise UserError(f"{both}: they cannot translate together")
-    if not first.tokenizers.agree_with(other.tokenizers):
-        raise UserError(
-            f"{other.folder} and {first.folder} have different subwords and cannot translate together: train the one "
-            f"with tokenizer.source_model and tokenizer.target_model of the other"
-        )
 
 
 def alignment(source: Words, target: Words, weights: Float[np.ndarray, "rows columns"]) -> Alignment:

@@ -20,6 +20,7 @@ import pytest
 from nmt.cli import user_errors
 from nmt.errors import UserError, is_out_of_memory, writing
 from nmt.models.checkpoint import find_checkpoint, load_checkpoint, resolve_device, save_checkpoint
+from nmt.translate import replace_together
 from nmt.translator import Translator
 
 LINES = "He sleeps in the garden.\n" * 400
@@ -202,3 +203,20 @@ def test_writing_names_what_is_written() -> None:
         raise BrokenPipeError
     with pytest.raises(ValueError, match=r"^x$"), writing("the log"):
         raise ValueError("x")
+
+
+def test_files_are_replaced_all_or_none(tmp_path: Path) -> None:
+    """The last one fails when it is closed."""
+    paths = [tmp_path / name for name in "abc"]
+    for path in paths:
+        path.write_text("old")
+    before = contents(tmp_path)
+    fails = pytest.raises(OSError, match="File too large")
+    with fails, largest_file(4), replace_together(*paths) as files:
+        for file, text in zip(files, ("new", "new", "newer"), strict=True):
+            file.write(text)
+    assert contents(tmp_path) == before
+    with replace_together(*paths) as files:
+        for file in files:
+            file.write("new")
+    assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["new"] * 3

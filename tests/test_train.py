@@ -17,11 +17,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 
 from nmt.config.file import load_config
-from nmt.config.schema import AttentionConfig, DataConfig, ModelConfig, SplitConfig, TrainConfig, TrainerConfig
 from nmt.data.corpus import load_split
-from nmt.errors import UserError
 from nmt.models.checkpoint import find_checkpoint
-from nmt.training.prepare import check_run
 from nmt.training.run import evaluate_best, point_to
 from nmt.training.run import train as train_here
 from nmt.training.trainer import Trainer
@@ -364,51 +361,3 @@ def test_a_real_folder_named_latest_is_left_alone(tmp_path: Path, monkeypatch: p
     point_to(Path("run"))
     assert not (tmp_path / "outputs/latest").is_symlink()
     assert [each.name for each in (tmp_path / "outputs/latest").iterdir()] == ["mine"]
-
-
-TEXT = SplitConfig(source="a", target="b")
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (TrainConfig(), "training has no end: set trainer.max_steps, trainer.max_epochs or trainer.max_minutes"),
-        (
-            TrainConfig(trainer=TrainerConfig(max_steps=1), data=DataConfig(kind="text", train=TEXT)),
-            "no validation text: set data.validation.source and data.validation.target",
-        ),
-        (
-            TrainConfig(
-                trainer=TrainerConfig(max_steps=1, metric="aer"),
-                data=DataConfig(kind="text", train=TEXT, validation=TEXT),
-            ),
-            "trainer.metric=aer needs gold alignments of the validation text: set data.validation.alignment",
-        ),
-        (TrainConfig(model=ModelConfig(input_feeding=False)), "input_feeding=false means nothing to model=bahdanau"),
-        (
-            TrainConfig(trainer=TrainerConfig(max_steps=1, consistency=5.0), model=ModelConfig(dropout=0.0)),
-            "trainer.consistency=5 needs dropout, which makes two passes differ, and all of it is off: set model.drop",
-        ),
-        (
-            TrainConfig(
-                trainer=TrainerConfig(max_steps=1, consistency=5.0),
-                model=ModelConfig(attention=AttentionConfig(normalizer="hard")),
-            ),
-            "trainer.consistency=5 needs predictions that differ by dropout alone, and model.attention.normalizer=hard",
-        ),
-        (
-            TrainConfig(trainer=TrainerConfig(max_steps=1), data=DataConfig(target_language="ja")),
-            "bleu_tokenize=ja-mecab is not available here",
-        ),
-    ],
-)
-def test_what_cannot_work_is_told_before_any_work(config: TrainConfig, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        check_run(config)
-
-
-@pytest.mark.parametrize("kind", ["embedding_dropout", "state_dropout", "output_dropout", "word_dropout"])
-def test_any_dropout_makes_two_passes_differ(kind: str) -> None:
-    config = TrainConfig(trainer=TrainerConfig(max_steps=1, consistency=5.0), model=ModelConfig(dropout=0.0))
-    setattr(config.model, kind, 0.1)
-    check_run(config)

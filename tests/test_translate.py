@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 
 from nmt.config.schema import SearchConfig
 from nmt.text.words import text_words
-from nmt.translate import CHARACTERS, FIRST_CHARACTERS, chunks, load, parser, render, replace_together
+from nmt.translate import CHARACTERS, FIRST_CHARACTERS, chunks, load, parser, render
 from nmt.translator import Translator
 
 ROOT = Path(__file__).parents[1]
@@ -388,20 +388,3 @@ def test_chunks_hold_all_lines_in_order_and_few_long_ones(lengths: list[int], si
     assert all(0 < len(chunk) <= size for chunk in found)
     for most, chunk in zip(itertools.chain([FIRST_CHARACTERS], itertools.repeat(CHARACTERS)), found, strict=False):
         assert sum(map(len, chunk)) <= most or len(chunk) == 1
-
-
-def test_files_are_replaced_all_or_none(tmp_path: Path) -> None:
-    """The last one cannot be written when it is closed, as on a full disk."""
-    paths = [tmp_path / name for name in "abc"]
-    for path in paths:
-        path.write_text("old")
-    fails = pytest.raises(OSError, match="Bad file descriptor")
-    with fails, replace_together(*paths) as files:
-        for file in files:
-            file.write("new")
-        os.close(files[-1].fileno())
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys("abc", "old")
-    with replace_together(*paths) as files:
-        for file in files:
-            file.write("new")
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys("abc", "new")

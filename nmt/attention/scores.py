@@ -1,6 +1,7 @@
 """Scores: how well a query (decoder state) matches each key. A new one is a class here and a line in `SCORES`."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import final
 
@@ -13,23 +14,22 @@ from nmt.attention.shapes import Keys, Mask, Query, Scores, States, at_least_fp3
 from nmt.errors import UserError
 
 
-class Score(nn.Module):
+class Score(nn.Module, ABC):
     """score(q, h_j) of a query and an encoder state, in two parts: h_j is projected to a key once per sentence.
 
-    Unless a score says otherwise, a key is its state and a score their inner product. It neither masks nor normalizes.
-    Each score below is checked in the tests against its formula.
+    It neither masks nor normalizes. Each score below is checked in the tests against its formula.
     """
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
 
+    @abstractmethod
     def project(self, states: States, source_mask: Mask) -> Keys:
         """Return the keys of the states. `source_mask` gives the sentence's length; keys of padding may be anything."""
-        return states
 
+    @abstractmethod
     def forward(self, query: Query, keys: Keys) -> Scores:
         """Return the score of every query with every key of its sentence."""
-        return self.match(query, keys)
 
     def match(self, query: Query, keys: Keys) -> Scores:
         """Return the inner product of every query with every key of its sentence."""
@@ -69,6 +69,12 @@ class Dot(Score):
         super().__init__(settings)
         check_equal("dot", settings)
 
+    def project(self, states: States, source_mask: Mask) -> Keys:
+        return states
+
+    def forward(self, query: Query, keys: Keys) -> Scores:
+        return self.match(query, keys)
+
 
 @final
 class ScaledDot(Score):
@@ -78,6 +84,9 @@ class ScaledDot(Score):
         super().__init__(settings)
         check_equal("scaled_dot", settings)
         self.scale = 1.0 / math.sqrt(settings.state_size)
+
+    def project(self, states: States, source_mask: Mask) -> Keys:
+        return states
 
     def forward(self, query: Query, keys: Keys) -> Scores:
         return self.match(query * self.scale, keys)
@@ -98,6 +107,9 @@ class General(Score):
 
     def project(self, states: States, source_mask: Mask) -> Keys:
         return self.scale * self.key(states)
+
+    def forward(self, query: Query, keys: Keys) -> Scores:
+        return self.match(query, keys)
 
 
 @final

@@ -1,4 +1,4 @@
-"""What a run has written of itself, a JSON object a line: `metrics.jsonl` and `alignments.jsonl`."""
+"""The records of a run, a JSON object a line: `metrics.jsonl` and `alignments.jsonl`."""
 
 import json
 import math

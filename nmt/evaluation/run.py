@@ -20,7 +20,7 @@ from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
 from nmt.evaluation.report import print_table
 from nmt.evaluation.saliency import Explainer
 from nmt.evaluation.views import Views
-from nmt.models.checkpoint import CONFIG, find_checkpoint, local, run_around, run_of
+from nmt.models.checkpoint import CONFIG, find_checkpoint, local, run_of, run_of_checkpoint
 from nmt.models.hub import is_address, results_folder
 from nmt.translator import Translator
 
@@ -134,7 +134,7 @@ def evaluation_folder(checkpoint: Path, split: str) -> Path:
     Evaluations of a run's checkpoint stand in the run, because training replaces the folders of checkpoints; that of
     the best checkpoint is that of the run.
     """
-    run, name = run_around(checkpoint), checkpoint.resolve().name
+    run, name = run_of_checkpoint(checkpoint), checkpoint.resolve().name
     return (run or checkpoint) / "evaluation" / (split if run is None or name == "best" else f"{split}-{name}")
 
 

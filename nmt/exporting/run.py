@@ -13,7 +13,7 @@ from nmt.errors import UserError, one_line, writing
 from nmt.exporting.check import largest_differences, signature
 from nmt.exporting.graphs import OPSET, write_graphs
 from nmt.exporting.quantize import quantize_graph
-from nmt.models.checkpoint import Checkpoint, load_checkpoint, run_around
+from nmt.models.checkpoint import Checkpoint, load_checkpoint, run_of_checkpoint
 from nmt.models.hub import is_address, results_folder
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import count_parameters
@@ -80,7 +80,7 @@ def removed_if_empty(folder: Path) -> Iterator[None]:
 def folder_of(checkpoint: Checkpoint) -> Path:
     """Return the folder to write to where none is given: in the run, since training replaces folders of checkpoints."""
     place = checkpoint.folder.resolve()
-    run = run_around(place)
+    run = run_of_checkpoint(place)
     return (run or place) / ("onnx-last" if run and place.name == "last" else "onnx")
 
 

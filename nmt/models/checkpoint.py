@@ -193,8 +193,8 @@ def run_of(path: Path) -> Path:
     return found.relative_to(here) if found.is_relative_to(here) else found
 
 
-def run_around(folder: Path) -> Path | None:
-    """Return the run whose checkpoint a folder is, if it is one's."""
+def run_of_checkpoint(folder: Path) -> Path | None:
+    """Return the run that a checkpoint folder is in; None for a folder that is in no run."""
     place = folder.resolve()
     return place.parents[1] if place.parent.name == "checkpoints" else None
 

@@ -10,6 +10,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from nmt.data.batch import Batch
+from nmt.errors import UserError
+from nmt.models.checkpoint import Checkpoint
 from nmt.models.seq2seq import SearchState, Seq2Seq
 from nmt.search.hypothesis import StepOutput
 
@@ -76,3 +78,16 @@ def log_mean(log_probs: Sequence[Float[Tensor, "*shape"]]) -> Float[Tensor, "*sh
 def mean(tensors: Sequence[Float[Tensor, "*shape"]]) -> Float[Tensor, "*shape"]:
     """Return the mean of tensors of one shape."""
     return reduce(torch.add, tensors) / len(tensors)
+
+
+def check_together(first: Checkpoint, other: Checkpoint) -> None:
+    """Raise UserError unless two checkpoints predict the same subwords of the same language."""
+    ours, theirs = first.config.data.direction, other.config.data.direction
+    if ours != theirs:
+        both = f"{other.folder} translates {theirs}, and {first.folder} {ours}"
+        raise UserError(f"{both}: they cannot translate together")
+    if not first.tokenizers.agree_with(other.tokenizers):
+        raise UserError(
+            f"{other.folder} and {first.folder} have different subwords and cannot translate together: train the one "
+            f"with tokenizer.source_model and tokenizer.target_model of the other"
+        )

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from nmt.view.alignment import asset
 
 logger = logging.getLogger(__name__)
 
-METHODS = ("translate", "next")  # of `ServedRun`
+METHODS = ("translate", "next")  # of `ServedRun`, each an endpoint
 HERE = Path(__file__).parent
 FILES = {
     "page.html": "text/html", "page.css": "text/css", "page.js": "text/javascript",
@@ -72,13 +73,12 @@ class Api:
         found = await run_in_threadpool(validations, self.runs[name].path)
         return JSONResponse({"validations": found}, headers=HEADERS)
 
-    async def answer(self, request: Request) -> Response:
-        """Return what a method of the run makes of the request: /translate a sentence, or say what comes /next."""
+    async def answer(self, request: Request, method: str) -> Response:
+        """Return what a method of the run, one of `METHODS`, makes of the request."""
         self.rate.check(address(request))
         try:
             asked = await read(request, self.runs)
-            method = getattr(self.runs[asked.run], request.url.path.removeprefix("/"))
-            found = await self.turns.run(request, method, asked)
+            found = await self.turns.run(request, getattr(self.runs[asked.run], method), asked)
         except asyncio.CancelledError:  # the server has been ending for some seconds, and waits no longer
             raise HTTPException(503, "the server is ending") from None
         return JSONResponse(found, headers=HEADERS)
@@ -110,7 +110,7 @@ def build_app(api: Api, hosts: list[str]) -> Starlette:
         Route("/", api.file),
         Route("/health", api.health),
         Route("/validations", api.validations),
-        *(Route(f"/{name}", api.answer, methods=["POST"]) for name in METHODS),
+        *(Route(f"/{name}", partial(api.answer, method=name), methods=["POST"]) for name in METHODS),
         Route("/{name}", api.file),
     ]
     handlers: dict[Any, Any] = {HTTPException: failed, UserError: failed, Exception: failed}

@@ -9,7 +9,7 @@ from nmt.config.file import load_config
 from nmt.errors import UserError
 from nmt.evaluation.records import ALIGNMENTS, read_records
 from nmt.evaluation.saliency import Explainer
-from nmt.models.checkpoint import CONFIG, find_checkpoint, local, run_around, run_of
+from nmt.models.checkpoint import CONFIG, find_checkpoint, local, run_of, run_of_checkpoint
 from nmt.models.hub import is_address
 from nmt.serving.asked import Asked
 from nmt.serving.prefix import Forced, next_words, prefix_ids, searched
@@ -146,7 +146,7 @@ def validations(path: str) -> list[dict[str, Any]]:
     """
     folder = Path(path)
     steps: dict[int, dict[int, Any]] = {}
-    for record in read_records((run_around(folder) or folder) / ALIGNMENTS):
+    for record in read_records((run_of_checkpoint(folder) or folder) / ALIGNMENTS):
         if isinstance(record.get("sample"), int):
             steps.setdefault(record["step"], {})[record["sample"]] = record
     return [{"step": step, "samples": [each for _, each in sorted(steps[step].items())]} for step in sorted(steps)]

@@ -1,4 +1,4 @@
-"""What the classifiers of the studies share: a vocabulary, and training with Adam."""
+"""A vocabulary, and training with Adam, for the classifiers of the studies."""
 
 import math
 import time

@@ -56,7 +56,7 @@ def read_metrics(run: Path, split: str = "test") -> dict[str, Any]:
 
 def read_records(run: Path, event: str) -> list[dict[str, Any]]:
     """Return the records of an event, `train` or `validation`, from a run's metrics.jsonl."""
-    return [record for record in records.read_records(run / records.RECORDS) if record["event"] == event]
+    return [record for record in records.read_records(run / records.RECORDS) if record.get("event") == event]
 
 
 def training_cost(run: Path) -> dict[str, Any]:
