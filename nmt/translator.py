@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from nmt.alignment.weights import Alignment, in_characters, merge_words
 from nmt.config.check import check
-from nmt.config.schema import PRECISIONS, WORDS, SamplingConfig, SearchConfig
+from nmt.config.schema import LARGEST_BEAM, PRECISIONS, WORDS, SamplingConfig, SearchConfig
 from nmt.data.batch import Batch, Int64Array, collate, cut_batches, pad, within_memory
 from nmt.errors import UserError, is_out_of_memory, unknown
 from nmt.fast.accelerate import accelerate, decelerate
@@ -165,7 +165,7 @@ class Translator:
         parts, without words and weights where there are too many of them (`nmt.translation.MOST_WEIGHTS`).
 
         Raises:
-            UserError: a sentence is not a text, `n` is below 1, or memory does not suffice for one sentence.
+            UserError: a sentence is not a text, `n` is not from 1 to 10,000, or memory is short for one sentence.
         """
         return self._in_parts(sentences_of(sentences), n, None)
 
@@ -191,8 +191,8 @@ class Translator:
         return self._in_parts(sentences_of(sentences), n, settings)
 
     def _in_parts(self, sentences: Sequence[str], n: int, sampling: SamplingConfig | None) -> list[list[Translation]]:
-        if n < 1:
-            raise UserError(f"n is {n}: ask for at least one translation of each sentence")
+        if not 1 <= n <= LARGEST_BEAM:
+            raise UserError(f"n is {n}: ask for at least 1 and at most {LARGEST_BEAM:,} translations of each sentence")
         lines = [split_line(each, self._source_size, self.longest) for each in sentences]
         found = iter(self._translate([part for line in lines for part in line], n, sampling))
         parts = (list(itertools.islice(found, len(line))) for line in lines)

@@ -46,10 +46,10 @@ def test_a_long_line_of_white_space_is_an_empty_sentence(tiny_run: Path) -> None
     assert [(each.source, each.text) for each in white] == [(line, "")]
 
 
-@pytest.mark.parametrize("n", [0, -1])
-def test_at_least_one_translation_is_asked_for(translator: Translator, n: int) -> None:
+@pytest.mark.parametrize("n", [0, -1, 10_001])
+def test_how_many_translations_may_be_asked_for(translator: Translator, n: int) -> None:
     for find in (translator.translate_n_best, translator.sample):
-        with pytest.raises(UserError, match="at least one"):
+        with pytest.raises(UserError, match="at least 1 and at most 10,000"):
             find([SENTENCES[0]], n)
 
 

@@ -14,6 +14,7 @@ UNITS = ("tokens", "sentences")  # of a batch size
 PRECISIONS = ("fp32", "bf16", "int8")  # of translation
 WORDS = ("split", "spaces")  # of translations
 LARGEST_SEED = 2**63 - 1  # that all random generators accept
+LARGEST_BEAM = 10_000  # hypotheses of a sentence; with more a search would hardly end
 LARGEST_INTEGER = 2**31 - 1  # of keys that do not say otherwise: libraries fail at larger ones, each in its own way
 BLEU_TOKENIZERS = ("13a", "none", "intl", "char", "zh", "ja-mecab", "ko-mecab", "flores200")
 
@@ -205,7 +206,7 @@ class ScheduleConfig:
 class SearchConfig:
     """Decoding: greedy or beam search."""
 
-    beam_size: int = key(5, "hypotheses kept; 1 is greedy", at_least=1)
+    beam_size: int = key(5, "hypotheses kept; 1 is greedy", at_least=1, at_most=LARGEST_BEAM)
     length_penalty: float = key(1.0, "alpha of score = log p / length^alpha + coverage", at_least=0, at_most=10)
     coverage_penalty: float = key(0.0, "beta of coverage = beta x the sum over source tokens of log min(1, attention received); beams only", at_least=0, at_most=10)
     patience: float = key(1.0, "a search may end once patience x `beam_size` hypotheses have ended, none that goes on scores better at present, and the greedy one has ended or been lost; inf: only when none can ever, which is slower", above=0)
@@ -265,7 +266,7 @@ class TrainerConfig:
     save_every_minutes: float | None = key(15.0, "save `last` after this much time without a validation; every validation saves it too", above=0)
     metric: str = key("bleu", "what `best` and early stopping watch: `loss`, `perplexity`, `bleu`, `chrf`, `aer`, or another of METRICS (`nmt/evaluation/registry.py`) that is measured at validations and of which more, or less, is better")
     patience: int | None = key(None, "stop after this many validations without improvement", at_least=1)
-    validation_beam_size: int = key(1, "beam of the translations made at validation", at_least=1)
+    validation_beam_size: int = key(1, "beam of the translations made at validation", at_least=1, at_most=LARGEST_BEAM)
     ema_decay: float | None = key(None, "decay of an exponential moving average of the weights, used to validate and kept in `best`", above=0, below=1)
     log_every: int = key(20, "updates between points in TensorBoard and records in `metrics.jsonl`; a line is logged then, and after 4 s without one", at_least=1)
     num_samples: int = key(4, "validation sentences whose translation and heatmap are logged every time", at_least=0)

@@ -24,12 +24,22 @@ class Translator:
         options, files = SessionOptions(), self.model["graphs"][graphs]
         options.intra_op_num_threads = threads
         self.encoder, self.step = (InferenceSession(folder / files[name], options) for name in ("encoder", "step"))
+        self.longest = self.model["model"]["longest_source"]
         self.source, self.target = (SentencePieceProcessor(str(folder / name)) for name in self.model["subwords"])
 
     def translate(self, line: str, beam: int = 0) -> tuple[str, list[Any]]:
         """Return the translation, and what each of its subwords, and its end, attended to. A beam of 1 is greedy."""
         ids, eos = self.source.encode(line), self.model["special_ids"]["eos"]
-        _, tokens, weights = self.search([*ids, eos], beam or self.model["search"]["beam_size"]) if ids else (0, [], [])
+        if not ids:
+            return "", []
+        _, tokens, weights = self.search([*ids, eos], beam or self.model["search"]["beam_size"])
+        notable = {
+            "is far longer than what the model was trained on: give it a sentence at a time": len(ids)
+            > 2 * self.longest,
+            "has a translation that was cut at the longest length allowed": tokens[-1] != eos,
+        }
+        for what in filter(notable.get, notable):
+            print(f"notice: the line that begins with {line[:40]!r} {what}", file=sys.stderr)
         return self.target.decode([word for word in tokens if word != eos]).replace("\n", " "), weights
 
     def search(self, source: list[int], beam: int) -> tuple[Any, list[int], list[Any]]:
