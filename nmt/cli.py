@@ -1,4 +1,4 @@
-"""Shared by the entry points: composing the configuration, and exit statuses.
+"""Code shared by the entry points: composition of the configuration, and exit statuses.
 
 0 done; 1 a defect, with its traceback; 2 the user's input or options are wrong, one line on standard error; 130
 interrupted; 141 the reader of standard output has closed it.
@@ -85,9 +85,9 @@ def open_streams() -> None:
 
 @contextlib.contextmanager
 def kept_interrupts() -> Iterator[None]:
-    """Raise a KeyboardInterrupt again that Python has discarded, as in `__del__` and callbacks of weak references.
+    """Raise again any KeyboardInterrupt that Python discards inside `__del__` or a weak-reference callback.
 
-    A program that makes and drops many objects, such as matplotlib, could otherwise not be interrupted.
+    Otherwise Ctrl-C could be lost in code that creates and drops many objects, such as matplotlib.
     """
     before = sys.unraisablehook
 
@@ -107,7 +107,7 @@ def kept_interrupts() -> Iterator[None]:
 
 
 def full(error: Exception) -> str | None:
-    """Return what to tell of an exception that means that memory or a disk is full or a file forbidden, else None."""
+    """Return a one-line message if an exception means full memory, a full disk or a forbidden file, else None."""
     if is_out_of_memory(error):
         return "memory does not suffice: lower batch.size, search.batch_size or the sizes of the model"
     if isinstance(error, OSError) and error.errno in UNWRITABLE:
@@ -119,7 +119,7 @@ def full(error: Exception) -> str | None:
 
 
 def discard_output() -> None:
-    """Lead standard output nowhere: the interpreter flushes it once more at exit, which must not fail."""
+    """Redirect standard output to the null device, so that the interpreter's final flush cannot fail."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -134,7 +134,7 @@ def config_folder() -> Path:
 def register_schemas() -> None:
     """Register the types of all keys with Hydra, under the names that the `defaults` of the root files use.
 
-    In those of training, keys that may be left to the program are null until a value is given.
+    In the training schema, automatic keys are null until a value is given.
     """
     from hydra.core.config_store import ConfigStore
 
@@ -177,22 +177,24 @@ def hydra_main(
 
 
 def prepare_rank(environment: RankEnvironment) -> None:
-    """Keep Hydra from making folders on ranks other than 0, and torch from a warning on all of several ranks; raise
-    UserError where several processes are asked for a sweep.
+    """Keep ranks other than 0 from making Hydra's folders, and silence a warning of DistributedDataParallel.
+
+    Raises:
+        UserError: several processes are asked to run a sweep.
     """
     if environment.world_size > 1 and any(map(asks_for_sweep, sys.argv[1:])):
-        raise UserError("a sweep (-m) trains in one process a job: start it without torchrun, or train one setting")
+        raise UserError("a sweep (-m) uses one process per job: start it without torchrun, or train a single setting")
     if environment.world_size > 1:
         # DistributedDataParallel warns that looking for unused parameters costs time. Read when torch is imported.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if not environment.is_rank_zero:
-        # Hydra refuses overrides on both sides of an option, so this one goes beside another.
+        # Hydra rejects overrides on both sides of an option, so insert this one next to an existing override.
         overrides = (i for i, argument in enumerate(sys.argv) if i and "=" in argument and argument[0] != "-")
         sys.argv.insert(next(overrides, 1), "hydra.run.dir=.")
 
 
 def asks_for_sweep(argument: str) -> bool:
-    """Return whether an argument makes Hydra sweep: -m, --multirun or its beginning, or hydra.mode=MULTIRUN."""
+    """Return whether an argument makes Hydra sweep: -m, --multirun or a prefix of it, or hydra.mode=MULTIRUN."""
     is_beginning = len(argument) > len("--") and "--multirun".startswith(argument)
     return is_beginning or argument in ("-m", "hydra.mode=MULTIRUN")
 
@@ -200,8 +202,11 @@ def asks_for_sweep(argument: str) -> bool:
 def compose_and_run(
     config_name: str, schema: type[Config], function: Callable[[Config], None], *, show_errors: bool
 ) -> None:
-    """Compose the configuration from `sys.argv` and call `function` once, or once per job of a sweep; raise UserError
-    where nothing can be composed, or jobs of a sweep, whose errors have been told, have failed and the others are done.
+    """Compose the configuration from `sys.argv` and call `function` once, or once per job of a sweep.
+
+    Raises:
+        UserError: the configuration cannot be composed; or, after all jobs of a sweep, some have failed (the error of
+            each was printed when it occurred).
     """
     import hydra
     import yaml
@@ -223,9 +228,7 @@ def compose_and_run(
             if exit.code != 2 or HydraConfig.get().mode != RunMode.MULTIRUN:
                 raise
             if not HydraConfig.get().launcher._target_.endswith(".BasicLauncher"):  # not here, but in another process
-                raise UserError(
-                    f"job {HydraConfig.get().job.num} of this sweep has failed, as told in its log"
-                ) from None
+                raise UserError(f"job {HydraConfig.get().job.num} of this sweep failed: see its log") from None
             failed += 1
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise errors instead of printing them
@@ -237,12 +240,12 @@ def compose_and_run(
             raise
         raise composition_error(error, schema()) from error
     if failed:
-        raise UserError(f"{failed} of the {started} jobs of this sweep have failed, as told above")
+        raise UserError(f"{failed} of the {started} jobs of this sweep failed: see the errors above")
 
 
 @contextlib.contextmanager
 def named_job() -> Iterator[None]:
-    """Begin the message of a UserError in a job of a sweep with its number and the overrides that are its own."""
+    """Prefix the message of a UserError in a sweep's job with the job's number and its own overrides."""
     from hydra.core.hydra_config import HydraConfig
 
     try:
@@ -255,7 +258,7 @@ def named_job() -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_empty_folder() -> Iterator[None]:
-    """Remove the folder that Hydra made for the job where a UserError ends it before anything is written."""
+    """Remove the folder that Hydra created for the job if a UserError ends the job before it writes anything."""
     try:
         yield
     except UserError:
@@ -294,19 +297,19 @@ def output_folder() -> Path:
 
 
 def swept_overrides() -> list[str]:
-    """Return the overrides in which the running job of a sweep differs from the others; without a sweep, none."""
+    """Return the overrides that are specific to the running job of a sweep; outside a sweep, none."""
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
     if HydraConfig.get().mode != RunMode.MULTIRUN:
         return []
-    # An override that stands on the command line as it is, is the same for all jobs; Hydra writes `false` as `False`.
+    # Overrides given verbatim on the command line apply to every job. Lowercased, as Hydra writes `false` as `False`.
     given = {argument.lower() for argument in sys.argv}
     return [override for override in HydraConfig.get().overrides.task if override.lower() not in given]
 
 
 def composition_error(error: Exception, config: Any) -> UserError:
-    """Return an error of composition as a UserError of one line."""
+    """Convert a composition error into a one-line UserError."""
     from hydra.errors import MissingConfigException, OverrideParseException
 
     if isinstance(error, OSError) and error.filename:  # mostly the folder of the run, which Hydra makes

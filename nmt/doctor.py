@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def examine(folder: Path) -> Iterator[Finding]:
-    """Yield what is found in a folder; raise UserError unless it is a run, a checkpoint or a cache."""
+    """Yield the findings for a folder; raise UserError unless it is a run, a checkpoint or a cache."""
     from nmt.models.checkpoint import run_of
 
     folder = run_of(folder)
@@ -70,11 +70,14 @@ def examine(folder: Path) -> Iterator[Finding]:
 
 
 def examine_run(run: Path) -> Iterator[Finding]:
-    """Yield the state of a run: who trains in it, its checkpoints, its records."""
+    """Yield the findings for a run: its lock, checkpoints, configuration and records."""
     from nmt.training.lock import holder
 
     held = holder(run)
-    yield Finding("note", str(run), f"is being trained in by {held}") if held else Finding("ok", str(run), "is at rest")
+    if held:
+        yield Finding("note", str(run), f"is being trained in by {held}")
+    else:
+        yield Finding("ok", str(run), "is at rest")
     checkpoints = [run / "checkpoints" / name for name in ("best", "last")]
     for folder in checkpoints:
         if folder.is_dir():
@@ -97,7 +100,7 @@ def examine_config(path: Path) -> Iterator[Finding]:
         try:
             load_config(path)
         except UserError as error:
-            yield Finding("damaged", str(path), f"{error}: a resume writes it anew")
+            yield Finding("damaged", str(path), f"{error}: resuming rewrites it")
         else:
             yield Finding("ok", str(path), "the settings of the run")
 
@@ -134,20 +137,20 @@ def examine_checkpoint(folder: Path) -> Iterator[Finding]:
         return
     yield Finding("ok", str(folder), what)
     if not (folder / MANIFEST).is_file():
-        yield Finding("note", str(folder), f"has no {MANIFEST}: whether it is as it was saved cannot be told")
+        yield Finding("note", str(folder), f"has no {MANIFEST}: its integrity cannot be checked")
 
 
 def examine_cache(folder: Path) -> Iterator[Finding]:
-    """Yield whether the tables of a cache are as they were written, and what killed processes have left."""
+    """Yield whether the tables of a cache match their digests, and the leftovers of killed processes."""
     from nmt.data.tables import digest_file, digest_of, leftovers
 
     for path in sorted(folder.glob("*.arrow")):
         if not digest_file(path).is_file():
-            yield Finding("note", str(path), "has no digest: it is made anew when it is needed")
+            yield Finding("note", str(path), "has no digest: it is rebuilt when needed")
         elif digest_file(path).read_bytes() == digest_of(path).encode():
             yield Finding("ok", str(path), f"{path.stat().st_size:,} bytes")
         else:
-            yield Finding("damaged", str(path), "is not as it was written: it is made anew when it is needed")
+            yield Finding("damaged", str(path), "does not match its digest: it is rebuilt when needed")
     places = {each.name[1:].partition(".arrow.")[0] for each in folder.glob(".*.arrow.*")}
     for name in sorted(places):
         for left in leftovers(folder / f"{name}.arrow"):

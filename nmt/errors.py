@@ -1,4 +1,4 @@
-"""UserError, for wrong input and options, messages that suggest the nearest name, full disks and full memory."""
+"""`UserError` for wrong input and options, name suggestions, and detection of full disks and exhausted memory."""
 
 import contextlib
 import difflib
@@ -54,7 +54,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-TORCH_SAVE = ("PytorchStreamWriter", "inline_container", "iostream error")  # it does not say why it cannot write
+TORCH_SAVE = ("PytorchStreamWriter", "inline_container", "iostream error")  # its errors do not give the reason
 # No space, no quota, a file larger than allowed, a disk that may not be written to or has failed.
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 

@@ -16,9 +16,9 @@ def parser() -> Parser:
     found = Parser(prog="python -m nmt.share", description=__doc__)
     add = found.add_argument
     add("run", type=Path, metavar="RUN", help="run, or folder of a best checkpoint")
-    add("name", metavar="USER/NAME", help="name of the model on the hub; it is made if there is none")
+    add("name", metavar="USER/NAME", help="model on the hub; created if it does not exist")
     add("--private", action="store_true", help="make a model that only its owner can read")
-    add("--revision", metavar="BRANCH", help="branch to write to, made if there is none (default: the main one)")
+    add("--revision", metavar="BRANCH", help="branch to write to; created if it does not exist (default: main)")
     message = "message of the commit (%(default)s)"
     add("--message", default="Upload a translator of nmt", metavar="TEXT", help=message)
     add("--dry-run", action="store_true", help="list what would be uploaded")
@@ -32,8 +32,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Upload as the options say; raise UserError where the address is none, the best checkpoint is missing or damaged,
-    or the hub refuses.
+    """Upload as the options say.
+
+    Raises:
+        UserError: the address is malformed, the best checkpoint is missing or damaged, or the hub refuses.
     """
     from nmt.models.checkpoint import CARD, SHARED
     from nmt.models.hub import parse_address, upload
@@ -57,18 +59,17 @@ def run(options: argparse.Namespace) -> None:
 
 
 def stage(run: Path, folder: Path, address: str) -> list[Path]:
-    """Copy what is shared of a run's best checkpoint, once more if a trainer has replaced it meanwhile.
+    """Copy the shared files of a run's best checkpoint; start over if training replaces it meanwhile.
 
-    A card is written where there is none. In the card the address replaces its placeholder.
+    A missing model card is written. In the card, the address replaces its placeholder.
 
     Raises:
         UserError: there is no such checkpoint, or it is damaged.
     """
     from nmt.evaluation.card import write_card
-    from nmt.models.checkpoint import CARD, SHARED, identity, load_checkpoint
+    from nmt.models.checkpoint import CARD, SHARED, identity, load_checkpoint, run_of_checkpoint
 
-    before = None
-    while before is None or identity(best) != before:
+    while True:
         best = find_best(run)
         before = identity(best)
         load_checkpoint(best)
@@ -76,8 +77,10 @@ def stage(run: Path, folder: Path, address: str) -> list[Path]:
             (folder / name).unlink(missing_ok=True)
             if (best / name).is_file():
                 shutil.copyfile(best / name, folder / name)
+        if identity(best) == before:
+            break
     if not (folder / CARD).is_file():
-        write_card(folder, best.parents[1] if best.parent.name == "checkpoints" else best, {})
+        write_card(folder, run_of_checkpoint(best) or best, {})
     card = (folder / CARD).read_bytes()
     (folder / CARD).write_bytes(card.replace(PLACEHOLDER, address.encode()))
     return [folder / name for name in SHARED if (folder / name).is_file()]

@@ -10,7 +10,6 @@ import ctypes
 import dataclasses
 import functools
 import io
-import itertools
 import json
 import re
 import sys
@@ -26,8 +25,8 @@ from nmt.errors import UserError, writing
 if TYPE_CHECKING:
     from nmt.translator import Translation, Translator
 
-# Translated together: enough to batch sentences of similar length. Of long lines fewer, so that the first output comes
-# soon and memory is bounded; the first chunks are smaller.
+# How much is translated together: enough to batch sentences of similar length. The limits in characters bound memory;
+# the first chunks are smaller, so that the first output appears soon.
 CHUNK = 1_024  # lines
 FIRST_CHARACTERS, CHARACTERS = 16_000, 128_000
 NUMBERS_SHOWN = 10  # of lines, in a notice
@@ -50,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     add("--patience", type=factor, metavar="X", help="end with X x beam hypotheses; inf: exact (default: the run's)")
     add("--max-length-ratio", type=factor, metavar="X", help="most subwords = X x source's + N (default: the run's)")
     add("--max-length-offset", type=count, metavar="N", help="see --max-length-ratio (default: the run's)")
-    copying = "copy the source word attended to most where the model knows none (default: as the run)"
+    copying = "replace each unknown word by the source word with the most attention (default: as in the run)"
     add("--replace-unknown", action=argparse.BooleanOptionalAction, help=copying)
     add("--n-best", type=count, default=1, metavar="N", help="translations a line, separated by tabs")
     add_sampling(found)
@@ -59,11 +58,12 @@ def parser() -> argparse.ArgumentParser:
     add("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where to translate (%(default)s)")
     add("--precision", default="fp32", choices=PRECISIONS, help="of the products; int8 is for a CPU (%(default)s)")
     formats = [name for name in FORMATS if name]
-    checking = "compare the checkpoint with its digests, a second a gigabyte"
+    checking = "verify the checkpoint's digests, about a second per gigabyte"
     add("--verify", action=argparse.BooleanOptionalAction, default=True, help=checking)
     add("--alignments", choices=formats, help="add ` ||| ` and: links; all weights; words and links")
     counted = (
-        "words of alignments: punctuation and characters (or pieces) without spaces apart, or what is between spaces"
+        "words of alignments: `split` separates punctuation and, in scripts without spaces, characters (or pieces); "
+        "`spaces` splits at spaces only"
     )
     add("--words", default="split", choices=WORDS, help=f"{counted} (%(default)s)")
     add("--show-alignment", action="store_true", help="draw the attention of each sentence on standard error")
@@ -84,8 +84,10 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def sampling_of(options: argparse.Namespace) -> dict[str, Any] | None:
-    """Return the settings of `Translator.sample` that the options of `add_sampling` ask for, or None for search; raise
-    UserError where a setting is out of range, or options of sampling and of searching are mixed.
+    """Return the settings of `Translator.sample` given by the options of `add_sampling`, or None for search.
+
+    Raises:
+        UserError: a setting is out of range, or sampling options are mixed with search options.
     """
     settings = {each.name: getattr(options, each.name) for each in dataclasses.fields(SamplingConfig)}
     if not options.sample:
@@ -123,14 +125,18 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return the options, of which `checkpoint=RUN`, as `nmt.evaluate` has it, is one too; raise UserError where the
-    text looks like another setting of `nmt.evaluate` and is not behind `--`.
+    """Parse the options. `checkpoint=RUN`, the spelling of `nmt.evaluate`, is accepted as well.
+
+    Raises:
+        UserError: a text looks like another setting of `nmt.evaluate` and does not come after `--`.
     """
     given = sys.argv[1:] if arguments is None else arguments
-    # Texts may stand on both sides of an option, unless they are behind --.
+    # Texts may come before and after options, except after --.
     options = parser().parse_args(given) if "--" in given else parser().parse_intermixed_args(given)
+    if "--" in given:
+        return options
     settings = vars(options).keys() - {"text"}
-    for text in () if "--" in given else tuple(options.text):
+    for text in tuple(options.text):
         found = re.fullmatch(r"(?:search\.)?([a-z_]+)=(\S*)", text)
         if found and found[1] == "checkpoint":
             options.checkpoint = found[2]
@@ -157,12 +163,12 @@ def run(options: argparse.Namespace) -> None:
             translate = functools.partial(translator.sample, **sampling)
         stack.enter_context(writing(options.output or "standard output"))
         output = open_output(options.output, stack)
-        numbers = itertools.count(1)
+        number = 0
         size = CHUNK if options.text or options.input or not sys.stdin.isatty() else 1
         for chunk in chunks(lines, size):
             best = {}
-            # In this order, as `zip` takes from the first first: when it ends, no number is lost.
-            for found, number in zip(translate(chunk, options.n_best), numbers, strict=False):
+            for found in translate(chunk, options.n_best):
+                number += 1
                 print(render(found, options), file=output)
                 draw(found[0], number, options)
                 best[number] = found[0]
@@ -172,7 +178,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
-    """Yield lines in chunks of at most `size`, and of at most so many characters, unless it is one line."""
+    """Yield chunks of at most `size` lines and a bounded number of characters; a longer line is its own chunk."""
     chunk: list[str] = []
     room = most = FIRST_CHARACTERS
     for line in lines:
@@ -190,13 +196,13 @@ def chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
 
 
 def free_memory() -> None:
-    """Give memory that is not used back to the system, where the C library (glibc) can: it would keep ever more."""
+    """Return unused memory to the system, where the C library is glibc: otherwise the process would keep growing."""
     with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def tell_notable(found: "dict[int, Translation]", *, aligned: bool) -> None:
-    """Print on standard error which lines, by number, have a translation that is not what one may take it for."""
+    """Print on standard error the numbers of lines that were translated in parts, cut short, or left unaligned."""
     notable: dict[str, Callable[[Translation], bool]] = {
         "far longer than what the model was trained on, translated in parts": lambda each: each.parts > 1,
         "cut at the longest length allowed, see --max-length-ratio": lambda each: each.cut,
@@ -218,9 +224,15 @@ def load(options: argparse.Namespace) -> "Translator":
     """Load the translator; torch is imported only here, after the options are checked."""
     from nmt.translator import Translator
 
-    search = {field.name: getattr(options, field.name) for field in dataclasses.fields(SearchConfig)}
-    runs = options.checkpoint, options.device, options.precision
-    return Translator.load(*runs, ensemble=options.ensemble, words=options.words, verify=options.verify, **search)
+    return Translator.load(
+        options.checkpoint,
+        options.device,
+        options.precision,
+        ensemble=options.ensemble,
+        words=options.words,
+        verify=options.verify,
+        **{field.name: getattr(options, field.name) for field in dataclasses.fields(SearchConfig)},
+    )
 
 
 def open_input(path: str | None, stack: contextlib.ExitStack) -> tuple[BinaryIO, str]:
@@ -252,7 +264,7 @@ def open_output(path: str | None, stack: contextlib.ExitStack) -> TextIO:
 
 @contextlib.contextmanager
 def replace_together(*paths: Path) -> Iterator[list[TextIO]]:
-    """Open files for writing that replace those of the paths once all are complete; an error leaves those alone."""
+    """Open temporary files that replace `paths` when the block succeeds; after an error `paths` are unchanged."""
     unfinished = [path.with_name(f".{path.name}.unfinished") for path in paths]
     try:
         with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""A sentence and its translation, with the attention between their words: what compares, draws and shows them."""
+"""Sentence pairs and translations, with the attention between their words: for comparing, drawing and display."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -59,11 +59,11 @@ class Translation(SentencePair):
     log_prob: float
     pieces: list[str]
     cut: bool = False  # it was cut off at the longest length that the search allows
-    parts: int = 1  # above 1: the source, far longer than what was trained on, was translated in so many parts
+    parts: int = 1  # number of parts the source was cut into; 1 unless it is far longer than the training sentences
 
     @property
     def is_unaligned(self) -> bool:
-        """It has a text, and is too long for words and weights."""
+        """Whether there is text but no words and weights, because the sentence is too long."""
         return bool(self.pieces) and not self.target_words
 
     @property
@@ -72,7 +72,7 @@ class Translation(SentencePair):
         return self.text.replace("\r", " ").replace("\n", " ")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what `nmt.translate --json` writes: that of `SentencePair`, scores, `cut` and `parts`."""
+        """Return the object of `nmt.translate --json`: the fields of `SentencePair`, scores, `cut` and `parts`."""
         first = {"source": self.source, "text": self.text, "score": self.score, "log_prob": self.log_prob}
         return first | {"cut": self.cut, "parts": self.parts} | super().to_dict()
 
@@ -83,7 +83,7 @@ def empty(sentence: str) -> Translation:
 
 
 def joined(sentence: str, parts: Sequence[list[Translation]]) -> list[Translation]:
-    """Return the translations of a sentence, best first, from those of its parts, of which most have just one.
+    """Combine the translations of a sentence's parts into translations of the sentence, best first.
 
     Where source words times target words exceed `MOST_WEIGHTS`, a translation in parts has neither words nor weights.
     """

@@ -25,7 +25,7 @@ from nmt.models.ensemble import Ensemble, check_together
 from nmt.models.quantization import quantize
 from nmt.models.seq2seq import Seq2Seq
 from nmt.search.beam import beam_search
-from nmt.search.hypothesis import Hypothesis
+from nmt.search.hypothesis import Hypothesis, StepModel
 from nmt.search.sampling import sample
 from nmt.search.threads import in_threads
 from nmt.text.parts import split_line
@@ -37,10 +37,11 @@ __all__ = ["SentencePair", "Translation", "Translator", "Words", "empty", "sente
 
 Words = tuple[list[str], list[int]]  # words, and for each piece the index of its word
 Found = TypeVar("Found")
-# Does the same work on each of several items, one after the other as `map` does, in threads, or with other processes.
+# Applies a function to every item: one after the other like `map`, in threads, or distributed over processes.
 Spread = Callable[[Callable[[Any], Found], Sequence[Any]], Iterable[Found]]
 
-# Most bytes of attention and probabilities in all batches at once: of those, long sentences and wide beams take most.
+# Limit in bytes for attention weights and probabilities of all concurrent batches: the bulk of memory for long
+# sentences and wide beams.
 MEMORY = {"cpu": 2**30}
 MEMORY_ELSEWHERE = 2**33
 FLOAT = 4  # bytes
@@ -84,7 +85,7 @@ class Translator:
         self.checkpoint: Path | None = None
         self.ensemble: list[Path] = []
         self.step: int | None = None
-        self.progress: Callable[[int], None] = lambda count: None  # told how many sentences more have been read
+        self.progress: Callable[[int], None] = lambda count: None  # called with the number of sentences just read
         self.spread: Spread[Any] = in_threads if device.type == "cpu" else map  # how the work on batches is done
         self.aligned = True  # False: text only, without words and weights, which is quicker
         self.longest: int | None = None  # subwords of the longest training sources; far longer lines are cut into parts
@@ -121,23 +122,23 @@ class Translator:
             "setting of Translator.load", search, SearchConfig, "device", "precision", "ensemble", "words", "verify"
         )
         where = resolve_device(device)
-        checkpoint = load_checkpoint(run, where, verified=verify)
-        others = [load_checkpoint(each, where, verified=verify) for each in ensemble]
+        members = [load_checkpoint(each, where, verified=verify) for each in (run, *ensemble)]
+        checkpoint, *others = members
         for other in others:
             check_together(checkpoint, other)
         given = {name: value for name, value in search.items() if value is not None}
         settings = dataclasses.replace(checkpoint.config.search, **given)
         check(settings)
-        model = Ensemble([each.model for each in (checkpoint, *others)]) if others else checkpoint.model
+        model = Ensemble([each.model for each in members]) if others else checkpoint.model
         translator = cls(model, checkpoint.tokenizers, settings, where, precision, words)
         translator.checkpoint, translator.step = checkpoint.folder, checkpoint.step
         translator.ensemble = [other.folder for other in others]
-        translator.longest = min(each.longest for each in (checkpoint, *others))
-        for each in (checkpoint, *others):
-            if each.config.model.fast == "auto":
-                accelerate(each.model)
+        translator.longest = min(each.longest for each in members)
+        for member in members:
+            if member.config.model.fast == "auto":
+                accelerate(member.model)
                 if precision == "fp32":
-                    pack(each.model)  # from here on the model only translates
+                    pack(member.model)  # from here on the model only translates
         return translator
 
     @overload
@@ -172,10 +173,11 @@ class Translator:
     def sample(self, sentences: Iterable[str], n: int = 1, **sampling: Any) -> list[list[Translation]]:
         """Return n translations of each sentence, drawn at random from the model (`nmt.search.sampling`).
 
-        An empty sentence, or one of which a part between marks has no subwords, has one.
+        An empty sentence yields a single translation, and so does a sentence with a part that has no subwords.
 
-        Each depends on the seed, the sentence and its number among the n alone; on the batch only by rounding, which is
-        coarser with `precision=int8`. Log-probabilities are the model's. There is no beam and no coverage penalty.
+        Each sample depends only on the seed, the sentence and its index among the n; the batch affects it only through
+        rounding, which is coarser with `precision=int8`. Log-probabilities are the model's. There is no beam and no
+        coverage penalty.
 
         Args:
             sentences: lines of source text.
@@ -183,7 +185,7 @@ class Translator:
             **sampling: keys of `SamplingConfig`: `temperature`, `top_k`, `top_p`, `seed`.
 
         Raises:
-            UserError: one of them or `n` is unknown or out of range, or a sentence is not a text.
+            UserError: a setting is unknown, a setting or `n` is out of range, or a sentence is not a string.
         """
         check_settings("setting of Translator.sample", sampling, SamplingConfig)
         settings = SamplingConfig(**sampling)
@@ -224,7 +226,7 @@ class Translator:
         return other.translate(sentences)
 
     def plain(self, lines: Sequence[str]) -> list[str]:
-        """Return target text in the form of translations: the pieces of text that is segmented already are joined."""
+        """Return target lines in the form of translations: the pieces of pre-segmented text are joined."""
         return self.tokenizers.target.plain(lines)
 
     @overload
@@ -245,30 +247,35 @@ class Translator:
                 pieces; `split`: as in translations, where punctuation is apart.
 
         Raises:
-            UserError: there is not one target for each source, or `words` is neither.
+            UserError: the numbers of sources and targets differ, or `words` is neither of the two.
         """
         if words not in WORDS:
             raise unknown("words", words, WORDS)
-        lines = sentences_of(sources), sentences_of(targets)
-        check_pairs(*lines)
-        sides = self.tokenizers.source, self.tokenizers.target
-        source_ids, target_ids = (side.encode(texts) for side, texts in zip(sides, lines, strict=True))
-        results = [SentencePair([], [], np.zeros((0, 0)), *pair) for pair in zip(*lines, strict=True)]
+        source_lines, target_lines = sentences_of(sources), sentences_of(targets)
+        check_pairs(source_lines, target_lines)
+        source, target = self.tokenizers.source, self.tokenizers.target
+        source_ids, target_ids = source.encode(source_lines), target.encode(target_lines)
+        results = [
+            SentencePair([], [], np.zeros((0, 0)), *pair) for pair in zip(source_lines, target_lines, strict=True)
+        ]
 
         def read(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
             return batch.rows, self.model.attend(batch).float().cpu().numpy()
 
+        def words_of(side: Tokenizer | Vocabulary, ids: list[int], line: str) -> Words:
+            return side.parts(ids, line) if words == "spaces" else side.view_words(ids, line)
+
         for rows, found in self._read(source_ids, target_ids, read):
             for row, weights in zip(rows, found, strict=True):
-                pair = lines[0][row], lines[1][row]
-                views = [side.parts if words == "spaces" else side.view_words for side in sides]
-                aligned = alignment(views[0](source_ids[row], pair[0]), views[1](target_ids[row], pair[1]), weights)
+                source_words = words_of(source, source_ids[row], source_lines[row])
+                target_words = words_of(target, target_ids[row], target_lines[row])
+                aligned = alignment(source_words, target_words, weights)
                 aligned = in_characters(aligned) if words == "split" else aligned
-                results[row] = SentencePair(**vars(aligned), source=pair[0], text=pair[1])
+                results[row] = SentencePair(**vars(aligned), source=source_lines[row], text=target_lines[row])
         return results[0] if isinstance(sources, str) else results
 
     def perplexity(self, sources: str | Iterable[str], targets: str | Iterable[str]) -> float:
-        """Return the exponential of `cross_entropy`, infinite where it is no number that a float can hold."""
+        """Return the exponential of `cross_entropy`, or infinity where it overflows."""
         return exponential(self.cross_entropy(sources, targets))
 
     def cross_entropy(self, sources: str | Iterable[str], targets: str | Iterable[str]) -> float:
@@ -292,7 +299,7 @@ class Translator:
     def _read(
         self, sources: list[list[int]], targets: list[list[int]], read: Callable[[Batch], Found]
     ) -> Iterator[Found]:
-        """Yield what `read` makes of the pairs, batch by batch; `Batch.rows` are the indices of the pairs."""
+        """Yield `read(batch)` for each batch of the pairs; `Batch.rows` are the indices of its pairs."""
         self.model.eval()
 
         def read_rows(rows: list[int]) -> list[Found]:
@@ -319,7 +326,7 @@ class Translator:
         return [batch.tolist() for batch in within_memory(batches, costs, memory)]
 
     def _search_costs(self, ids: list[list[int]], n: int, sampling: SamplingConfig | None) -> Int64Array:
-        """Return about how many bytes the search of each sentence takes: its attention of all steps, and one step."""
+        """Estimate the bytes that searching each sentence takes: attention of all steps, and the scores of one step."""
         width = n if sampling else max(self.search.beam_size, n)
         lengths = lengths_of(ids) + 1
         steps = (lengths * self.search.max_length_ratio + self.search.max_length_offset).astype(np.int64)
@@ -328,22 +335,27 @@ class Translator:
     def _search(self, ids: list[list[int]], n: int, sampling: SamplingConfig | None) -> list[list[Hypothesis]]:
         source, source_mask, source_lengths = pad([np.asarray(row, dtype=np.int32) for row in ids])
         limits = source_lengths * self.search.max_length_ratio + self.search.max_length_offset
-        find: Callable[..., list[list[Hypothesis]]]
-        if sampling is not None:
-            find = partial(sample, num_samples=n, **vars(sampling))
-        else:
-            penalty, patience = self.search.coverage_penalty, self.search.patience
-            width = max(self.search.beam_size, n)
-            find = partial(beam_search, beam_size=width, coverage_penalty=penalty, patience=patience, n_best=n)
+        source, source_mask = source.to(self.device), source_mask.to(self.device)
+        model: StepModel[Any] = self.model
+        rules: dict[str, Any] = {
+            "max_lengths": limits.long().to(self.device),
+            "length_penalty": self.search.length_penalty,
+            "unk": None if self.copies else UNK,
+        }
         with self.arithmetic():
-            return find(
-                self.model,
-                source.to(self.device),
-                source_mask.to(self.device),
+            if sampling is not None:
+                drawing = {**vars(sampling), **rules}
+                return sample(model, source, source_mask, source_lengths, num_samples=n, **drawing)
+            return beam_search(
+                model,
+                source,
+                source_mask,
                 source_lengths,
-                length_penalty=self.search.length_penalty,
-                max_lengths=limits.long().to(self.device),
-                unk=None if self.copies else UNK,
+                beam_size=max(self.search.beam_size, n),
+                n_best=n,
+                patience=self.search.patience,
+                coverage_penalty=self.search.coverage_penalty,
+                **rules,
             )
 
     def words_of(self, side: Tokenizer | Vocabulary, ids: Iterable[int], line: str | None = None) -> Words:
@@ -378,7 +390,7 @@ class Translator:
 
 
 def exponential(x: float) -> float:
-    """Return e^x, infinite where no float can hold it: the training of a model with such a loss has diverged."""
+    """Return e^x, or infinity where it overflows, as for the loss of a training that has diverged."""
     return math.inf if x > LARGEST_EXPONENT else math.exp(x)
 
 
@@ -388,7 +400,7 @@ def lengths_of(sentences: Sequence[Sequence[int]]) -> Int64Array:
 
 
 def in_halves(work: Callable[[list[int]], list[Found]], rows: list[int]) -> list[Found]:
-    """Return what `work` makes of rows, or of halves if memory runs out; raise UserError if it does for one row."""
+    """Return `work(rows)`, halving the rows when memory runs out; raise UserError if it runs out for a single row."""
     try:
         return work(rows)
     except (RuntimeError, MemoryError) as error:
@@ -402,7 +414,7 @@ def in_halves(work: Callable[[list[int]], list[Found]], rows: list[int]) -> list
 
 
 def check_settings(what: str, given: Iterable[str], config: type, *others: str) -> None:
-    """Raise UserError for a name that is not a key of a configuration, with the nearest that is, or of the others."""
+    """Raise UserError, suggesting the nearest name, for one that is neither a field of `config` nor in `others`."""
     known = [field.name for field in dataclasses.fields(config)]
     for name in given:
         if name not in known:
@@ -420,7 +432,7 @@ def sentences_of(given: Any) -> list[str]:
             raise UserError(f"sentence {number} of {len(found)} is {sentence!r}, not a text: leave it out, or give ''")
         try:
             sentence.encode()
-        except UnicodeEncodeError:  # bytes of a command line that are no UTF-8 come as halves of a pair
+        except UnicodeEncodeError:  # non-UTF-8 bytes of a command line arrive as lone surrogates
             raise UserError(f"sentence {number} of {len(found)} is not text in UTF-8: convert it first") from None
     return found
 

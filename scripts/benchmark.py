@@ -150,7 +150,7 @@ def data(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def startup(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any]:
-    """Measure what passes until a command does something."""
+    """Measure how long commands take to start."""
     from benchmarking.startup import measure_startup
 
     rows = []

@@ -177,7 +177,7 @@ def test_a_sweep_goes_on_after_a_job_that_fails(script: Path, tmp_path: Path) ->
     assert result.stdout.splitlines() == ["sweep/1 bahdanau None"]
     first, second = result.stderr.splitlines()
     assert first.startswith("error: job 0 (model.dropout=2): model.dropout=2.0 is out of range")
-    assert second == "error: 1 of the 2 jobs of this sweep have failed, as told above"
+    assert second == "error: 1 of the 2 jobs of this sweep failed: see the errors above"
 
 
 def test_a_sweep_of_jobs_in_processes_of_their_own_tells_of_one_that_fails(script: Path, tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_sweep_of_jobs_in_processes_of_their_own_tells_of_one_that_fails(scrip
     options = ["hydra/launcher=submitit_local", "run_dir=sweep", "model.dropout=2,0.1"]
     result = run(script, tmp_path, "-m", *options)
     assert result.returncode == 2
-    assert result.stderr.splitlines()[-1] == "error: job 0 of this sweep has failed, as told in its log"
+    assert result.stderr.splitlines()[-1] == "error: job 0 of this sweep failed: see its log"
     assert "Traceback" not in result.stderr
     told = "".join(path.read_text() for path in (tmp_path / "sweep" / ".submitit").rglob("*_log.*"))
     assert "): model.dropout=2.0 is out of range" in told

@@ -144,7 +144,7 @@ def test_a_sweep_of_several_processes_is_refused(
     monkeypatch.setattr("nmt.cli.EXIT_DELAY", 0)
     done = call("train", sweep, "seed=1,2")
     assert done.returncode == 2
-    told = "error: a sweep (-m) trains in one process a job: start it without torchrun, or train one setting\n"
+    told = "error: a sweep (-m) uses one process per job: start it without torchrun, or train a single setting\n"
     assert done.stderr == (told if rank == "0" else "")
     assert list(tmp_path.iterdir()) == []
 
@@ -152,7 +152,7 @@ def test_a_sweep_of_several_processes_is_refused(
 @pytest.mark.parametrize(
     ("port", "message"),
     [
-        ("abc", "MASTER_PORT=abc do not tell this process's place"),
+        ("abc", "MASTER_PORT=abc do not identify this process"),
         ("{taken}", "the 2 processes cannot meet at 127.0.0.1:"),
     ],
 )

@@ -58,12 +58,12 @@ def read_gold(corpus: datasets.Dataset, split: str) -> list[Links] | None:
 
 
 def check_comparable(metric: str, tokenizers: Tokenizers, sources: Sequence[str], targets: Sequence[str]) -> None:
-    """Raise UserError where in no pair the tokenizers find the words that gold counts, the parts between spaces."""
+    """Raise UserError if in no pair the tokenizers' words are those that gold links count: the parts between spaces."""
     for source, target in zip(sources, targets, strict=True):
         sides = ((tokenizers.source, source), (tokenizers.target, target))
         if all(len(side.parts(side.encode([line])[0], line)[0]) == len(line.split()) for side, line in sides):
             return
     raise UserError(
         f"trainer.metric={metric} cannot be measured in any of {len(sources)} validation pairs: the subword models "
-        "part their lines into other words than spaces do; choose another metric, or other subword models"
+        "split their lines into different words than the spaces do; choose another metric, or other subword models"
     )

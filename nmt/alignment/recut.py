@@ -1,4 +1,4 @@
-"""Weights and links between other words of the same texts."""
+"""Transfer weights and links to a different division of the same texts into words."""
 
 from collections.abc import Collection, Sequence
 
@@ -12,9 +12,9 @@ from nmt.alignment.weights import Alignment
 def recut(
     found: Alignment, source_words: Sequence[str], target_words: Sequence[str]
 ) -> Float[np.ndarray, "target source"] | None:
-    """Return weights between other words of the same two texts, taking those of a word for even over its characters.
+    """Return the weights between other words of the same texts, treating a word's weight as even over its characters.
 
-    None where the words do not make the same texts.
+    None if the words do not form the same texts.
     """
     source, target = shared(found.source_words, source_words), shared(found.target_words, target_words)
     if source is None or target is None:
@@ -25,10 +25,10 @@ def recut(
 def split_links(
     links: Links, source_words: Sequence[str], target_words: Sequence[str], source_line: str, target_line: str
 ) -> Links | None:
-    """Return links between the parts between spaces of two lines as links between words that are cut from them.
+    """Turn links between the space-separated parts of two lines into links between the words cut from these parts.
 
-    Of two linked parts, words are linked with words and marks with marks; where that leaves no link, all with all.
-    None where the words are not cut from the lines.
+    Of two linked parts, words are linked with words and punctuation with punctuation; if that gives no link, all with
+    all. None if the words are not cut from the lines.
     """
     source, target = shared(source_words, source_line.split()), shared(target_words, target_line.split())
     if (
@@ -41,18 +41,23 @@ def split_links(
 
     def cut(given: Collection[Link]) -> frozenset[Link]:
         pairs = {(i, j): (a, b) for i, a in enumerate(parts[0]) for j, b in enumerate(parts[1]) if (a, b) in given}
+        # Words with words, punctuation with punctuation; a link that would be lost so joins all of its words.
         alike = {(i, j): link for (i, j), link in pairs.items() if is_mark(source_words[i]) == is_mark(target_words[j])}
-        return frozenset(pair for pair, link in pairs.items() if pair in alike or link not in alike.values())
+        kept_links = set(alike.values())
+        return frozenset(pair for pair, link in pairs.items() if pair in alike or link not in kept_links)
 
     return Links(cut(links.sure), cut(links.possible))
 
 
 def shared(words: Sequence[str], others: Sequence[str]) -> Float[np.ndarray, "words others"] | None:
-    """Return how many characters each word shares with each of the others; None where they make different texts."""
+    """Return how many characters each word shares with each of the others; None if they form different texts."""
     if "".join(words) != "".join(others) or "" in words or "" in others:
         return None
     counts = np.zeros((len(words), len(others)))
-    np.add.at(counts, tuple([index for index, word in enumerate(side) for _ in word] for side in (words, others)), 1.0)
+    word_of_character, other_of_character = (
+        np.repeat(np.arange(len(side)), [len(word) for word in side]) for side in (words, others)
+    )
+    np.add.at(counts, (word_of_character, other_of_character), 1.0)
     return counts
 
 

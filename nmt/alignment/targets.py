@@ -1,6 +1,7 @@
 """Attention targets for guided alignment: gold links between words, as attention between their pieces."""
 
 import logging
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
 
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 @final
 class AlignmentTargets:
-    """The attention that gold links ask for, for the segmentation in use, which sampling changes in every epoch.
+    """Target attention matrices made from gold links, for the current segmentation: sampling changes it every epoch.
 
     Links count the parts between spaces, as for the alignment error rate: words, made of pieces that are merged at
     the word mark, or, in text that is segmented already, the pieces themselves. A pair in which spaces and pieces
@@ -79,12 +80,12 @@ class AlignmentTargets:
                 "trainer.guided_alignment has nothing to teach: the gold alignments of the training text hold no "
                 "links; look at data.train.alignment, or set trainer.guided_alignment.weight=0"
             )
-        rows = linked[:: -(-len(linked) // SAMPLE_SIZE)]
+        rows = linked[:: math.ceil(len(linked) / SAMPLE_SIZE)]
         text = self._text[rows.tolist()]
         sides = [tokenizers.source.encode(text["source"]), tokenizers.target.encode(text["target"])]
         matrices = self(rows, *([np.asarray(ids, np.int32) for ids in side] for side in sides))
         lost = sum(not matrix.any() for matrix in matrices) / len(matrices)
-        words = "the subword models part their lines into other words than spaces do"
+        words = "the subword models split their lines into different words than the spaces do"
         if lost == 1.0:
             raise UserError(f"trainer.guided_alignment cannot teach any of {len(rows)} training pairs: {words}")
         if lost > 0.0:

@@ -16,8 +16,8 @@ Weights = Float[np.ndarray, "target source"]  # what each target word, or piece,
 class Alignment:
     """How much each target word attends to each source word.
 
-    Rows sum to 1, or are 0 where attention names no word: all of it is on the end mark, or it is uniform. Two are equal
-    when all their fields are, weights to the last digit.
+    Rows sum to 1, or are 0 where attention points to no word: it is uniform, or entirely on the end mark. Two
+    alignments are equal if all fields are, weights bit for bit.
     """
 
     source_words: list[str]
@@ -48,10 +48,10 @@ def concatenate(alignments: Sequence[Alignment]) -> Alignment:
 
 
 def in_characters(found: Alignment) -> Alignment:
-    """Cut words of East Asian characters, which are pieces of a model, into these.
+    """Split words of East Asian characters, each a piece of the model, into single characters.
 
-    A piece may hold several words there. Each target character has the attention of its piece, each source character
-    an equal share of what its piece gets.
+    Each target character gets the attention of its piece; each source character an equal share of its piece's
+    attention.
     """
     sources, targets = ([characters_of(word) for word in words] for words in (found.source_words, found.target_words))
     numbers = [np.array([len(each) for each in side], dtype=np.int64) for side in (sources, targets)]

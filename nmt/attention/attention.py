@@ -49,7 +49,7 @@ class Attended(NamedTuple):
 
 
 class AttentionMechanism(nn.Module, ABC):
-    """The interface of attention to a decoder. `str` describes it in a line of the model's summary."""
+    """The interface between attention and decoder. `str()` gives its description in the model summary."""
 
     stepwise = False  # whether training must go step by step: weights are sampled, or depend on those of earlier steps
 
@@ -66,7 +66,7 @@ class AttentionMechanism(nn.Module, ABC):
 
         Args:
             query: the decoder's states.
-            memory: what `project_memory` returned.
+            memory: the result of `project_memory`.
             position: target position of the queries, from 0.
             past: `Attended.past` of the previous step; None at the first.
         """

@@ -1,4 +1,4 @@
-"""Attention from the names of its parts."""
+"""Build an attention from the names of its parts."""
 
 from torch import nn
 
@@ -14,7 +14,11 @@ PROJECTIONS = ("identity", "learned")
 
 
 def build_attention(score: str, normalizer: str, window: str, settings: Settings) -> Attention | MultiHead:
-    """Compose an attention of named parts; raise UserError as `check_attention`, or if sizes do not fit the score."""
+    """Compose an attention from the names of its parts.
+
+    Raises:
+        UserError: as `check_attention`, or the sizes do not fit the score.
+    """
     check_attention(score, normalizer, window, settings)
     own = settings.of_head()
 
@@ -33,8 +37,11 @@ def build_attention(score: str, normalizer: str, window: str, settings: Settings
 
 
 def check_attention(score: str, normalizer: str, window: str, settings: Settings) -> None:
-    """Raise UserError where a name is in no registry (with the nearest choice), the number of heads does not divide a
-    size, or coverage is asked of a score that is not additive, of several heads or with projections.
+    """Check names and settings before anything is built.
+
+    Raises:
+        UserError: a name is not in its registry (the nearest choice is suggested); the number of heads does not divide
+            a size; or coverage is combined with a score that is not additive, several heads, or projections.
     """
     names = (
         ("score", score, SCORES),

@@ -39,9 +39,9 @@ class SampledAttention(NamedTuple):
 class Normalizer(nn.Module, ABC):
     """A map onto the simplex that is exactly 0 where a score is -inf. It sees neither queries nor masks.
 
-    With the default temperatures training begins alike: at uniform weights over N words, the derivative of a weight
-    with respect to its own score is about 1 / NT for softmax, 1 / sqrt(N) T for entmax15 and 1 / T for sparsemax, so
-    T is 1, sqrt(N) and N, with N = 16.
+    The default temperatures make training start at the same pace with each: at uniform weights over N words, the
+    derivative of a weight with respect to its own score is about 1 / NT for softmax, 1 / (sqrt(N) T) for entmax15 and
+    1 / T for sparsemax. So T is 1, sqrt(N) and N respectively, with N = 16.
     """
 
     is_sampled: ClassVar[bool] = False  # whether weights are sampled in training
@@ -172,7 +172,7 @@ def one_hot_argmax(scores: Rows) -> Rows:
 
 
 class SimplexProjection(torch.autograd.Function):
-    """`normalizer.solve`, with the gradient from the weights alone, so that nothing of the sort is kept for it."""
+    """`normalizer.solve`, differentiated from the weights alone, so that no intermediate of the sorting is saved."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, normalizer: Sparsemax | Entmax15) -> Tensor:

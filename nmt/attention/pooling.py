@@ -24,6 +24,6 @@ class AttentionPooling(nn.Module):
         self.query = nn.Parameter(torch.randn(query_size) / query_size**0.5)
 
     def forward(self, states: States, source_mask: Mask) -> Attended:
-        """Attend to states, of which each sentence has one at least; the target axis, the query's, has length 1."""
+        """Attend to the states, at least one per sentence. The target axis has length 1, for the single query."""
         memory = self.attention.project_memory(states, source_mask)
         return self.attention(self.query.expand(len(states), 1, -1), memory)

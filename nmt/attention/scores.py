@@ -56,7 +56,7 @@ class Additive(Score):
         return self.compare(query, keys[:, None])
 
     def compare(self, query: Query, keys: Float[Tensor, "batch #target source key"]) -> Scores:
-        """As `forward`, with keys that may be other ones for each query."""
+        """Like `forward`, but the keys may differ from query to query."""
         hidden = (self.query(query)[:, :, None] + keys).tanh()  # [batch, target, source, size]
         return hidden @ self.energy.weight[0]
 

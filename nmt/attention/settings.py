@@ -13,7 +13,7 @@ SIZE_NAMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Sizes and options; each part reads those it needs. Defaults stand in the configuration, and only there.
+    """Sizes and options; each part reads those it needs. Defaults are defined in the configuration only.
 
     Attributes:
         query_size: size of a query.
@@ -48,8 +48,10 @@ class Settings:
         return cls(**{**options, **sizes})
 
     def of_head(self) -> "Settings":
-        """Return the settings of one head: its share of the sizes, without projections of its own; raise UserError
-        where the number of heads does not divide a size.
+        """Return the settings of one head: sizes divided by the number of heads, and no projections of its own.
+
+        Raises:
+            UserError: the number of heads does not divide a size.
         """
         heads, learned = self.num_heads, self.projection == "learned"
         for name, label in SIZE_NAMES.items():

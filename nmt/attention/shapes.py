@@ -18,5 +18,5 @@ Position = int | Int[Tensor, " #target"]
 
 
 def at_least_fp32(tensor: Tensor) -> Tensor:
-    """Return the tensor in fp32 or wider, for positions, distances and sorted sums, which half precision would ruin."""
+    """Return the tensor in at least fp32: positions, distances and sorted sums need more digits than 16 bits hold."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

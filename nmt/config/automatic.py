@@ -1,8 +1,8 @@
-"""Keys that may be left to the program: null when composed, chosen once the corpus and the time are known.
+"""Automatic keys: null when composed, and chosen by the program once the corpus and the time are known.
 
-A composed configuration must tell a value that was given, on the command line or in a YAML file, from a default. So
-these keys (`automatic=True` in `nmt.config.schema`) are null there unless given; `complete` puts the schema's defaults
-in their place and lists the keys in `TrainConfig.automatic`. A configuration that was saved has none.
+Composition must distinguish values that were given, on the command line or in a YAML file, from defaults. So these keys
+(`automatic=True` in `nmt.config.schema`) are null in a composed configuration unless they are given; `complete`
+replaces the nulls by the schema's defaults and lists these keys in `TrainConfig.automatic`. Saved files list none.
 """
 
 import dataclasses

@@ -7,7 +7,7 @@ from typing import Any
 
 from nmt.config.check import check, explain
 from nmt.config.schema import TrainConfig
-from nmt.errors import UserError
+from nmt.errors import UserError, one_line
 
 MAX_BYTES = 1_000_000  # a hundred times what a run writes
 MAX_BRACKETS = 1_000
@@ -48,7 +48,7 @@ def load_config(path: Path) -> TrainConfig:
     except OmegaConfBaseException as error:
         raise UserError(f"{path} is not a configuration of nmt: {explain(error, TrainConfig())}") from error
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise UserError(f"cannot read the configuration {path}: {' '.join(str(error).split())}") from error
+        raise UserError(f"cannot read the configuration {path}: {one_line(error)}") from error
     return config
 
 

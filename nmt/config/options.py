@@ -1,4 +1,4 @@
-"""Hydra's command line, read before Hydra does: options and overrides in any order, and wrong ones in one line."""
+"""Preprocess Hydra's command line: options and overrides in any order, and one-line errors for wrong ones."""
 
 import contextlib
 import difflib
@@ -20,7 +20,7 @@ def arrange(arguments: Sequence[str], config: Any) -> list[str]:
     `--checkpoint RUN`, as `nmt.translate` has it, becomes `checkpoint=RUN` where that is a key.
 
     Raises:
-        UserError: an option that Hydra has not; the message says which key to set instead.
+        UserError: an option that Hydra does not have; the message says which key to set instead.
     """
     from hydra._internal.utils import get_args_parser
 
@@ -34,8 +34,8 @@ def arrange(arguments: Sequence[str], config: Any) -> list[str]:
         if not exit.code:  # --version
             raise
         raise UserError(f"{told.getvalue().strip().rpartition('error: ')[2]}; see --help") from None
-    for option in (each for each in unknown if each.startswith("-")):
-        raise unknown_option(option, arguments, config)
+    if strange := [each for each in unknown if each.startswith("-")]:
+        raise unknown_option(strange[0], arguments, config)
     overrides = [*found.overrides, *unknown]
     return [each for each in arguments if each not in overrides] + overrides
 
@@ -52,7 +52,7 @@ def with_checkpoint(arguments: Sequence[str], config: Any) -> list[str]:
 
 
 def with_home(argument: str) -> str:
-    """Return an override whose value begins with ~/, quoted or not, with the home folder there; no list of values."""
+    """Expand a leading ~/ in the value of an override, quoted or not; lists are left alone."""
     found = HOME.fullmatch(argument)
     return f'{found["key"]}="{Path(found["quoted"] or found["plain"]).expanduser()}"' if found else argument
 

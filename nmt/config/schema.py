@@ -135,7 +135,7 @@ class BatchConfig:
     unit: str = key("tokens", "what `size` counts: target tokens, including padding, or sentences", choices=UNITS)
     size: int = key(4_096, "size of a training batch; with several processes (`torchrun`), that of each", at_least=1, automatic=True)
     max_length: int = key(250, "leave out training pairs with a side of more subwords than this", at_least=1)
-    window: int = key(100_000, "pairs of a larger text whose subwords are sampled and whose batches are planned together; blocks of a hundredth of it are drawn at random", at_least=1)
+    window: int = key(100_000, "number of pairs per window: subwords are sampled and batches planned one window at a time; a window consists of random blocks of neighboring pairs, each a hundredth of its size", at_least=1)
 
 
 @dataclass(kw_only=True)
@@ -152,7 +152,7 @@ class AttentionConfig:
     soft_share: float = key(0.5, "`hard`, while training: share of target words whose context is the expectation under softmax instead of a draw", at_least=0, below=1)
     radius: int = key(10, "`local_m`, `local_p`: tokens seen on either side of the center", at_least=1)
     num_heads: int = key(1, "attentions side by side, each on its share of the sizes", at_least=1)
-    coverage: str = key("none", "additive and concat: what the score knows of the attention that each word has received so far: nothing, its sum, or its sum as a share of the word's learned fertility", choices=("none", "accumulated", "fertility"))
+    coverage: str = key("none", "past attention to each word as an input of additive and concat scores: none, its sum, or its sum divided by the word's learned fertility", choices=("none", "accumulated", "fertility"))
     projection: str = key("identity", "of queries, keys and values, before they are split into heads", choices=("identity", "learned"))
 
 
@@ -168,7 +168,7 @@ class ModelConfig:
     num_layers: int = key(1, "layers of the encoder and of the decoder", at_least=1)
     self_attention_heads: int = key(0, "heads of a self-attention layer on top of the encoder; 0: no such layer", at_least=0)
     attention: AttentionConfig = field(default_factory=AttentionConfig)
-    readout: str = key("maxout", "from state, embedding and context to the output layer: the paper's deep output, or a linear layer and tanh, which alone `luong` has", choices=("maxout", "linear"))
+    readout: str = key("maxout", "what maps state, embedding and context to the input of the output layer: `maxout` is the paper's deep output, `linear` a linear layer and tanh; `luong` supports only `linear`", choices=("maxout", "linear"))
     input_feeding: bool = key(True, "`luong` only: feed the attentional vector to the next step")
     tied_embeddings: str = key("none", "weights shared: none; `target`: target embedding and output layer; `all`: source embedding too (joint vocabulary)", choices=("none", "target", "all"), automatic=True)
     dropout: float = key(0.2, "dropout wherever no rate of its own is given", at_least=0, below=1, automatic=True)
@@ -176,7 +176,7 @@ class ModelConfig:
     state_dropout: float | None = key(None, "dropout on the encoder's states and between layers", at_least=0, below=1)
     output_dropout: float | None = key(None, "dropout before the output layer", at_least=0, below=1)
     locked_dropout: bool = key(False, "variational dropout: one mask for all steps of a sentence, on embeddings, on the encoder's states and before the output layer; between layers every step draws its own")
-    word_dropout: float = key(0.0, "share of words whose whole embedding is 0 while training, on both sides, the others' being divided by 1 - share; 0.1 to 0.3 for small corpora", at_least=0, below=1)
+    word_dropout: float = key(0.0, "share of words, on both sides, whose whole embedding is set to 0 in training (the others are divided by 1 - share); 0.1 to 0.3 for small corpora", at_least=0, below=1)
     fast: str = key("auto", "train with derivatives written by hand, and translate with weights laid out for the processor; `off`: neither, for comparison", choices=("auto", "off"))
 
 
@@ -209,10 +209,10 @@ class SearchConfig:
     beam_size: int = key(5, "hypotheses kept; 1 is greedy", at_least=1, at_most=LARGEST_BEAM)
     length_penalty: float = key(1.0, "alpha of score = log p / length^alpha + coverage", at_least=0, at_most=10)
     coverage_penalty: float = key(0.0, "beta of coverage = beta x the sum over source tokens of log min(1, attention received); beams only", at_least=0, at_most=10)
-    patience: float = key(1.0, "a search may end once patience x `beam_size` hypotheses have ended, none that goes on scores better at present, and the greedy one has ended or been lost; inf: only when none can ever, which is slower", above=0)
+    patience: float = key(1.0, "a search may stop once patience x `beam_size` hypotheses are finished, no running one scores better at its present length, and the greedy one has finished or been lost; inf: only when no running one can become better, which is slower", above=0)
     max_length_ratio: float = key(2.0, "longest translation = ratio x source subwords + offset", above=0, at_most=1_000)
     max_length_offset: int = key(20, "see `max_length_ratio`", at_least=1)
-    replace_unknown: bool = key(False, "`tokenizer.kind=whitespace`: let the model say that a word is unknown to it, and write there the source word that it attends to most (Luong et al., 2015); subwords spell every word")
+    replace_unknown: bool = key(False, "`tokenizer.kind=whitespace`: let the model produce unknown words, and replace each by the source word with the most attention (Luong et al., 2015); subword models spell every word")
     batch_unit: str = key("sentences", "what `batch_size` counts: sentences, or source subwords, including eos and padding", choices=UNITS)
     batch_size: int = key(64, "size of a batch of sentences of similar length", at_least=1)
 
@@ -240,7 +240,7 @@ class GuidedAlignmentConfig:
 class ReinforceConfig:
     """REINFORCE, by which `model.attention.normalizer=hard` learns, since it samples."""
 
-    discount: float = key(0.5, "of the log-probabilities of later words in the reward of a sample: 1 is unbiased, less has less variance", at_least=0, at_most=1)
+    discount: float = key(0.5, "discount of later words' log-probabilities in the reward of a sample: 1 is unbiased, lower values have less variance", at_least=0, at_most=1)
     baseline_decay: float = key(0.9, "of the moving average of the reward that is subtracted from it", at_least=0, below=1)
     entropy: float = key(0.01, "weight of the entropy of attention, which keeps it from collapsing early", at_least=0)
 
@@ -284,7 +284,7 @@ class TrainConfig:
     deterministic: bool = key(False, "the same weights bit by bit at every run on one machine, on a GPU too; needs limits that do not follow the clock")
     bleu_tokenize: str | None = key(None, "sacrebleu tokenizer of every BLEU; `none` for tokenized text; null: sacrebleu's own for `data.target_language` (`zh`, `ja-mecab`, `ko-mecab`, `char` for th, lo, km and my, else `13a`), and `13a` with `tokenizer.kind=whitespace`, whose text is tokenized", choices=BLEU_TOKENIZERS)
     lowercase: bool = key(False, "ignore case in BLEU, chrF and TER")
-    automatic: list[str] = key([], "keys that follow from the number of training pairs and the time unless they are given; null: all that can; `[]`: none, the defaults of this page hold", automatic=True)
+    automatic: list[str] = key([], "keys that the program chooses, unless they are given, from the number of training pairs and the time; null: all that support it; `[]`: none, so the defaults of this page hold", automatic=True)
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)

@@ -1,6 +1,7 @@
 """Batches: what one holds, how sentences are grouped into batches, and in which order they are trained on."""
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import count, islice
@@ -71,20 +72,18 @@ class Batch:
 
     def part(self, rows: slice) -> "Batch":
         """Return some of the pairs, padded no further than they need."""
-        source_lengths = self.source_lengths[rows]
-        source, target = int(source_lengths.max()), int(self.target_mask[rows].sum(dim=1).max())
-        widths = {"source": source, "source_mask": source}
-        cut: dict[str, Any] = {
-            name: getattr(self, name)[rows, : widths.get(name, target)]
-            for name in ("source", "source_mask", "target_in", "target_out", "target_mask")
-        }
-        return replace(
-            self,
-            **cut,
+        source_lengths, target_lengths = self.source_lengths[rows], self.target_mask[rows].sum(dim=1)
+        source, target = int(source_lengths.max()), int(target_lengths.max())
+        return Batch(
+            source=self.source[rows, :source],
+            source_mask=self.source_mask[rows, :source],
             source_lengths=source_lengths,
+            target_in=self.target_in[rows, :target],
+            target_out=self.target_out[rows, :target],
+            target_mask=self.target_mask[rows, :target],
             rows=self.rows[rows],
             num_source_tokens=int(source_lengths.sum()),
-            num_target_tokens=int(cut["target_mask"].sum()),
+            num_target_tokens=int(target_lengths.sum()),
             alignment=None if self.alignment is None else self.alignment[rows, :target, :source],
         )
 
@@ -166,7 +165,7 @@ def plan_batches(
     # through the output layer.
     noisy = source_lengths + generator.uniform(-1.0, 1.0, len(source_lengths))
     batches = cut_batches(sort_by_length(noisy, target_lengths), target_lengths, unit=unit, size=size)
-    num_groups = -(-len(batches) // world_size)
+    num_groups = math.ceil(len(batches) / world_size)
     order = generator.permutation(num_groups)
     starts = np.arange(num_groups) * world_size
     starts[generator.integers(1, max(2, num_groups)) :] -= num_groups * world_size - len(batches)
@@ -202,7 +201,7 @@ def cut_batches(order: IntArray, lengths: IntArray, *, unit: str, size: int) -> 
 def within_memory(batches: Iterable[IntArray], costs: Int64Array, memory: int) -> Iterator[IntArray]:
     """Cut batches of indices so that each takes at most `memory` bytes, or is of one sentence.
 
-    `costs` are the bytes of a sentence; in a batch each takes as many as the one that takes most.
+    `costs` are bytes per sentence; in a padded batch, every sentence costs as much as the most expensive one.
     """
     for batch in batches:
         size = max(1, memory // int(costs[batch].max()))
@@ -211,7 +210,7 @@ def within_memory(batches: Iterable[IntArray], costs: Int64Array, memory: int) -
 
 @dataclass(frozen=True)
 class BatchWindow(Dataset[Batch]):
-    """The batches of a part of an epoch, by number: pairs as indices of `sides`, which `rows` finds in the corpus."""
+    """The batches of one window of an epoch. A batch holds indices into `sides`; `rows` maps them to corpus rows."""
 
     place: tuple[int, int]  # epoch, number
     sides: tuple[Ragged, Ragged]
@@ -242,7 +241,7 @@ class BatchWindows(Dataset[BatchWindow]):
     @property
     def count(self) -> int:
         """Their number in an epoch."""
-        return -(-len(self.rows) // self.config.window)
+        return math.ceil(len(self.rows) / self.config.window)
 
     def __getitem__(self, place: tuple[int, int]) -> BatchWindow:
         rows = numbers = self._rows(*place)
@@ -276,7 +275,7 @@ class BatchWindows(Dataset[BatchWindow]):
         if self.count == 1:
             return self.rows
         size = len(self.rows)
-        blocks = np.array_split(self.rows, min(size, -(-size * BLOCKS // self.config.window)))
+        blocks = np.array_split(self.rows, min(size, math.ceil(size * BLOCKS / self.config.window)))
         order = np.random.default_rng((self.seed, epoch, self.count)).permutation(len(blocks))
         return np.concatenate([blocks[block] for block in np.sort(np.array_split(order, self.count)[number])])
 
@@ -331,8 +330,9 @@ class TrainLoader:
 
     def _begin(self) -> None:
         """Forget what is planned."""
-        which = (self.encoded, self._rows, self.tokenizers, self.config, self.seed, self.sampling, self.world_size)
-        self._windows = BatchWindows(*which)
+        self._windows = BatchWindows(
+            self.encoded, self._rows, self.tokenizers, self.config, self.seed, self.sampling, self.world_size
+        )
         self._planned: BatchWindow | None = None
         self._coming: Iterator[BatchWindow] = iter(())
 
@@ -396,19 +396,18 @@ class TrainLoader:
         place = (self.epoch, self.window)
         if self._planned is None or self._planned.place != place:
             with ProgressLog("planning batches"):
-                self._planned = next(self._coming, None)
-                if self._planned is None or self._planned.place != place:
+                window = next(self._coming, None)
+                if window is None or window.place != place:
                     self._coming = self._from(place)
-                    self._planned = next(self._coming)
-        if self._planned.guide is not self.guide:
-            self._planned = replace(self._planned, guide=self.guide)
+                    window = next(self._coming)
+            self._planned = replace(window, guide=self.guide)  # not before: a worker would have to pickle it
         return self._planned
 
     def _from(self, place: tuple[int, int]) -> Iterator[BatchWindow]:
         """Return this window and those after it."""
         windows = self._windows
-        # Must not hold `self`, which holds what is returned: a worker in a cycle does not hear that it is to end, and
-        # torch waits five seconds for it wherever the cycle is found.
+        # Must not capture `self`, which holds the result: in a reference cycle, the worker is not told to stop, and
+        # torch waits five seconds for it when the cycle is collected.
         places = ((epoch, window) for epoch in count(place[0]) for window in range(windows.count))
         ahead = {"num_workers": 1, "prefetch_factor": 1} if self.sampling and windows.count > 1 else {}
         return iter(_loaded(windows, islice(places, place[1], None), **ahead))

@@ -87,8 +87,8 @@ def clean(corpus: datasets.Dataset, config: CleaningConfig) -> tuple[datasets.Da
         longer > max_length                          too long
         longer > max_ratio * shorter + 5             uneven
 
-    The last must be so, too, when the characters of scripts without spaces count as words: a sentence of 30 English
-    words and its Chinese translation, one part between spaces, are not uneven.
+    A pair is uneven only if that also holds with the characters of spaceless scripts counted as words: a sentence of 30
+    English words and its Chinese translation, which has no spaces, are not uneven.
 
     Raises:
         UserError: when nothing is left.

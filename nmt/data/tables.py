@@ -102,11 +102,11 @@ def lines_of(corpus: "datasets.Dataset", side: str) -> Iterator[str]:
 
 
 class ProgressLog:
-    """Tells every `SECONDS` in a block how far its work is: pairs done, of how many, a second, and the time left.
+    """Logs the progress of the work in a block every `SECONDS`: pairs done and in all, pairs per second, time left.
 
-    Of work that does not count, how long it has taken. Work that takes longer than `SECONDS` is also told of when it
-    is done. The interval begins with the last message of any work, so that several short ones are not silent together;
-    what is done within `AT_LEAST` is not mentioned.
+    For work that does not count pairs, it logs the time taken so far. Work longer than `SECONDS` is also logged when it
+    is done, and work shorter than `AT_LEAST` never. The interval starts at the last message of any work, so that a
+    series of short works is not silent.
     """
 
     told: ClassVar[float] = -math.inf  # when there was a message last
@@ -152,12 +152,11 @@ class ProgressLog:
 
 
 def stored_table(path: Path, build: Callable[[Path], Iterable[pa.Table]]) -> Path:
-    """Return `path`, after writing the tables that `build` returns there unless the file exists already, undamaged.
+    """Return `path`; unless it holds an undamaged table, first write there the tables that `build` yields.
 
-    They are one table in parts, at least one, of which only one at a time need be in memory.
+    They are the parts of one table, at least one, so that only one part at a time is in memory.
 
-    A table is accepted if its digest is that in the file beside it, PATH.sha256; reading it takes about a second a
-    gigabyte.
+    An existing table is accepted if its digest equals that in PATH.sha256, which takes about a second per gigabyte.
 
     The file is written as a temporary sibling and renamed, so it is never seen incomplete. Several processes may do
     this at once; the last rename wins, so the name must be determined by the content. `build` is given a folder for
@@ -219,7 +218,7 @@ def leftovers(place: Path) -> list[Path]:
 
 
 def is_alive(process: str) -> bool:
-    """Tell whether a process of this machine is running; also of what is no number."""
+    """Return whether a process of this machine is running; True for text that is not a process id."""
     try:
         os.kill(int(process), 0)
     except (OSError, ValueError, OverflowError) as error:  # it belongs to somebody else, or there is no such number
@@ -366,7 +365,7 @@ def encode_part(
 
 
 def encoded_path(corpus: "datasets.Dataset", tokenizers: Tokenizers, cache_dir: str | Path) -> Path:
-    """Return the file of a corpus's subword ids, which has to be made yet or is there."""
+    """Return the path of a corpus's subword ids, whether the file exists yet or not."""
     digest = hashlib.sha256()
     for tokenizer in (tokenizers.source, tokenizers.target):
         digest.update(hashlib.sha256(tokenizer.model).digest())
@@ -420,27 +419,30 @@ def _encoded_batches(
     with ProcessPoolExecutor(num_workers, initializer=_begin_worker, initargs=(tokenizers,)) as pool:
         waiting: deque[Future[tuple[Ragged, ...]]] = deque()
         for batch in batches:
-            waiting.append(pool.submit(_encode_batch, batch))
+            waiting.append(pool.submit(_encode_in_worker, batch))
             if len(waiting) > QUEUED * num_workers:  # no more, or the whole text would be in memory
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
 
 
-def _encode_batch(sides: list[pa.ChunkedArray], tokenizers: Tokenizers | None = None) -> tuple[Ragged, ...]:
-    given = tokenizers or _of_this_worker[-1]
-    texts = zip((given.source, given.target), sides, strict=True)
+def _encode_batch(sides: list[pa.ChunkedArray], tokenizers: Tokenizers) -> tuple[Ragged, ...]:
+    texts = zip((tokenizers.source, tokenizers.target), sides, strict=True)
     return tuple(Ragged.of(tokenizer.encode(side.to_pylist())) for tokenizer, side in texts)
 
 
-_of_this_worker: list[Tokenizers] = []  # sent once, not with each batch
+def _encode_in_worker(sides: list[pa.ChunkedArray]) -> tuple[Ragged, ...]:
+    return _encode_batch(sides, _worker_tokenizers[-1])
+
+
+_worker_tokenizers: list[Tokenizers] = []  # of this worker: sent once, not with each batch
 
 
 def _begin_worker(tokenizers: Tokenizers) -> None:
     """Prepare a process to encode; it leaves interrupts to its parent, and ends with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _of_this_worker.append(tokenizers)
+    _worker_tokenizers.append(tokenizers)
 
 
 def _end_with_parent() -> None:

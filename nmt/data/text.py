@@ -87,7 +87,7 @@ class TextCorpus(Corpus):
 
 
 class TextFile:
-    """A file of sentences, read in blocks, as often as needed: what can be read but once, a pipe, is copied to disk.
+    """A file of sentences that can be read repeatedly, in blocks; a pipe, which can be read only once, is copied.
 
     Args:
         path: the file.
@@ -145,7 +145,7 @@ class TextFile:
                 position, number = position + len(content), number + len(lines)
 
     def _decoded(self, content: bytes, position: int, number: int) -> list[str]:
-        """Return the lines of some of the bytes, of which others, and lines, went before."""
+        """Decode a block into lines; `position` bytes and `number` lines precede it (for error messages)."""
         try:
             text = content.decode("utf-8")
         except UnicodeDecodeError as error:

@@ -27,10 +27,10 @@ PATHS = ("tokenizer.source_model", "tokenizer.target_model", "trainer.initialize
 
 
 def write_card(best: Path, run: Path, cleaning: Mapping[str, CleaningReport]) -> None:
-    """Write the card of a run's best checkpoint into its folder, with a heatmap beside it, after the last evaluation.
+    """Write the model card of a run's best checkpoint into its folder, with a heatmap, after the final evaluation.
 
-    Nothing is written where there is no such checkpoint, or a card that somebody has edited. `cleaning` is what was
-    dropped of each split, as far as it is known.
+    Nothing is written if there is no such checkpoint, or if its card was edited. `cleaning` holds, for each split where
+    it is known, what cleaning dropped.
 
     Raises:
         UserError: it cannot be written.
@@ -51,14 +51,17 @@ def write_card(best: Path, run: Path, cleaning: Mapping[str, CleaningReport]) ->
 
 
 def seal(text: str) -> str:
-    """Return the last line of a card, by which one that was edited is recognized."""
+    """Return the last line of a card: a digest of its text, by which an edited card is recognized."""
     return f"\n<!-- written by nmt, {hashlib.sha256(text.encode()).hexdigest()[:16]} -->\n"
 
 
 def is_edited(card: Path) -> bool:
-    """Tell whether there is a card that is not as it was written."""
-    text = card.read_text(encoding="utf-8", errors="replace") if card.exists() else None
-    return text is not None and not text.endswith(seal(text[: -len(seal(""))]))
+    """Return whether there is a card that was edited after it was written."""
+    if not card.exists():
+        return False
+    text = card.read_text(encoding="utf-8", errors="replace")
+    written = text[: text.rfind("\n<!-- written by nmt")]
+    return text != written + seal(written)
 
 
 def evaluations_of(run: Path, step: int) -> Iterator[tuple[str, Values]]:

@@ -30,8 +30,10 @@ class Score(NamedTuple):
 
 
 def bleu(tokenize: str = "13a", lowercase: bool = False, *, warn: bool = False) -> BLEU:
-    """BLEU (Papineni et al., 2002), 0 to 100, where `warn` lets sacrebleu warn about text that looks tokenized; raise
-    UserError where the tokenizer is not available.
+    """BLEU (Papineni et al., 2002), from 0 to 100. With `warn`, sacrebleu warns about text that looks tokenized.
+
+    Raises:
+        UserError: the tokenizer is not available.
     """
     try:
         return BLEU(tokenize=tokenize, lowercase=lowercase, force=not warn)

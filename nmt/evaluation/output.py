@@ -43,10 +43,10 @@ def prepare_folder(folder: Path) -> None:
 def write(folder: Path, metrics: Values, rows: Sequence[Sentence], evidence: Evidence, num_heatmaps: int) -> None:
     """Write every file into a temporary folder first, then move each into place, metrics.json last.
 
-    The temporary folder is within the other: what is beside that may be another disk, or forbidden.
+    The temporary folder is inside `folder`: its parent may be on another disk, or not writable.
 
     Raises:
-        UserError: they cannot be written; `folder` is as it was, or has the new files up to one of them.
+        UserError: they cannot be written; `folder` is unchanged, or has only some of the new files.
     """
     with writing(f"the evaluation to {folder}"), temporary_folder(folder / "metrics.json") as staging:
         drawings = draw(staging / HEATMAPS, rows, evidence, pick(evidence.attention, num_heatmaps))

@@ -79,7 +79,7 @@ def render_report(
 
 
 def hundredths(alignment: Alignment, saliency: Alignment | None, gold: Links | None) -> dict[str, Any]:
-    """Return the data of a row's view: as the element of `nmt.view` takes them, but weights are whole hundredths."""
+    """Return a row's data for the element of `nmt.view`, with weights rounded to integer percentages."""
     views = {"weights": alignment, **({} if saliency is None else {"saliency": saliency})}
     matrices = {name: np.rint(100 * each.weights).astype(int).tolist() for name, each in views.items()}
     data = {"source_words": alignment.source_words, "target_words": alignment.target_words, "matrices": matrices}
@@ -178,10 +178,11 @@ def print_table(metrics: Values, console: Console | None = None) -> None:
     table = Table("metric", Column("score", justify="right"), "", title=title, title_justify="left")
     for row in shown_rows(metrics):
         table.add_row(*map(escape_markup, row))
-    for name, label in compared().items() if baseline else ():
-        test = baseline[name]
-        note = f"against {number(test['baseline'], 2)} of {baseline['run']}, p = {test['p_value']:.4f}"
-        table.add_row(f"{label} difference", f"{test['difference']:+.2f}", escape_markup(note))
+    if baseline is not None:
+        for name, label in compared().items():
+            test = baseline[name]
+            note = f"against {number(test['baseline'], 2)} of {baseline['run']}, p = {test['p_value']:.4f}"
+            table.add_row(f"{label} difference", f"{test['difference']:+.2f}", escape_markup(note))
     console.print(table)
     plain: dict[str, Any] = {"highlight": False, "soft_wrap": True, "markup": False}
     console.print(summary(metrics), **plain)

@@ -26,8 +26,10 @@ from nmt.translator import Translator
 
 
 def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
-    """Translate and score a split, print a table and write the files, with `swept` as for `output_folder`; raise
-    UserError where runs, settings and text do not fit together.
+    """Translate and score a split, print a table and write the files. `swept` is passed to `output_folder`.
+
+    Raises:
+        UserError: runs, settings and text do not fit together.
     """
     if config.threads is not None:
         torch.set_num_threads(config.threads)
@@ -90,8 +92,11 @@ def choose_baseline(config: EvaluateConfig, translator: Translator, corpus: data
 
 
 def choose_views(config: EvaluateConfig, translator: Translator) -> Views:
-    """Return how sentence pairs are aligned, beside the attention; raise UserError where saliency is asked for with
-    int8 weights, which have no gradient, or with an ensemble, or a threshold is given without its method.
+    """Return how sentence pairs are aligned, besides the attention.
+
+    Raises:
+        UserError: saliency is requested with int8 weights, which have no gradient, or with an ensemble; or a threshold
+            is given without its method.
     """
     method, threshold = config.alignment.method, config.alignment.threshold
     if method != "threshold" and threshold != LinksConfig().threshold:

@@ -1,7 +1,7 @@
 """The two graphs of a model, encoder and one step of the search, as ONNX files.
 
-By the exporter that traces: that of torch.export takes fifty times as long and cannot read packed sequences. Values
-that tracing takes for constants are refused here, or found by `nmt.exporting.check`.
+They are exported by tracing: the exporter based on torch.export takes fifty times as long and does not support packed
+sequences. Values that tracing would freeze into constants are refused here, or found by `nmt.exporting.check`.
 """
 
 import contextlib
@@ -74,7 +74,7 @@ class StepGraph(nn.Module):
         self.model = model
         self.states = state_sizes(model)
         memory = dict.fromkeys(MEMORY, (BATCH, SOURCE))
-        states = {name: (BATCH, BEAM, SOURCE)[: 3 if name == "past" else 2] for name in self.states}
+        states = {name: (BATCH, BEAM, SOURCE) if name == "past" else (BATCH, BEAM) for name in self.states}
         self.signature = Signature(
             {"tokens": (BATCH, BEAM), "position": (), **memory, **states},
             {
@@ -124,7 +124,7 @@ def write_graphs(model: Seq2Seq, encoder: Path, step: Path) -> None:
 
 
 def trace(graph: nn.Module, arguments: Sequence[Tensor], signature: Signature, path: Path) -> None:
-    """Write a graph by tracing it; raise UserError for what ONNX has not, or what depends on values in Python."""
+    """Write a graph by tracing it; raise UserError if ONNX lacks an operation, or Python code depends on values."""
     with reasons() as found:
         try:
             torch.onnx.export(
@@ -147,14 +147,14 @@ def trace(graph: nn.Module, arguments: Sequence[Tensor], signature: Signature, p
 
 @contextlib.contextmanager
 def reasons() -> Iterator[list[str]]:
-    """Yield a list for the reasons why a graph is not fixed; tracing adds values that it takes for constants.
+    """Yield a list of reasons why a graph cannot be traced; warnings about frozen constants are added at the end.
 
-    But for those in torch's recurrent layers: sizes that are compared, and one that ONNX's layers do not need. Nothing
-    is printed.
+    Warnings from torch's own recurrent layers are ignored: they concern size checks, and a value that ONNX's layers do
+    not need. Nothing is printed.
     """
     found: list[str] = []
     fast_path = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # a kernel that ONNX has not
+    torch.backends.mha.set_fastpath_enabled(False)  # a kernel that ONNX does not have
     try:
         with warnings.catch_warnings(record=True) as told, silence():
             warnings.simplefilter("always")
@@ -168,7 +168,7 @@ def reasons() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
-    """Lead what C++ prints nowhere: shapes that it cannot infer, and the whole graph where it fails."""
+    """Silence what C++ prints: shapes that it cannot infer, and the whole graph where it fails."""
     sys.stdout.flush()
     kept = {stream: os.dup(stream) for stream in (1, 2)}
     nowhere = os.open(os.devnull, os.O_WRONLY)

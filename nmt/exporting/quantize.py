@@ -12,8 +12,8 @@ PRODUCTS = ("MatMul", "Gemm")
 def quantize_graph(graph: Path, path: Path) -> None:
     """Write a graph with linear maps, embeddings and LSTMs in 8-bit integers: onnxruntime's dynamic quantization.
 
-    Weights have a scale for each output, and 7 bits: processors without instructions for products of bytes add two of
-    them in 16 bits. Products with a vector or to a single number stay as they are.
+    Weights have one scale per output and use 7 bits only: processors without instructions for byte products add pairs
+    of them in 16 bits, which 8-bit weights could overflow. Products with a vector, or with a single output, are kept.
     """
     advice = logging.getLogger()  # to preprocess the graph, which changes nothing here
     before = advice.level

@@ -58,7 +58,7 @@ def replaced(module: nn.Module) -> list[str]:
 
 @contextmanager
 def restored(model: nn.Module) -> Iterator[None]:
-    """Within this context the model runs as it is written; its graph can be differentiated again and again."""
+    """Run the model without the fast path inside the context, so that its graph can be differentiated repeatedly."""
     was_accelerated = any(map(replaced, model.modules()))
     decelerate(model)
     try:
@@ -91,7 +91,7 @@ def twins(module: nn.Module) -> Twins:
 def decoder_twins(decoder: Decoder) -> Twins:
     """Return the twins of a decoder's methods, as far as its attention and its linear maps allow."""
     found: Twins = {"read_words": read_words, "unroll": recurrence.unroll}
-    if decoder.attention.stepwise or not isinstance(decoder.stack.first.recurrent, nn.Linear):  # 8-bit maps are others
+    if decoder.attention.stepwise or not isinstance(decoder.stack.first.recurrent, nn.Linear):  # else quantized
         return found
     if isinstance(decoder, Gnmt) or (isinstance(decoder, Luong) and decoder.feedback is None):
         return {"forward": parallel.decode, "read_words": read_words}
@@ -99,7 +99,7 @@ def decoder_twins(decoder: Decoder) -> Twins:
 
 
 def predict(model: Seq2Seq, features: Float[Tensor, "*batch feature"]) -> Float[Tensor, "*batch vocab"]:
-    """As `Seq2Seq.predict`, in the logits' own memory where no gradient is wanted: fresh pages have to be cleared."""
+    """Like `Seq2Seq.predict`, but in place if no gradient is needed: newly allocated pages would have to be zeroed."""
     logits = model.project(features)
     in_place = not torch.is_grad_enabled() and logits.dtype == torch.promote_types(logits.dtype, torch.float32)
     return torch.log_softmax(logits, dim=-1, out=logits if in_place else None)

@@ -55,20 +55,20 @@ def compare(score: Additive, query: Tensor, keys: Tensor) -> Tensor:
 
 @final
 class AdditiveKeys:
-    """The keys of additive attention, doubled; memory for a step's gates; the sum of their gradients, but for 4 v."""
+    """Shared by all steps: the doubled keys, a buffer for a step's gates, the keys' gradient without its factor 4 v."""
 
     def __init__(self, keys: Keys, score: Additive) -> None:
         self.energy = score.energy.weight.detach()[0].to(keys.dtype)
         self.doubled = 2.0 * keys.detach()
         self.gates, self.key_grad_sum = torch.empty_like(self.doubled), torch.empty_like(self.doubled)
-        self.backward_pass = -1  # the last one that had a step since `total`
+        self.backward_pass = -1  # the pass that `key_grad_sum` belongs to; -1 after `total`
 
     def gate(self, query: Float[Tensor, "batch 1 key"]) -> Keys:
         """Return the gates sigma(2q + 2k) of a step."""
         return torch.add(self.doubled, query, alpha=2.0, out=self.gates).sigmoid_()
 
     def add(self, grad_scores: Scores, slope: Keys) -> None:
-        """Add a step's share in the gradient of the keys; an earlier backward pass's, if left, are dropped."""
+        """Add a step's contribution to the gradient of the keys; leftovers of an earlier backward pass are dropped."""
         if self.backward_pass != backward_pass():
             self.backward_pass = backward_pass()
             self.key_grad_sum.zero_()

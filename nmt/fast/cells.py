@@ -25,7 +25,7 @@ def layer(
 ) -> Float[Tensor, "*direction step row state"]:
     """Return the states of a layer that reads a whole sequence, after every step.
 
-    Under autocast the products are in its type, all else in that of the parameters.
+    Under autocast, matrix products use its dtype and everything else the dtype of the parameters.
 
     Args:
         kind: of its cells, ours or torch's.

@@ -86,6 +86,6 @@ def weights_of(rnn: nn.GRU | nn.LSTM, index: int) -> tuple[Tensor, Tensor, Tenso
 
 
 def candidate_last(weight: Float[Tensor, "*gates_size"], dim: int = 0) -> Float[Tensor, "*gates_size"]:
-    """Reorder the gates of torch's LSTM, i f g o, as ours are: i f o g. It is its own inverse but for the names."""
+    """Reorder LSTM gates from torch's order, i f g o, to ours, i f o g, or back: the swap is its own inverse."""
     enter, forget, candidate, out = weight.chunk(4, dim)
     return torch.cat((enter, forget, out, candidate), dim)

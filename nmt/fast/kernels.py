@@ -1,4 +1,4 @@
-"""Kernels of oneDNN and the backward pass, which have no public name in torch, with a fallback each; derivatives."""
+"""Private entry points of torch (oneDNN kernels, the id of the backward pass), each with a fallback; derivatives."""
 
 import math
 from collections.abc import Callable
@@ -11,14 +11,15 @@ from torch import Tensor, nn
 # Where this build of torch has no oneDNN they are None, and `most_rows` is 0.
 LINEAR: Any = getattr(getattr(torch.ops.mkldnn, "_linear_pointwise", None), "default", None)
 REORDER: Any = getattr(getattr(torch.ops.mkldnn, "_reorder_linear_weight", None), "default", None)
-PASS: Any = getattr(torch._C, "_current_graph_task_id", int)  # see `backward_pass`; int() is 0
+PASS: Any = getattr(torch._C, "_current_graph_task_id", lambda: 0)  # see `backward_pass`
 # See `most_rows`: by the processor's instructions (measured: docs/engineering-log.md, search).
 FEW_ROWS = {"AVX512": math.inf, "AVX2": 128}
-AMX = bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)())  # the processor's matrix unit, for 16-bit numbers
+# Whether the processor has a matrix unit for 16-bit numbers.
+AMX = bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
 
 
 def most_rows(x: Tensor) -> float:
-    """Return up to how many rows a product with a weight in oneDNN's layout is faster than torch's; 0: never.
+    """Return the largest number of rows for which a product with a oneDNN-packed weight beats torch's; 0 for never.
 
     torch has oneDNN, but calls it for lower precisions, and MKL for fp32.
     """
@@ -28,7 +29,7 @@ def most_rows(x: Tensor) -> float:
 
 
 def onednn_is_faster(x: Tensor) -> bool:
-    """Return whether to multiply by oneDNN whatever the rows: fp32 with AVX-512.
+    """Return whether oneDNN is faster for any number of rows: in fp32 with AVX-512.
 
     oneDNN generates its kernels for the processor at hand. MKL's, which torch calls, are for AVX2 where the processor
     is not Intel's (docs/results.md, speed).
@@ -53,16 +54,16 @@ def onednn_multiplies(x: Tensor) -> bool:
 
 
 def rounded(rows: int, x: Tensor) -> int:
-    """Return the number of rows to compute where `rows` are needed: in 16 bits with AMX a few more, else as many.
+    """Return the number of rows to pad to: slightly more than `rows` for 16-bit products with AMX, else `rows`.
 
     oneDNN generates a kernel for each number of rows. With AMX that takes 2 ms, longer than most products of training.
-    So the number is rounded up to one of 16 between a power of 2 and the next, and to a multiple of 8: then it is the
-    same for many batches, and their kernels are used again (docs/engineering-log.md).
+    So the number is rounded up to a multiple of 8, and to one of 16 steps between powers of 2: many batches then have
+    the same number and reuse the kernels (docs/engineering-log.md).
     """
     if not AMX or x.device.type != "cpu" or x.dtype.itemsize != 2:
         return rows
     step = max(8, 1 << max(0, (rows - 1).bit_length() - 5))
-    return -(-rows // step) * step
+    return math.ceil(rows / step) * step
 
 
 def pad_rows(x: Float[Tensor, "row size"]) -> Float[Tensor, "more size"]:
@@ -108,10 +109,10 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None, out: Tensor |
 
 
 def is_transposed(grad: Float[Tensor, "_ output"], x: Float[Tensor, "_ input"]) -> bool:
-    """Return whether grad^T x is computed as (x^T grad)^T.
+    """Return whether to compute grad^T x as (x^T grad)^T.
 
-    oneDNN, which torch calls for 16-bit numbers itself, copies a left factor that is transposed: then that is the one
-    with fewer columns.
+    oneDNN, which torch itself calls for 16-bit numbers, copies a transposed left factor, so the factor with fewer
+    columns should be on the left.
     """
     return onednn_multiplies(x) and x.shape[1] < grad.shape[1]
 
@@ -159,7 +160,7 @@ def multiplier(weight: Float[Tensor, "*direction output input"]) -> Multiply:
 
 
 def backward_pass() -> int:
-    """Return the number of autograd's current backward pass: every pass has another, where torch tells it."""
+    """Return the id of autograd's current backward pass, unique to it; 0 if this torch does not provide one."""
     return int(PASS())
 
 

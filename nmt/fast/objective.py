@@ -46,8 +46,8 @@ class ProjectedCrossEntropy(torch.autograd.Function):
 
     objective = -sum_i [(1 - eps) log p(y_i) + eps / V sum_v log p(v)]  (Szegedy et al., 2016), whose gradient by
     the logits is p - (1 - eps) onehot(y) - eps / V. Only one chunk of logits exists at a time, and it is
-    read as few times as possible: the smoothing's share of the gradients is linear in the features, so the gradients
-    are initialized with it, from the mean row of the weights. With `consistency` the tokens are those of two passes,
+    read as few times as possible. The smoothing term's gradients are linear in the features, so they are computed
+    from the mean row of the weights, as initial values. With `consistency` the tokens are those of two passes,
     side by side, and their weighted divergence is added.
     """
 
@@ -66,14 +66,14 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         differentiate = differentiate and any(ctx.needs_input_grad)
         inputs, matrix, offset = to_compute_dtype(features), to_compute_dtype(weight), to_compute_dtype(bias)
         log_normalizers, golds = bias.new_empty(2, len(labels))
-        share, row, total = label_smoothing / len(bias), weight.mean(dim=0), features.sum(dim=0, dtype=weight.dtype)
+        per_word, mean_row = label_smoothing / len(bias), weight.mean(dim=0)
+        feature_sum = features.sum(dim=0, dtype=weight.dtype)
         size = rounded(chunk_size(len(labels)), inputs)
         memory = matrix.new_empty(size, len(bias))
-        grad_features = (-label_smoothing * row).repeat(len(features), 1)
-        empty = weight.new_empty
-        grad_weight = empty(weight.t().shape).t() if is_transposed(memory, inputs) else empty(weight.shape)
-        grad_weight.copy_(-share * total)  # to every row
-        grad_bias = torch.full_like(bias, -share * len(labels))
+        grad_features = (-label_smoothing * mean_row).repeat(len(features), 1)
+        grad_weight = torch.empty_like(weight.t()).t() if is_transposed(memory, inputs) else torch.empty_like(weight)
+        grad_weight.copy_(-per_word * feature_sum)  # to every row
+        grad_bias = torch.full_like(bias, -per_word * len(labels))
         passes = Divergence(consistency, memory) if consistency else None
         divergence = bias.new_zeros(()) if passes is None else passes.total
         for start in range(0, len(labels), size):
@@ -89,11 +89,11 @@ class ProjectedCrossEntropy(torch.autograd.Function):
                 grad_bias += residual.sum(dim=0)
                 del residual
             del logits  # before the next chunk's are made
-        means = total @ row + len(labels) * bias.mean()
+        mean_logits = feature_sum @ mean_row + len(labels) * bias.mean()  # the mean over the vocabulary, summed
         ctx.gradients = grad_features, grad_weight.contiguous(), grad_bias
         cross_entropies = log_normalizers - golds
         ctx.mark_non_differentiable(cross_entropies, divergence)
-        objective = (log_normalizers - (1.0 - label_smoothing) * golds).sum() - label_smoothing * means
+        objective = (log_normalizers - (1.0 - label_smoothing) * golds).sum() - label_smoothing * mean_logits
         return objective + consistency * divergence, cross_entropies, divergence
 
     @staticmethod
@@ -102,15 +102,15 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         """Scale the gradients that were formed on the way forward, where they are."""
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
-            raise RuntimeError("the loss can be differentiated once")
+            raise RuntimeError("the loss can only be differentiated once")
         return *(gradient.mul_(grad_objective) for gradient in gradients), None, None, None, None
 
 
 def chunk_size(tokens: int) -> int:
-    """Return the rows of a chunk: about `CHUNK`, and such that the last is no rest.
+    """Return the number of rows in a chunk: about `CHUNK`, chosen so that the last chunk is not a small remainder.
 
-    A chunk of few rows still reads all of the output layer and its gradient. The size is even, so that the two passes
-    of a token are in one chunk.
+    Even a small chunk reads the whole output layer and its gradient. The size is even, so that the two passes of a
+    token fall into the same chunk.
     """
     chunks = max(1, round(tokens / CHUNK))
     return max(2, 2 * math.ceil(tokens / chunks / 2))

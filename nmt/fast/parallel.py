@@ -81,8 +81,11 @@ def attend_at_all_steps(
     contexts, weights = [], []
     for start in range(0, steps, count):
         positions = torch.arange(start, min(start + count, steps), device=hidden.device)
-        arguments = (attention, queries[:, start : start + count], memory, positions)
-        attended = attention(*arguments[1:]) if count == steps else checkpoint(*arguments, use_reentrant=False)
+        part = queries[:, start : start + count]
+        if count == steps:
+            attended = attention(part, memory, positions)
+        else:
+            attended = checkpoint(attention, part, memory, positions, use_reentrant=False)
         contexts.append(attended.context)
         weights.append(attended.weights)
     return torch.cat(contexts, dim=1).transpose(0, 1), torch.cat(weights, dim=1).transpose(0, 1)

@@ -21,7 +21,7 @@ FACTOR = "factor"  # attribute of a shared tensor
 class Factor(ABC):
     """A matrix M that all steps multiply by, y_t = x_t M, with what its gradient, sum_t x_t^T grad y_t, is made of.
 
-    It does not refer to autograd's graph, which refers to it: what is in a cycle waits for the garbage collector.
+    It holds no reference to autograd's graph, which refers to it: memory in a cycle would wait for the collector.
     """
 
     def __init__(self, matrix: Tensor, compute_dtype: torch.dtype) -> None:
@@ -110,9 +110,9 @@ class PerSentence(Factor):
 
 
 def share(tensor: Tensor, factor: Any) -> Tensor:
-    """Return a tensor for all steps to read; `factor.total` is asked for its gradient after the last of them.
+    """Mark a tensor as shared by all steps: its gradient is `factor.total()`, taken after the backward pass of all.
 
-    Whatever reads it otherwise is differentiated by autograd as usual.
+    Operations other than `multiply` on it are differentiated by autograd as usual.
     """
     shared: Tensor = Shared.apply(tensor, factor)  # type: ignore[no-untyped-call]
     setattr(shared, FACTOR, factor)

@@ -35,9 +35,9 @@ def linear(module: nn.Linear, x: Float[Tensor, "*row input"]) -> Float[Tensor, "
 
 
 def pack(model: nn.Module) -> None:
-    """Keep the weights of an accelerated model in oneDNN's layout, too: from now on it only translates.
+    """Store the weights of an accelerated model in oneDNN's layout as well, where that makes a step faster.
 
-    Only where that makes the linear maps of a step faster.
+    The model can only translate afterwards.
     """
     if most_rows(next(model.parameters())):
         for module in model.modules():

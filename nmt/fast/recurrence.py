@@ -1,4 +1,4 @@
-"""A decoder's recurrence as it is written, with what all of its steps read made ready for all of them."""
+"""Unroll a decoder's recurrence unchanged, with weights, keys and values prepared once for all steps."""
 
 from typing import Any, final
 

@@ -12,7 +12,7 @@ def distinct_words(
 ) -> tuple[Int[Tensor, " distinct"], Int[Tensor, "*tokens"]] | None:
     """Return the distinct tokens, and for each place the index of its token; None where sharing is wrong, or slow.
 
-    Dropout makes equal words differ. A GPU would have to be waited for to learn how many distinct tokens there are.
+    Dropout makes equal words differ. On a GPU, counting the distinct tokens would force a synchronization.
     """
     if tokens.device.type != "cpu" or embedding.is_random:
         return None

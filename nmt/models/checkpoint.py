@@ -63,8 +63,8 @@ def save_checkpoint(
 ) -> None:
     """Write a checkpoint atomically: `folder` is always complete, the old one or the new one.
 
-    A temporary sibling is filled, flushed to disk and renamed into place. `longest` is the number of subwords of the
-    longest sources trained on, where it is known; else it is taken to be `batch.max_length`.
+    A temporary sibling is filled, flushed to disk and renamed into place. `longest` is the length of the longest
+    training sources in subwords; if it is None, loading assumes `batch.max_length`.
 
     Raises:
         UserError: the disk is full, or the folder cannot be written.
@@ -106,9 +106,9 @@ def fill(
 
 
 def sort_metadata(path: Path) -> None:
-    """Sort the metadata in a file of weights, so that the same weights are the same file: safetensors writes any order.
+    """Sort the metadata of a weights file, so that equal weights give equal bytes: safetensors writes it in any order.
 
-    Its header is JSON behind its length (8 bytes, the lowest first).
+    The file begins with the length of its header (8 bytes, little-endian) and the header, which is JSON.
     """
     with path.open("r+b") as file:
         size = int.from_bytes(file.read(8), "little")
@@ -183,9 +183,9 @@ def find_checkpoint(path: str | Path) -> Path:
 
 
 def run_of(path: Path) -> Path:
-    """Return the folder of a run, following one that is made of links to a run's files, as outputs/latest is.
+    """Return the folder of a run; a folder of links to a run's files, such as outputs/latest, is resolved.
 
-    What outputs/latest leads to changes when another run begins. Relative to the working directory where possible.
+    Otherwise the path would mean another run once one is started. Relative to the working directory where possible.
     """
     if not ((path / CONFIG).is_symlink() and (path / "checkpoints").is_symlink()):
         return path
@@ -200,8 +200,10 @@ def run_of_checkpoint(folder: Path) -> Path | None:
 
 
 def local(path: str | Path) -> Path:
-    """Return a path as it is, and for an address of the hub (`nmt.models.hub`) the folder it is downloaded to; raise
-    UserError where it cannot be downloaded, or is no model of nmt.
+    """Return a local path unchanged; download an address of the hub (`nmt.models.hub`) and return its folder.
+
+    Raises:
+        UserError: the download fails, or the files are not a model of nmt.
     """
     if not is_address(path):
         return Path(path)
@@ -274,10 +276,10 @@ def read_header(path: Path) -> tuple[dict[str, list[int]], dict[str, str]]:
 
 
 def check_sizes(config: TrainConfig, vocab_size: int, shapes: Mapping[str, list[int]]) -> None:
-    """Raise ValueError where weights of these shapes are too few for the model as configured.
+    """Raise ValueError if weights of these shapes are too small for the configured model.
 
-    A damaged or hostile configuration is so refused before it takes memory: for each size the model has a matrix of at
-    least the product given here. That every shape is right is checked when the weights are loaded.
+    This rejects a damaged or hostile configuration before memory is allocated: for each size, the model has a matrix
+    with at least the number of elements given here. Exact shapes are checked when the weights are loaded.
     """
     model, numbers = config.model, sum(map(math.prod, shapes.values()))
     least = {
@@ -298,8 +300,8 @@ def training_state(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the `training_state` that `save_checkpoint` was given, to resume from; never runs code from the file.
 
     Raises:
-        UserError: there is none, it cannot be read, or the block cannot use it: the checkpoint can be translated with,
-            but not be continued.
+        UserError: it is missing or unreadable, or the block cannot use it. The checkpoint can still translate, but
+            training cannot be resumed from it.
     """
     path = folder / TRAINING_STATE
     if not path.is_file():
@@ -310,7 +312,7 @@ def training_state(folder: Path) -> Iterator[dict[str, Any]]:
     except UserError:
         raise
     except (EOFError, KeyError, RuntimeError, TypeError, ValueError, pickle.UnpicklingError) as error:
-        reason = next(iter(str(error).splitlines()), "")
+        reason = one_line(error)
         raise UserError(
             f"cannot continue from {path}: it is damaged, or another version's ({type(error).__name__}: {reason}); put "
             f"back a copy of it, or give another run_dir with trainer.initialize_from={folder} to keep what is learned"

@@ -1,8 +1,8 @@
 """Attention decoders, which differ in the order of attending and updating.
 
-A new one is a class here, with one step of its recurrence, and a line in `DECODERS`. What comes before the step
-(embeddings, input gates) and after it (readout) is shared, and computed for all steps at once. Tensors have a middle
-axis: target positions while training, hypotheses of a sentence while searching.
+To add one, write a class with one step of its recurrence and add a line to `DECODERS`. Everything before the step
+(embeddings, input gates) and after it (readout) is shared by all decoders and computed for all steps at once. The
+middle axis of tensors is target positions in training, and hypotheses of a sentence in search.
 """
 
 from abc import ABC, abstractmethod
@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from nmt.attention.attention import AttentionMechanism, FixedContext, Memory
+from nmt.attention.attention import Attended, AttentionMechanism, FixedContext, Memory
 from nmt.attention.build import build_attention, check_attention
 from nmt.attention.normalizers import SampledAttention
 from nmt.attention.shapes import Position
@@ -29,9 +29,9 @@ class DecoderState(NamedTuple):
 
     Attributes:
         layers: the state of each recurrent layer.
-        feedback: what is fed to the next step, if anything is (`Luong`).
+        feedback: the vector fed to the next step, if the decoder feeds one back (`Luong`); else None.
         position: the number of steps done.
-        past: the attention so far, if the attention keeps account of it (`Covering`).
+        past: the accumulated attention, if the attention uses coverage (`Covering`); else None.
     """
 
     layers: tuple[Float[Tensor, "batch beam state"], ...]
@@ -53,14 +53,14 @@ class DecoderState(NamedTuple):
 
 
 class WordShares(NamedTuple):
-    """The shares of target words in what a decoder computes from them: its input gates and its readout."""
+    """What target words contribute to the decoder's input gates and to its readout, computed before the recurrence."""
 
     gates: Float[Tensor, "*words gates"]
     readout: Float[Tensor, "*words share"] | None
 
 
 class Emission(NamedTuple):
-    """The result of a step for the readout; or of all steps, which are then an axis before the batch."""
+    """The outputs of one step that the readout needs; or those of all steps, along a leading axis."""
 
     hidden: Float[Tensor, "*batch hidden"]
     context: Float[Tensor, "*batch context"]
@@ -82,7 +82,7 @@ class Decoded(NamedTuple):
 class Decoder(nn.Module, ABC):
     """A recurrent decoder with attention. A subclass defines `advance`, one step, and builds what that needs."""
 
-    attends = True  # whether its attention weights mean anything
+    attends = True  # False for a fixed context, whose weights are uniform and carry no information
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Decoder(nn.Module, ABC):
 
     @classmethod
     def check_used(cls, config: ModelConfig) -> None:
-        """Raise UserError for a setting that this decoder would ignore: another model was meant."""
+        """Raise UserError for a setting that this decoder would ignore: the user probably meant another model."""
         if not config.input_feeding:
             raise UserError(
                 f"model.input_feeding=false means nothing to model={config.decoder}: leave it out, or choose "
@@ -143,7 +143,7 @@ class Decoder(nn.Module, ABC):
         return f"{type(self).__name__}, {type(self.stack.first).__name__}"
 
     def project_memory(self, encoded: EncoderOutput, source_mask: Tensor) -> Memory:
-        """Project what is attended to, once a sentence."""
+        """Project the encoder's output into the memory, once per sentence."""
         return self.attention.project_memory(encoded.states, source_mask)
 
     def start(self, final: Float[Tensor, "batch layers final"]) -> DecoderState:
@@ -157,20 +157,37 @@ class Decoder(nn.Module, ABC):
         return None
 
     def input_gates(self, vectors: Float[Tensor, "*words embedding"]) -> Float[Tensor, "*words gates"]:
-        """Return the share of embedded words in the gates of the cell that reads them."""
+        """Return what embedded words contribute to the gates of the cell that reads them."""
         return self.stack.first.inputs(vectors)
 
     def read_words(self, tokens: Int[Tensor, "*words"]) -> WordShares:
-        """Embed words, steps first while training, and compute their shares in gates and readout."""
+        """Embed words (steps first in training) and compute their contributions to gates and readout."""
         embedded = self.embedding(tokens, steps=0)
         return WordShares(self.input_gates(embedded), self.readout.project_word(embedded))
 
+    def attend(self, query: Tensor, memory: Memory, state: DecoderState) -> Attended:
+        """Attend with a query at the position of the state."""
+        attended: Attended = self.attention(query, memory, state.position, state.past)
+        return attended
+
+    def emit(
+        self,
+        hidden: Tensor,
+        layers: tuple[Tensor, ...],
+        attended: Attended,
+        state: DecoderState,
+        feedback: Tensor | None = None,
+    ) -> tuple[DecoderState, Emission]:
+        """Return the next state, and what the readout needs of this step."""
+        emission = Emission(hidden, attended.context, attended.weights, attended.sampled)
+        return DecoderState(layers, feedback, state.position + 1, attended.past), emission
+
     @abstractmethod
     def advance(self, gates: Tensor, memory: Memory, state: DecoderState) -> tuple[DecoderState, Emission]:
-        """Do one step of the recurrence, given the words' share of the gates."""
+        """Do one step of the recurrence, given the words' contribution to the gates."""
 
     def forward(self, target_in: Int[Tensor, "batch target"], memory: Memory, state: DecoderState) -> Decoded:
-        """Decode whole targets, reading the right words (teacher forcing)."""
+        """Decode whole targets, reading the reference words (teacher forcing)."""
         words = self.read_words(target_in.t())  # steps first: the rows of a step lie together
         hidden, context, weights, sampled = self.unroll(words.gates, memory, state)
         features = self.readout(hidden, context, words.readout)
@@ -203,10 +220,9 @@ class Bahdanau(Decoder):
         self.context = nn.Linear(encoder.state_size, self.stack.first.gates * config.hidden_size, bias=False)
 
     def advance(self, gates: Tensor, memory: Memory, state: DecoderState) -> tuple[DecoderState, Emission]:
-        attended = self.attention(self.stack.top(state.layers), memory, state.position, state.past)
+        attended = self.attend(self.stack.top(state.layers), memory, state)
         layers = self.stack(gates + self.context(attended.context), state.layers)
-        emission = Emission(self.stack.top(layers), attended.context, attended.weights, attended.sampled)
-        return DecoderState(layers, None, state.position + 1, attended.past), emission
+        return self.emit(self.stack.top(layers), layers, attended, state)
 
 
 @final
@@ -251,10 +267,9 @@ class Conditional(Decoder):
 
     def advance(self, gates: Tensor, memory: Memory, state: DecoderState) -> tuple[DecoderState, Emission]:
         proposed = self.proposal(gates, state.layers[0])
-        attended = self.attention(self.proposal.hidden(proposed), memory, state.position, state.past)
+        attended = self.attend(self.proposal.hidden(proposed), memory, state)
         layers = self.stack(self.stack.first.inputs(attended.context), (proposed, *state.layers[1:]))
-        emission = Emission(self.stack.top(layers), attended.context, attended.weights, attended.sampled)
-        return DecoderState(layers, None, state.position + 1, attended.past), emission
+        return self.emit(self.stack.top(layers), layers, attended, state)
 
 
 @final
@@ -289,12 +304,11 @@ class Luong(Decoder):
         if self.feedback is not None:
             gates = gates + self.feedback(state.feedback)
         layers = self.stack(gates, state.layers)
-        attended = self.attention(self.stack.top(layers), memory, state.position, state.past)
+        attended = self.attend(self.stack.top(layers), memory, state)
         joined = torch.cat((attended.context, self.stack.top(layers)), dim=-1)
         attentional = self.attentional(joined).tanh()
         feedback = None if self.feedback is None else attentional
-        emission = Emission(attentional, attended.context, attended.weights, attended.sampled)
-        return DecoderState(layers, feedback, state.position + 1, attended.past), emission
+        return self.emit(attentional, layers, attended, state, feedback)
 
 
 @final
@@ -321,12 +335,11 @@ class Gnmt(Decoder):
         first, *upper = self.stack.cells
         layers = [first(gates, state.layers[0])]
         hidden = first.hidden(layers[0])
-        attended = self.attention(hidden, memory, state.position, state.past)
+        attended = self.attend(hidden, memory, state)
         for index, (cell, before) in enumerate(zip(upper, state.layers[1:], strict=True)):
             layers.append(cell(cell.inputs(self.joined(hidden, attended.context)), before))
             hidden = cell.hidden(layers[-1]) + hidden if index else cell.hidden(layers[-1])
-        emission = Emission(hidden, attended.context, attended.weights, attended.sampled)
-        return DecoderState(tuple(layers), None, state.position + 1, attended.past), emission
+        return self.emit(hidden, tuple(layers), attended, state)
 
     def joined(self, hidden: Tensor, context: Tensor) -> Tensor:
         """Return the input of an upper layer."""

@@ -39,8 +39,7 @@ class Ensemble(nn.Module):
 
     def __init__(self, members: Sequence[Seq2Seq]) -> None:
         super().__init__()
-        self.modules_of_members = nn.ModuleList(members)  # so that they are found by `eval` and `to`
-        self.members = tuple(members)
+        self.members: Sequence[Seq2Seq] = nn.ModuleList(members)  # type: ignore[assignment]
 
     def start(
         self,
@@ -68,11 +67,8 @@ class Ensemble(nn.Module):
 
 
 def log_mean(log_probs: Sequence[Float[Tensor, "*shape"]]) -> Float[Tensor, "*shape"]:
-    """Return log (1/M sum_m exp x_m), overwriting the first tensor; not for autograd."""
-    first, *others = log_probs
-    for other in others:
-        torch.logaddexp(first, other, out=first)
-    return first.sub_(math.log(len(log_probs)))
+    """Return log (1/M sum_m exp x_m)."""
+    return reduce(torch.logaddexp, log_probs) - math.log(len(log_probs))
 
 
 def mean(tensors: Sequence[Float[Tensor, "*shape"]]) -> Float[Tensor, "*shape"]:

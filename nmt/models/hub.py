@@ -46,16 +46,16 @@ def parse_address(text: str) -> Address:
 
 
 def results_folder(text: str) -> Path:
-    """Return the folder for what is computed with a model of the hub: the client's cache is left as it is."""
+    """Return the folder for results computed with a model of the hub, outside the client's cache."""
     name, revision = parse_address(text)
     return Path("outputs", "hub", f"{name}@{revision.replace('/', '_')}" if revision else name)
 
 
 def fetch(address: Address, names: Sequence[str]) -> Path:
-    """Return the folder of the client's cache with those files of a model that have one of the names.
+    """Download the named files of a model, and nothing else; return their folder in the client's cache.
 
-    Nothing else is downloaded. Files that are in the cache already are not downloaded again; where the hub cannot be
-    reached, they are those that were downloaded last, and a notice says so.
+    Cached files are not downloaded again. If the hub cannot be reached, the files downloaded last are used, and a
+    notice says so.
 
     Raises:
         UserError: there is no such model or revision, it may not be read, or the hub cannot be reached and the cache
@@ -83,7 +83,7 @@ def fetch(address: Address, names: Sequence[str]) -> Path:
 
 
 def announce(address: Address, names: Sequence[str]) -> str | None:
-    """Say how much is going to be downloaded, if anything; return why the hub cannot be asked, or None."""
+    """Print the size of the download, if there is one; return why the hub cannot be reached, or None."""
     from huggingface_hub import HfApi, constants, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
@@ -135,7 +135,7 @@ def upload(files: Sequence[Path], address: Address, known: Iterable[str], *, pri
 
 
 def make(api: Any, address: Address, *, private: bool) -> None:
-    """Make the model and its branch if need be; raise UserError for one that is public and shall be private."""
+    """Create the model and its branch if they are missing; raise UserError if `private` and the model is public."""
     from huggingface_hub.errors import RepositoryNotFoundError
 
     try:
@@ -166,7 +166,7 @@ def failure_of(error: Exception, address: Address) -> str:
 
     where = constants.ENDPOINT
     if isinstance(error, errors.GatedRepoError):
-        return f"{address} asks for an agreement: give it at {where}/{address.name}, then {LOGIN}"
+        return f"{address} is gated: accept its terms at {where}/{address.name}, then {LOGIN}"
     if isinstance(error, errors.RepositoryNotFoundError):
         reason = "your token may not read it" if get_token() else f"it is private ({LOGIN})"
         return f"{where} has no model {address.name}, or {reason}: check the name"
@@ -190,7 +190,7 @@ def status_of(error: Any) -> int:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep the client from warnings, and where standard error is a file or a pipe from progress bars."""
+    """Silence the client's warnings, and its progress bars where standard error is not a terminal."""
     from huggingface_hub import utils
 
     from nmt.data.tables import progress_on_terminals_only

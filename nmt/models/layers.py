@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import final
 
 import torch
@@ -15,8 +16,8 @@ from nmt.text.tokenizer import PAD
 class Dropout(nn.Module):
     """x m / (1 - p) while training, each m being 0 with probability p, else 1  (Srivastava et al., 2014).
 
-    If `shared`, numbers along an axis have one m in common: along the steps of a sentence it is variational, or locked,
-    dropout, along the numbers of an embedding word dropout  (Gal & Ghahramani, 2016).
+    If `shared`, all elements along an axis share one m. Along the steps of a sentence this is variational (locked)
+    dropout; along the elements of an embedding it is word dropout  (Gal & Ghahramani, 2016).
     """
 
     def __init__(self, rate: float, *, shared: bool) -> None:
@@ -25,7 +26,7 @@ class Dropout(nn.Module):
         self.shared = shared
 
     def forward(self, x: Float[Tensor, "*shape"], axis: int) -> Float[Tensor, "*shape"]:
-        """Drop numbers; `axis` is that along which they share m, if they do."""
+        """Apply dropout; `axis` is the one along which m is shared, if `shared`."""
         if not self.training or not self.p:
             return x
         if not self.shared:
@@ -37,9 +38,9 @@ class Dropout(nn.Module):
 class Embedding(nn.Embedding):
     """sqrt(d) E[token], E drawn from N(0, 1/d)  (Vaswani et al., 2017).
 
-    The network reads vectors of unit variance and learns them in fewer updates, while the table itself stays of the
-    size that an output layer sharing it needs. Word dropout draws for every word of a sentence, as Nematus does
-    (Sennrich et al., 2017); Gal & Ghahramani draw once for all that are equal.
+    Scaled, the network's inputs have unit variance and are learned in fewer updates, while the table keeps the scale
+    that a tied output layer needs. Word dropout draws once per token, as Nematus does (Sennrich et al., 2017); Gal &
+    Ghahramani draw once per word type.
     """
 
     def __init__(
@@ -64,8 +65,8 @@ class Embedding(nn.Embedding):
 class Cell(nn.Module, ABC):
     """h_t = cell(gates(x_t), h_{t-1}), the state being one tensor whatever the kind of cell.
 
-    `inputs` maps an input to its share of the gates; a caller adds up the shares of several inputs (embedding,
-    context) before the step. Biases are in the first share only.
+    `inputs` maps an input to its contribution to the gates. A caller adds up the contributions of several inputs
+    (embedding, context) before the step; only the first of them has a bias.
     """
 
     gates: int  # blocks of hidden_size in the gates
@@ -136,18 +137,18 @@ CELLS: dict[str, type[Cell]] = {"gru": GRU, "lstm": LSTM}
 
 @final
 class Stack(nn.Module):
-    """Layers of recurrent cells, one above the other; the first is given its gates, the others their input."""
+    """A stack of recurrent cells. The first layer receives precomputed gates, the others their inputs."""
 
     def __init__(self, first: Cell, upper: list[Cell], dropout: float) -> None:
         super().__init__()
         self.first = first
-        self.upper = nn.ModuleList(upper)
+        self.upper: Sequence[Cell] = nn.ModuleList(upper)  # type: ignore[assignment]
         self.dropout = nn.Dropout(dropout)
 
     @property
     def cells(self) -> list[Cell]:
         """The cells, from the first layer to the topmost."""
-        return [self.first, *(cell for cell in self.upper if isinstance(cell, Cell))]
+        return [self.first, *self.upper]
 
     def forward(self, gates: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Update every layer; `gates` is the input's share of the first layer's gates."""
@@ -187,7 +188,7 @@ Features = Float[Tensor, "batch target feature"]
 
 
 class Readout(nn.Module, ABC):
-    """Makes the features that the output layer scores the vocabulary with, for any number of steps at once.
+    """Computes the input features of the output layer, for any number of steps at once.
 
     Attributes:
         size: size of the features.
@@ -196,7 +197,7 @@ class Readout(nn.Module, ABC):
     size: int
 
     def project_word(self, embedded: Float[Tensor, "*words embedding"]) -> Float[Tensor, "*words share"] | None:
-        """Return the share of an embedded word in the features, or None where a word has none."""
+        """Return what an embedded word contributes to the features, or None if words do not enter them."""
         return None
 
     @abstractmethod

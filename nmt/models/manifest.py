@@ -25,7 +25,7 @@ def write_manifest(folder: Path) -> None:
 
 
 def verify(folder: Path, concerns: Callable[[str], bool]) -> None:
-    """Check the files of a checkpoint whose name `concerns` the caller against its manifest.
+    """Check a checkpoint's files against its manifest: those for whose names `concerns(name)` is true.
 
     Checkpoints that were saved without one are not checked.
 
@@ -51,7 +51,7 @@ def verify(folder: Path, concerns: Callable[[str], bool]) -> None:
 
 
 def advice(folder: Path) -> str:
-    """Return what to do with a damaged checkpoint: take another of its run, or what is there, without a check."""
+    """Return advice for a damaged checkpoint: use another one of its run, restore a copy, or skip the check."""
     if folder.parent.name == "snapshots":  # of a model of the hub, in the cache of its client
         return f"delete {folder.parents[1]} to download it again; its owner may have to upload it again"
     others = [each for each in ("best", "last") if each != folder.name and (folder.parent / each / MANIFEST).exists()]

@@ -23,10 +23,11 @@ def quantize(model: Model) -> Model:
 def quantize_one(model: Seq2Seq) -> None:
     """Replace the linear maps of attention, decoder and output layer, in place, by ones of 8-bit integers.
 
-    y = W x becomes s_W s_x (W_q (x_q - z_x)) with W_q = round(W / s_W), s_W the greatest magnitude of each row over
-    127.5, found once, and x_q = round(x / s_x) + z_x by the range of all the x of a product, found each time: dynamic
-    quantization, by PyTorch, with the arithmetic of Jacob et al. (2018), whose ranges are fixed. Maps from or to a
-    single number gain nothing and stay, as do the encoder, which runs once a sentence, and the embeddings.
+    y = W x becomes s_W s_x (W_q (x_q - z_x)) with W_q = round(W / s_W) and x_q = round(x / s_x) + z_x. s_W is the
+    largest magnitude of each row over 127.5, computed once; s_x and z_x follow from the range of all x of a product,
+    computed each time. This is PyTorch's dynamic quantization, with the arithmetic of Jacob et al. (2018), who fix the
+    ranges. Maps with a single input or output gain nothing and are left alone, as are the encoder, which runs once per
+    sentence, and the embeddings.
     The model can only translate afterwards.
 
     Raises:
@@ -42,6 +43,6 @@ def quantize_one(model: Seq2Seq) -> None:
         for name, module in model.named_modules()
         if type(module) is nn.Linear and min(module.weight.shape) > 1 and not name.startswith("encoder.")
     }
-    with warnings.catch_warnings():  # of another package that shall replace it one day
+    with warnings.catch_warnings():  # deprecation in favor of another package
         warnings.simplefilter("ignore")
         quantize_dynamic(model, chosen, dtype=torch.qint8, inplace=True)

@@ -56,13 +56,13 @@ def beam_search(
         source_mask: True on real tokens.
         source_lengths: number of real tokens, including special tokens.
         beam_size: hypotheses in the beam.
-        max_lengths: most tokens of a hypothesis of each sentence, including eos, at least 1.
+        max_lengths: maximal number of tokens for each sentence, including eos; at least 1.
         length_penalty: alpha, at least 0; at 0 the score has no normalization by length.
         coverage_penalty: beta, at least 0.
         n_best: hypotheses to return, at most `beam_size`.
         patience: the search may end once this times `beam_size` hypotheses are finished; infinity: only when no other
             can score better.
-        unk: never produced, like `PAD` and `BOS`; None where every token may be.
+        unk: an id that is never produced, like `PAD` and `BOS`; None allows it.
     """
     assert len(source) > 0
     assert int(max_lengths.min()) >= 1

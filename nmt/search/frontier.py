@@ -49,7 +49,7 @@ class Frontier(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """Settings of a beam search, as in `beam_search`, and the choice that it makes by them at each step."""
+    """The settings of a beam search (see `beam_search`), and how each step selects the next beam."""
 
     beam_size: int
     n_best: int
@@ -187,7 +187,7 @@ def best_continuations(
 def groups_for(vocab: int) -> int:
     """Return a number of groups near sqrt(2 vocab); if large, a multiple of `LANES`."""
     number = vocab // max(1, math.isqrt(vocab // 2))
-    return number if number < LANES else -(-number // LANES) * LANES
+    return number if number < LANES else math.ceil(number / LANES) * LANES
 
 
 def group_maxima(

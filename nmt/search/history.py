@@ -24,7 +24,7 @@ class Finished(NamedTuple):
 
     @classmethod
     def none(cls, batch: int, size: int, device: torch.device) -> "Finished":
-        """Return empty places only. Scores are fp64, so that those of any precision are kept as they are."""
+        """Return a table of empty places. Scores are fp64, so that scores of any precision are stored exactly."""
         zeros = torch.zeros(batch, size, dtype=torch.long, device=device)
         return cls(torch.full((batch, size), float("-inf"), dtype=torch.double, device=device), zeros, zeros)
 
@@ -79,7 +79,7 @@ class History:
         self._steps.append(_Step(self._sentences, candidates, weights))
 
     def keep(self, sentences: Int[Tensor, " kept"], finished: Finished) -> None:
-        """Go on with some of the sentences; `finished` are the hypotheses of all that were searched so far."""
+        """Continue with some of the sentences; `finished` has the finished hypotheses of all that were searched."""
         for table, values in zip(self._finished, finished, strict=True):
             table[self._sentences] = values
         self._sentences = self._sentences[sentences]
@@ -113,14 +113,17 @@ class History:
         Returns:
             beams, tokens and the log-probabilities so far, each [step, batch, n]; arbitrary after a hypothesis' end.
         """
-        columns = zip(*(step.candidates for step in self._steps), strict=True)
-        *tables, chosen = (self._table(column) for column in columns)
-        paths, beam = [], np.zeros_like(last_steps)
+        beams, tokens, log_probs, chosen = (
+            self._table([getattr(step.candidates, name) for step in self._steps]) for name in Candidates._fields
+        )
+        paths = [np.empty((len(chosen), *last_steps.shape), table.dtype) for table in (beams, tokens, log_probs)]
+        beam = np.zeros_like(last_steps)
         for step in reversed(range(len(chosen))):
             rank = np.where(last_steps == step, last_ranks, np.take_along_axis(chosen[step], beam, 1))
-            paths.append([np.take_along_axis(table[step], rank, 1) for table in tables])
-            beam = paths[-1][0]
-        return [np.stack(path) for path in zip(*reversed(paths), strict=True)]
+            for path, table in zip(paths, (beams, tokens, log_probs), strict=True):
+                path[step] = np.take_along_axis(table[step], rank, 1)
+            beam = paths[0][step]
+        return paths
 
     def _weights(self, beams: Int[Array, "step batch n"]) -> Float[Array, "step batch n source"]:
         """Return the attention of the hypotheses on these paths."""

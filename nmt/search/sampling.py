@@ -25,7 +25,7 @@ from nmt.search.history import Candidates, Finished, History
 from nmt.search.hypothesis import BOS, EOS, PAD, UNK, Hypothesis, S, StepModel
 
 INFINITY = float("inf")
-FIRST_SIZE, GROWTH = 32, 8  # of the tokens among which a nucleus is looked for: to sort them all takes much longer
+FIRST_SIZE, GROWTH = 32, 8  # candidates for the nucleus at first, and their growth: sorting all tokens is far slower
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ Found = TypeVar("Found")
 
 
 def in_threads(work: Callable[[Any], Found], items: Sequence[Any]) -> Generator[Found, None, None]:
-    """As `map`, with the threads of torch divided among as many items at once.
+    """Like `map`, but with several items at once and torch's threads divided among them.
 
     A step of a search is some sixty small operations: many are too small to share, and their calls take as long as
     their arithmetic. So two searches of one thread each end sooner than one after the other with two threads.

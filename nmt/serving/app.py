@@ -103,9 +103,7 @@ async def failed(request: Request, error: Exception) -> Response:
 
 
 def build_app(api: Api, hosts: list[str]) -> Starlette:
-    """Return the application, which answers to these names of the host only: a name of another page's could be set to
-    this machine's address.
-    """
+    """Return the application. It accepts only these host names, as protection against DNS rebinding."""
     routes = [
         Route("/", api.file),
         Route("/health", api.health),

@@ -47,11 +47,14 @@ class Turns:
         self.most = most
         self.waiting = 0
         self.turn = anyio.Lock()
-        self.is_ending: Callable[[], bool] = lambda: False  # the server, in which case nobody gets a turn
+        self.is_ending: Callable[[], bool] = lambda: False  # the server: no more turns
 
     async def run(self, request: Request, function: Callable[..., T], *arguments: Any) -> T:
-        """Return function(*arguments), when it is the request's turn; raise HTTPException 503 if too many wait already
-        or the server ends, 499 if the client has gone meanwhile, whom nobody answers.
+        """Wait for the request's turn and return function(*arguments).
+
+        Raises:
+            HTTPException: 503 if too many requests are waiting or the server is shutting down; 499 if the client has
+                disconnected meanwhile.
         """
         if self.waiting >= self.most:
             message = f"busy: {self.waiting} requests are waiting already; try again in a moment"

@@ -1,4 +1,4 @@
-"""A run as the server has it: its translations, next words and validations as values of JSON."""
+"""A run as the server exposes it: translations, next words and validations as JSON values."""
 
 import time
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from nmt.view.alignment import rounded
 
 @final
 class ServedRun:
-    """A translator, with what is told of it.
+    """A translator and the facts that the server reports about it.
 
     Args:
         path: the run as it was given.

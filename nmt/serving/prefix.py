@@ -101,10 +101,10 @@ def prefix_ids(tokenizer: Tokenizer | Vocabulary, prefix: str | Sequence[str], *
 def searched(
     translator: Translator, model: StepModel[Any], sentence: str, prefix: Sequence[int], n: int, *, whole: bool = False
 ) -> list[Translation]:
-    """Return the n best translations that a model finds in the place of the translator's own; fewer if fewer exist.
+    """Return the n best translations found with `model` in place of the translator's own model; fewer if fewer exist.
 
-    The limit of their length begins after the prefix. A long sentence is not cut into parts if it is to be translated
-    as a `whole`, or where there is a prefix, which the first part alone could begin with.
+    The length limit counts from the end of the prefix. A long sentence is not cut into parts if `whole` is set, or if
+    there is a prefix, because only the first part could begin with it.
     """
     translator.model.eval()
     other, replacement = copy.copy(translator), cast(Any, model)

@@ -1,7 +1,8 @@
-"""Whether text comes back from subwords as it was: normalization may change characters, which scores then count."""
+"""Check that text survives the round trip through subwords: normalization may change characters and lower scores."""
 
 import itertools
 import logging
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,8 @@ TOLERATED = 0.01  # share of lines that may change: a few odd characters are eve
 
 def sample_lines(corpus: "datasets.Dataset") -> list[str]:
     """Return up to `LINES` target lines, from all over the corpus."""
-    return list(corpus.select(range(0, len(corpus), max(1, -(-len(corpus) // LINES))))["target"])
+    step = max(1, math.ceil(len(corpus) / LINES))
+    return list(corpus.select(range(0, len(corpus), step))["target"])
 
 
 def changed(lines: Sequence[str], rewritten: Sequence[str]) -> list[tuple[str, str]]:
@@ -28,7 +30,7 @@ def changed(lines: Sequence[str], rewritten: Sequence[str]) -> list[tuple[str, s
 
 
 def many_changed(lines: Sequence[str], rewritten: Sequence[str]) -> list[tuple[str, str]]:
-    """Return what `changed` does if that is a larger share of the lines than `TOLERATED`, else nothing."""
+    """Return `changed(lines, rewritten)` if it is more than the share `TOLERATED` of the lines, else an empty list."""
     found = changed(lines, rewritten)
     return found if len(found) > TOLERATED * len(lines) else []
 
@@ -40,9 +42,9 @@ def first_difference(before: str, after: str) -> tuple[str, str]:
 
 
 def warn_of_changes(corpus: "datasets.Dataset", tokenizer: Tokenizer | Vocabulary, *, lowercase: bool) -> None:
-    """Log a warning where many target lines cannot be translations, since their subwords are those of another text.
+    """Log a warning if many target lines cannot be produced exactly, because decoding their subwords gives other text.
 
-    With `lowercase`, as scores are, letters may change their case.
+    With `lowercase`, differences in case are ignored, as scores ignore them.
     """
     if isinstance(tokenizer, Vocabulary):  # has words that it does not know; and its own marks
         return

@@ -56,7 +56,7 @@ def learn_model(lines: Iterable[str], config: TokenizerConfig, vocab_size: int) 
 
 
 def normalization_options(name: str, folder: Path) -> dict[str, Any]:
-    """Return the options of sentencepiece's trainer for a normalization; `folder` may take a file of its rules."""
+    """Return the trainer options of sentencepiece for a normalization; a file of rules may be written to `folder`."""
     if name != SPACES:
         return {"normalization_rule_name": name}
     rules = folder / "rules.tsv"  # of code points in hexadecimal

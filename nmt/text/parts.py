@@ -18,18 +18,18 @@ WORD = re.compile(r"\S*")
 
 
 def split_line(line: str, size: Callable[[str], int], longest: int | None) -> list[str]:
-    """Return the parts of a line, which is the line itself unless it has more than `FAR` times `longest` subwords.
+    """Cut a line of more than `FAR` times `longest` subwords into parts; any other line is the only part.
 
-    They are sentences, as training pairs mostly are: a model that has learned from single ones translates the first of
-    several, and ends. Those with more than `longest` subwords are cut further, if they have more than one character.
-    Time grows as size of line x log of it.
+    Parts are sentences, as most training pairs are: a model trained on single sentences translates the first of several
+    and stops. Sentences of more than `longest` subwords are cut further, down to single characters. Takes
+    O(n log n) time for a line of n characters.
 
     Args:
         line: the text.
         size: returns the number of subwords of a text.
         longest: the number of subwords of the longest sentence that was trained on; None: lines are never cut.
     """
-    # Hardly a subword is shorter than a byte, so most lines need not be segmented for this.
+    # Almost every subword has at least one byte, so most lines need not be segmented to decide this.
     if longest is None or len(line.encode()) <= FAR * longest or size(line) <= FAR * longest:
         return [line]
     parts = [part for sentence in sentences(line) for part in halved(sentence, size, longest)]

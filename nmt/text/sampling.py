@@ -1,7 +1,7 @@
 """Random segmentations that are reproducible by seed.
 
-sentencepiece's own sampling is not: it draws from Abseil's generators, which are salted by process, so that training
-could not be resumed exactly. Both algorithms segment each word by itself, so what they compute of a word is cached.
+sentencepiece's own sampling is not reproducible: it draws from Abseil's generators, which are salted per process, so
+training could not be resumed exactly. Both algorithms segment words independently, so results per word are cached.
 """
 
 import heapq
@@ -112,8 +112,8 @@ class Unigram(Sampler):
 class BPE(Sampler):
     """Every merge is dropped with probability alpha: BPE-dropout  (Provilkov et al., 2020).
 
-    As in sentencepiece, a merge that is dropped does not come back (the paper draws anew before each merge), and a
-    piece that the model's maker defined is neither divided nor merged.
+    As in sentencepiece, a dropped merge is dropped for good (the paper draws again before each merge), and user-defined
+    pieces are neither split nor merged.
     """
 
     def __init__(self, processor: Any, alpha: float) -> None:

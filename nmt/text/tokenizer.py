@@ -98,9 +98,9 @@ class Tokenizer(PieceModel):
         return self.words(ids, line)
 
     def view_words(self, ids: Iterable[int], line: str | None = None) -> tuple[list[str], list[int]]:
-        """Return `words`, cut further for people: punctuation is apart, and scripts without spaces have a word a piece.
+        """Return `words`, split for display: punctuation is separate, and in spaceless scripts each piece is a word.
 
-        A piece is never divided: what holds both a letter and a mark, or several characters, is one word.
+        A piece is never divided, even if it contains both letters and punctuation, or several characters.
         """
         ids = list(map(int, ids))
         words, word_of_piece = self.words(ids, line)
@@ -247,7 +247,7 @@ class Tokenizers:
 
 
 def check_sampling(config: TokenizerConfig) -> None:
-    """Raise UserError for text that is segmented already and is to be segmented at random."""
+    """Raise UserError if random segmentation is requested for pre-segmented text."""
     if config.kind == "whitespace" and config.sampling:
         raise UserError(
             f"tokenizer.sampling={config.sampling:g} cannot segment text anew that is segmented already "

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 def text_of(words: Iterable[str]) -> str:
-    """Return words as a line, without empty ones (those of a mark alone)."""
+    """Join words into a line; empty words, which come from a lone word mark, are skipped."""
     return " ".join(filter(None, words))
 
 
@@ -75,7 +75,7 @@ class Vocabulary(PieceModel):
     vocabulary is unknown: its id is UNK, its text `<unk>`.
 
     Args:
-        model: the pieces in UTF-8, one a line, the most frequent first. Counts or scores behind a piece, and special
+        model: the pieces in UTF-8, one per line, most frequent first. Counts or scores after a piece, and special
             tokens among the pieces, are ignored, so that the vocabulary files of other toolkits can be read.
 
     Raises:

@@ -1,6 +1,6 @@
 """Words as aligners count them: punctuation is apart, and scripts without spaces are cut into characters.
 
-What a line shows decides, not the name of its language: lines mix scripts.
+The characters of a line decide, not the name of its language, because lines mix scripts.
 """
 
 import itertools
@@ -51,7 +51,7 @@ def plain_words(line: str) -> list[str]:
 
 
 def with_spaces(line: str) -> str:
-    """Return a line of Thai and the like with spaces between its `text_words`; East Asian text, and other, as it is."""
+    """Put spaces between the `text_words` of Thai and similar scripts; East Asian and other lines are unchanged."""
     return " ".join(text_words(line)) if SPACELESS.search(line) and not EAST_ASIAN.search(line) else line
 
 
@@ -63,9 +63,9 @@ def is_spaceless(lines: Sequence[str]) -> bool:
 def cuts_of(line: str) -> set[int]:
     """Return every position at which a word begins or ends.
 
-    A line that has a period or comma between spaces has been tokenized, and so has one in small letters that ends in an
-    ordinal number, from which tokenizers of German take no period: punctuation is left as it stands. A period stays
-    with an abbreviation: `U.S.`, and inside a line `Dr.`, or any word that is followed by a small letter.
+    Punctuation is not separated in a line that has been tokenized already: one with a period or comma between spaces,
+    or a lowercased one that ends in an ordinal number, whose period German tokenizers keep. A period stays with an
+    abbreviation: `U.S.`, and inside a line `Dr.`, or any word before a lowercase letter.
     """
     cuts: set[int] = set()
     chunks = list(re.finditer(r"\S+", line))

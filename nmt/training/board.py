@@ -64,7 +64,7 @@ class Board:
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """Write for TensorBoard in the block; where its files cannot be written, say so and write no more of them."""
+        """Guard writes for TensorBoard in the block: after an OSError, log a warning and write no more."""
         try:
             yield
         except OSError as error:
@@ -73,7 +73,7 @@ class Board:
             logger.warning("the files for TensorBoard cannot be written (%s): the run goes on without them", reason)
 
     def thread_failed(self, arguments: threading.ExceptHookArgs) -> None:
-        """Leave an error of the thread that writes to the next call, which raises it again."""
+        """Ignore an OSError of the writer thread: the next call raises it again."""
         if not isinstance(arguments.exc_value, OSError):
             self.before(arguments)
 

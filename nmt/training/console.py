@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TimeElapsedColumn
 
 LIVE = {"live": True}  # marks a log record that the live bar replaces
-SILENCE = 4.0  # longest time in seconds without a word on progress, where a single update or batch is not longer
+SILENCE = 4.0  # seconds without a message after which progress is logged, at the end of the current update or batch
 
-Advance = Callable[[int], None]  # reports that so many sentences more have been read
-Phase = Callable[[str, int], AbstractContextManager[Advance]]  # of a name and a number of sentences to read
+Advance = Callable[[int], None]  # called with the number of sentences just read
+Phase = Callable[[str, int], AbstractContextManager[Advance]]  # called with a name and the number of sentences to read
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,10 @@ class LiveDisplay:
         self.progress = Progress(
             "{task.description}",
             BarColumn(bar_width=None),
-            *("{task.fields[loss]}", "{task.fields[quality]}", "{task.fields[speed]}", "{task.fields[eta]}"),
+            "{task.fields[loss]}",
+            "{task.fields[quality]}",
+            "{task.fields[speed]}",
+            "{task.fields[eta]}",
             TimeElapsedColumn(),
             console=console,
             transient=True,
@@ -131,7 +134,7 @@ class Log(logging.Handler):
 
 @final
 class LogFile(logging.FileHandler):
-    """A log that does without its file where the disk is full."""
+    """A log file that warns once and is given up when the disk is full."""
 
     is_lost = False
 

@@ -1,4 +1,4 @@
-"""Sizes and rates that are not given: chosen by the number of training pairs and the time, by the table below.
+"""Defaults for sizes and rates that are not given, by the number of training pairs and the time: the table below.
 
 The guide explains it (docs/guide.md, "Sizes that are not given"); a test keeps the two tables the same.
 """
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class Row(NamedTuple):
-    """Values for a corpus of at least so many `pairs`, with at least so many `minutes` to train."""
+    """Values for at least `pairs` training pairs and at least `minutes` minutes of training."""
 
     pairs: int
     minutes: float
@@ -62,7 +62,9 @@ def settle(config: TrainConfig, train: datasets.Dataset, *, on_gpu: bool) -> Non
     if overrides:
         logger.info(
             "not given, so chosen for %s pairs in %.3g minutes on two cores (see the guide): %s",
-            *(f"{len(train):,}", minutes, overrides),
+            f"{len(train):,}",
+            minutes,
+            overrides,
         )
 
 
@@ -82,7 +84,7 @@ def loses_characters(config: TokenizerConfig, corpus: datasets.Dataset) -> bool:
 
 
 def time_to_train(config: TrainerConfig, pairs: int, *, on_gpu: bool) -> float:
-    """Return the minutes of training on two cores that the nearest limit stands for; infinite without any.
+    """Convert the tightest limit to minutes of training on two cores; infinity if there is no limit.
 
     Updates and passes over the corpus count as the time that the small model takes for them.
     """

@@ -1,4 +1,4 @@
-"""Runs that are the same bit by bit every time, on one machine with the same threads, processes and libraries."""
+"""Make runs bitwise reproducible, on one machine with the same threads, processes and libraries."""
 
 import os
 
@@ -23,7 +23,7 @@ def be_deterministic(config: TrainConfig) -> None:
         value = getattr(config.trainer, name)
         if value is not None:
             raise UserError(
-                f"deterministic=true cannot be with trainer.{name}={value:g}, which follows the clock: set "
+                f"deterministic=true excludes trainer.{name}={value:g}, which depends on the clock: set "
                 f"trainer.{name}=null, and trainer.max_steps or trainer.max_epochs"
             )
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used

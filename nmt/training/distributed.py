@@ -1,8 +1,8 @@
-"""Training in one process or in several: gradients by DistributedDataParallel, and what torch lacks beside it.
+"""Training in one or several processes: DistributedDataParallel for gradients, and what torch.distributed lacks.
 
-Every rank has a whole copy of the model and batches of its own; rank 0 alone reports and writes. Added to
-torch.distributed are one error message for all ranks (`on_rank_zero`, `on_all_ranks`, `rank_zero_first`), shares of the
-work of validation (`spread`), and one clock.
+Every rank has a full copy of the model and its own batches; only rank 0 reports and writes. This module adds to
+torch.distributed a single error message for all ranks (`on_rank_zero`, `on_all_ranks`, `rank_zero_first`), distribution
+of validation work over ranks (`spread`), and a common clock.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ COLLECTIVE_TIMEOUT = timedelta(days=7)  # rank 0 may learn subwords for hours
 
 @final
 class SingleProcess:
-    """The one process of a training, with the methods of `MultiProcess`; nothing is wrapped or sent."""
+    """Training in a single process: the interface of `MultiProcess` without any communication."""
 
     rank = 0
     world_size = 1
@@ -127,8 +127,8 @@ class MultiProcess:
     def spread(self, work: Callable[[Item], T], items: Sequence[Item]) -> Iterator[T]:
         """Yield `work(item)` for each item, in order; each rank does its share of the work; collective.
 
-        The ranks work on neighbors at the same time, which should take about equally long. All of them must consume
-        what is yielded, and each receives all of it.
+        The ranks process neighboring items at the same time, so these should take about equally long. Every rank must
+        consume the iterator, and receives the results of all items.
         """
         for start in range(0, len(items), self.world_size):
             mine = items[start + self.rank : start + self.rank + 1]
@@ -245,7 +245,7 @@ def attempt(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -
 
 
 def error_for_others(error: Exception | None) -> BaseException | None:
-    """Return what other ranks raise for an error here: only a UserError is repeated, a defect has one traceback."""
+    """Return what other ranks raise for an error here: the same UserError; SystemExit for a bug, traced back once."""
     return error if error is None or isinstance(error, UserError) else SystemExit(1)
 
 

@@ -1,10 +1,10 @@
-"""How many kernels for matrix products are kept.
+"""Limit how many matrix-product kernels oneDNN and torch cache.
 
-On a CPU oneDNN generates a kernel for each shape that it multiplies and keeps the last 1,024, and torch keeps as many
-of what it needs to call them: about 0.7 MiB for each shape. Batches bring ever new shapes, so that in training the
-caches grow to a gigabyte or more, while a kernel is seldom used after its update. In a search the numbers of rows
-repeat: those of a training, its validations and final evaluation, are a tenth slower for it; other commands keep the
-default (docs/engineering-log.md).
+On a CPU, oneDNN generates a kernel for each shape that it multiplies and caches the last 1,024; torch caches as many
+wrappers. Each shape takes about 0.7 MiB. Training batches keep bringing new shapes, so the caches grow to a gigabyte
+or more, although a kernel is rarely used after its update. In a search, the numbers of rows repeat, so the smaller
+cache makes the validations and the final evaluation of a training about 10% slower; other commands keep the default
+(docs/engineering-log.md).
 
 For AMX, the matrix unit of some processors, a kernel takes longer to generate than to use. There the numbers of rows
 are rounded so that they repeat (`nmt.fast.kernels.rounded`), and the kernels of more shapes are kept.
@@ -20,9 +20,9 @@ KEPT_FOR_AMX = 128  # with 32 training was slower, and 1,024 are no faster
 
 
 def keep_few_kernels(*, bf16: bool = False) -> None:
-    """Keep those of the last few shapes, unless the environment says how many.
+    """Cache only the kernels of the last few shapes, unless the environment sets the numbers.
 
-    The variables are read at the first product: in a process that has multiplied before, this changes nothing.
+    The variables are read at the first product, so this must be called before it.
     """
     for variable in VARIABLES:
         os.environ.setdefault(variable, str(KEPT_FOR_AMX if AMX and bf16 else KEPT))

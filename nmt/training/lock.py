@@ -1,4 +1,4 @@
-"""The lock of a run: of all processes on a machine, one trains in a run's folder."""
+"""The lock of a run: at most one process per machine trains in a run's folder."""
 
 import contextlib
 import errno

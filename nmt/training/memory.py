@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 @final
 class BatchHalving:
-    """Knows how large a batch may be, once one was too large.
+    """Halves batches that are known to be too large for memory, once one was.
 
     Args:
         world_size: number of processes; with several, an update cannot be begun again.

@@ -36,7 +36,7 @@ class Meter:
         return {"sums": sums, "counted_tokens": self.counted_tokens, "skipped": self.skipped}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with a window: the first of several ranks has the sums of all. Speed is that since now."""
+        """Continue a window. Rank 0 gets the sums of all ranks; speed is measured from now on."""
         share = 1.0 if self.processes.rank == 0 else 0.0
         self.sums = {name: value.to(self.zero.device) * share for name, value in state["sums"].items()}
         self.counted_tokens = torch.as_tensor(state["counted_tokens"], device=self.zero.device)

@@ -98,7 +98,7 @@ class TrainingStep(nn.Module):
         self.consistency = consistency
 
     def forward(self, batch: Batch, epochs: float) -> StepLoss:
-        """Return the losses of a batch after `epochs` epochs of training, on which the weight of guidance depends."""
+        """Return the losses of a batch; `epochs`, those trained so far, determine the weight of guided alignment."""
         passes = 2 if self.consistency else 1
         batch = batch.twice() if self.consistency else batch
         decoded = self.model(batch)

@@ -44,7 +44,7 @@ LEARNING_SEED = 1
 
 
 def check_files(config: TrainConfig) -> None:
-    """Raise UserError for a file of the corpus that does not exist: the mistake most often made, told before others."""
+    """Raise UserError for a missing corpus file: the most common mistake, so it is reported before all others."""
     corpus = open_corpus(config.data)
     for split in ("train", "validation", *(TEST_SPLITS if config.trainer.evaluate else ())):
         corpus.check_files(split)
@@ -73,35 +73,37 @@ def check_run(config: TrainConfig) -> None:
 def check_guided_alignment(config: TrainConfig) -> None:
     """Raise UserError where attention cannot be guided: no gold alignments, or no gradient to the weights."""
     corpus, decoder = open_corpus(config.data), config.model.decoder
+    needs = f"trainer.guided_alignment.weight={config.trainer.guided_alignment.weight:g} needs"
     if not corpus.has_gold("train") and "alignment" not in corpus.split_keys:
-        needed = f"gold alignments, which data={config.data.kind} has not: use data=text, or set the weight to 0"
-    elif not corpus.has_gold("train"):
-        needed = "gold alignments of the training text: set data.train.alignment=FILE, or the weight to 0"
-    elif not DECODERS[decoder].attends:
-        needed = f"attention, which model={decoder} has not: choose another, or set the weight to 0"
-    elif config.model.attention.normalizer == "hard":
-        needed = (
-            "weights that pass on a gradient, which those of model.attention.normalizer=hard do not: "
+        raise UserError(
+            f"{needs} gold alignments, which data={config.data.kind} has not: use data=text, or set the weight to 0"
+        )
+    if not corpus.has_gold("train"):
+        raise UserError(
+            f"{needs} gold alignments of the training text: set data.train.alignment=FILE, or the weight to 0"
+        )
+    if not DECODERS[decoder].attends:
+        raise UserError(f"{needs} attention, which model={decoder} has not: choose another, or set the weight to 0")
+    if config.model.attention.normalizer == "hard":
+        raise UserError(
+            f"{needs} weights that pass on a gradient, which those of model.attention.normalizer=hard do not: "
             "choose another normalizer, or set the weight to 0"
         )
-    else:
-        return
-    raise UserError(f"trainer.guided_alignment.weight={config.trainer.guided_alignment.weight:g} needs {needed}")
 
 
 def check_consistency(config: TrainConfig) -> None:
     """Raise UserError where two passes would be the same, or differ by what attention draws."""
-    model = config.model
-    if not has_dropout(model):
-        needed = "dropout, which makes two passes differ, and all of it is off: set model.dropout, or the weight to 0"
-    elif model.attention.normalizer == "hard":
-        needed = (
-            "predictions that differ by dropout alone, and model.attention.normalizer=hard draws positions too: "
-            "choose another normalizer, or set the weight to 0"
+    needs = f"trainer.consistency={config.trainer.consistency:g} needs"
+    if not has_dropout(config.model):
+        raise UserError(
+            f"{needs} dropout, which makes two passes differ, and all of it is off: set model.dropout, or the weight "
+            "to 0"
         )
-    else:
-        return
-    raise UserError(f"trainer.consistency={config.trainer.consistency:g} needs {needed}")
+    if config.model.attention.normalizer == "hard":
+        raise UserError(
+            f"{needs} predictions that differ by dropout alone, and model.attention.normalizer=hard draws positions "
+            "too: choose another normalizer, or set the weight to 0"
+        )
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ def prepare(config: TrainConfig, origin: Path | None, processes: ProcessGroup) -
         return tokenizers, {name: value_of(config, name) for name in ("automatic", *AUTOMATIC)}
 
     tokenizers, values = processes.on_rank_zero(choose)()
-    assign(config, values)  # with nothing left to choose: other ranks have not seen the checkpoint that rank 0 adopts
+    assign(config, values)  # on every rank: only rank 0 has read the checkpoint that some values come from
     logger.info("encoding %s pairs", f"{len(text['train']):,}")
     train = encode_together(text.pop("train"), tokenizers, config.data, processes)
     guided = config.trainer.guided_alignment.weight > 0
@@ -170,9 +172,9 @@ def learn_subwords(corpus: datasets.Dataset, config: TokenizerConfig) -> Tokeniz
 def encode_together(
     corpus: datasets.Dataset, tokenizers: Tokenizers, config: DataConfig, processes: ProcessGroup
 ) -> EncodedCorpus:
-    """Encode a corpus, of a large one each rank a part, which rank 0 joins to one file for all; collective.
+    """Encode a corpus. Each rank encodes a part of a large one, and rank 0 joins the parts into one file; collective.
 
-    A rank that does not see the folder of rank 0 leaves its part to rank 0, and encodes all for itself.
+    A rank that cannot see rank 0's folder leaves its part to rank 0 and encodes the whole corpus for itself.
 
     Raises:
         UserError: when `data.cache_dir` cannot be written.
@@ -204,9 +206,9 @@ def encode_together(
 
 
 def learning_text(corpus: datasets.Dataset, config: TokenizerConfig) -> datasets.Dataset:
-    """Return the pairs that subwords are learned from, in their order: of a large corpus some, the same every time.
+    """Return the pairs that subwords are learned from, in corpus order: a fixed random sample of a large corpus.
 
-    Of text that is segmented already the pieces are counted, for which all of it is read.
+    Pre-segmented text is returned whole, because its pieces are counted.
     """
     if config.kind == "whitespace" or len(corpus) <= config.learning_pairs:
         return corpus

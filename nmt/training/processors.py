@@ -1,4 +1,4 @@
-"""Whether the threads of a training get the processors they need."""
+"""Detect that the threads of a training compete with other programs for processors."""
 
 import contextlib
 import logging
@@ -15,10 +15,10 @@ THREADS = Path("/proc/self/task")
 
 @final
 class Processors:
-    """Tells once that threads wait for processors that other programs use, where the system says so (Linux).
+    """Logs a message once if threads wait for processors that other programs use (Linux only).
 
-    The threads of a product wait for each other, by spinning. If one has to wait for a processor, the others use
-    theirs up for nothing: training may have a tenth of its speed (docs/engineering-log.md).
+    The threads of a matrix product wait for each other by spinning. If one of them has to wait for a processor, the
+    others burn theirs: training may drop to a tenth of its speed (docs/engineering-log.md).
 
     Args:
         threads: of the training on this machine's processors.

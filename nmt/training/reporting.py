@@ -119,7 +119,7 @@ class Reporter:
     def finish(self, final_metrics: Mapping[str, Any], notes: Sequence[str] = ()) -> None:
         """Record the scores of the test split together with the hyper-parameters; record and show notes to the user.
 
-        They take the place of those of the same update: a finished run that is started again is evaluated again.
+        They replace those recorded at the same update, because restarting a finished run evaluates it again.
         """
         scalars = {name: value for name, value in final_metrics.items() if type(value) in (int, float)}
         scores = {name: scalars[name] for name in METRICS if name in scalars}
@@ -153,7 +153,7 @@ class Reporter:
 
 
 def same_scores(scores: Mapping[str, float], others: Mapping[str, Any]) -> bool:
-    """Tell whether scores are those of a record, but for what the machine has a part in."""
+    """Return whether scores equal those of a record, ignoring metrics that depend on the machine."""
     return all(others.get(name) == value for name, value in scores.items() if name not in OF_THE_MACHINE)
 
 

@@ -18,8 +18,10 @@ UNVALIDATED = ("search.beam_size", "search.batch_size", "search.batch_unit")
 
 
 def previous_checkpoint(config: TrainConfig) -> Path | None:
-    """Return the checkpoint that the run resumes from, or None, after taking its values for keys that were not given;
-    raise UserError where there is one, but `resume=never`, or it does not fit the configuration.
+    """Return the checkpoint that the run resumes from, or None. Keys that were not given take its values.
+
+    Raises:
+        UserError: there is a checkpoint although `resume=never`, or it does not fit the configuration.
     """
     last = Path(config.run_dir) / "checkpoints" / "last"
     if config.resume == "never" and any((folder / WEIGHTS).is_file() for folder in (last, retired(last))):
@@ -72,7 +74,7 @@ def check_same(
 
 
 def fixed_in_model(name: str) -> bool:
-    """Return whether the weights depend on a key: that of the model, but for rates of dropout, or of the subwords."""
+    """Return whether weights are tied to a key's value: those of model and subwords, except rates of dropout."""
     may_change = name.endswith("dropout") or name in ("model.fast", "tokenizer.sampling")
     return name.startswith(("model.", "tokenizer.")) and not may_change
 

@@ -45,13 +45,13 @@ from nmt.translator import Translator
 logger = logging.getLogger(__name__)
 
 LATEST = Path("outputs/latest")
-COMMON = 0.999  # share of training sources that are no outliers in length
+COMMON = 0.999  # quantile of the lengths of training sources; longer ones count as outliers
 
 
 def train(config: TrainConfig, *, latest: bool = False) -> Path:
     """Train as configured, with the other processes that torchrun has started, and evaluate the best checkpoint.
 
-    With `latest`, outputs/latest leads to the run once it has begun. Returns the run's folder.
+    With `latest`, outputs/latest points to the run once training has started. Returns the run's folder.
 
     Raises:
         UserError: the configuration or the corpus cannot be trained on.
@@ -75,8 +75,8 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
             from nmt.evaluation.card import write_card  # late: only the process that reports needs it
 
             write_card(run_dir / "checkpoints" / "best", run_dir, prepared.cleaning)
-            text = prepared.train.corpus, prepared.tests
-            reporter.finish(final, advise(config, trainer.progress.step, final, *text))
+            notes = advise(config, trainer.progress.step, final, prepared.train.corpus, prepared.tests)
+            reporter.finish(final, notes)
             logs = shlex.quote(str(run_dir / "tensorboard"))
             logger.info("run folder %s; heatmaps: tensorboard --logdir %s", run_dir, logs)
     return run_dir
@@ -137,9 +137,15 @@ def build_trainer(
     keep_few_kernels(bf16=config.trainer.precision != "fp32")
 
     def save(name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:
-        folder = Path(config.run_dir) / "checkpoints" / name
-        made_of = (folder, model, config, prepared.tokenizers)
-        save_checkpoint(*made_of, step=step, longest=longest, training_state=training_state)
+        save_checkpoint(
+            Path(config.run_dir) / "checkpoints" / name,
+            model,
+            config,
+            prepared.tokenizers,
+            step=step,
+            longest=longest,
+            training_state=training_state,
+        )
 
     loader = TrainLoader(
         prepared.train,
@@ -182,7 +188,7 @@ def evaluate_best(
 ) -> dict[str, Any]:
     """Evaluate the best checkpoint on test splits, if there are any; return the scores of the first; collective.
 
-    Rank 0 does so alone where the others do not see the checkpoint, as on machines without a common folder.
+    Rank 0 evaluates alone if other ranks cannot see the checkpoint, as on machines without a shared file system.
     """
     if not tests:
         return {}
@@ -217,12 +223,12 @@ def evaluate_best(
 
 
 def point_to(run_dir: Path) -> None:
-    """Make outputs/latest a folder of links to what a run holds; a folder that holds anything else is left alone.
+    """Make outputs/latest a folder of links to a run's files, unless it holds anything but links.
 
-    It is no link to the run itself, and has none to `tensorboard`: TensorBoard would follow it and show the run twice.
+    It is not a link to the run itself and does not include `tensorboard`: TensorBoard would show the run twice.
 
     Raises:
-        UserError: it cannot be made, or the run's folder of evaluations.
+        UserError: it, or the run's folder of evaluations, cannot be created.
     """
     run = run_of(run_dir).resolve()
     with writing(f"{LATEST} or {run / 'evaluation'}"):
@@ -231,7 +237,7 @@ def point_to(run_dir: Path) -> None:
         LATEST.mkdir(parents=True, exist_ok=True)
         if not all(each.is_symlink() for each in LATEST.iterdir()):
             return
-        (run / "evaluation").mkdir(parents=True, exist_ok=True)  # through a link that leads nowhere it cannot be made
+        (run / "evaluation").mkdir(parents=True, exist_ok=True)  # it could not be created through a dangling link
         for name in ("checkpoints", "config.yaml", "train.log", RECORDS, ALIGNMENTS, "evaluation"):
             link = LATEST / f".{name}.{os.getpid()}"
             link.symlink_to(os.path.relpath(run / name, LATEST.resolve()))

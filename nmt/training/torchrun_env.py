@@ -24,16 +24,16 @@ class RankEnvironment:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "RankEnvironment":
-        """Read the variables that `torchrun` sets (without them, or with WORLD_SIZE=1, there is a single process);
-        raise UserError where WORLD_SIZE is not 1, and the variables are not those of a rank below it.
+        """Read the variables that `torchrun` sets. Without them, or with WORLD_SIZE=1, there is a single process.
+
+        Raises:
+            UserError: WORLD_SIZE is not 1, and the variables do not describe a rank below it.
         """
         if environment.get("WORLD_SIZE", "1") == "1":
             return cls()
         names = (*RANK_VARIABLES, *MASTER_VARIABLES)
         shown = " ".join(f"{name}={environment.get(name, '')}" for name in names)
-        wrong = UserError(
-            f"{shown} do not tell this process's place among several: start it with torchrun, or unset them"
-        )
+        wrong = UserError(f"{shown} do not identify this process among several: start it with torchrun, or unset them")
         try:
             rank, local_rank, world_size, _ = (int(environment[name]) for name in (*RANK_VARIABLES, "MASTER_PORT"))
         except (KeyError, ValueError):

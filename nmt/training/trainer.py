@@ -1,5 +1,6 @@
 """The training loop. Validating, reporting and saving are handed in."""
 
+import contextlib
 import logging
 import math
 from collections.abc import Callable, Iterator
@@ -74,8 +75,9 @@ class Trainer:
         self.processes = processes
         self.progress = Progress(clock=processes.clock)
         self.reinforce = Reinforce(config.reinforce, processes)
-        settings = (config.guided_alignment, config.label_smoothing, config.consistency)
-        training_step = TrainingStep(model, objective, self.reinforce, *settings)
+        training_step = TrainingStep(
+            model, objective, self.reinforce, config.guided_alignment, config.label_smoothing, config.consistency
+        )
         self.training_step = processes.data_parallel(training_step)  # the weights are those of rank 0 from here on
         self.average = None if config.ema_decay is None else build_average(model, config.ema_decay)
         self.meter = Meter(device, processes)
@@ -142,7 +144,7 @@ class Trainer:
         self.model.train()
         self.progress.step += 1
         learning_rate = self.schedule.set(self.progress.step, share_done(self.progress, self.config))
-        num_tokens = int(*self.processes.sum_over_ranks(sum(batch.num_target_tokens for batch in batches)))
+        (num_tokens,) = map(int, self.processes.sum_over_ranks(sum(batch.num_target_tokens for batch in batches)))
         while not self.add_gradients(batches, num_tokens):
             self.optimizer.zero_grad(set_to_none=True)
             self.meter.begin_update()
@@ -155,16 +157,15 @@ class Trainer:
 
     def add_gradients(self, batches: list[Batch], num_tokens: int) -> bool:
         """Add the gradients of batches, or of as many as memory suffices for; return whether it was all."""
-        *accumulated, last = (part for batch in batches for part in self.memory.fitting(batch))
-        batch = last
-        try:
-            with no_sync(self.training_step):
-                for batch in accumulated:
-                    self.backward(batch, num_tokens)
-            self.backward(batch := last, num_tokens)
-        except (RuntimeError, MemoryError) as error:
-            self.memory.ran_out(batch, error)
-            return False
+        parts = [part for batch in batches for part in self.memory.fitting(batch)]
+        for number, part in enumerate(parts, start=1):
+            is_last = number == len(parts)  # gradients are synchronized with those of other ranks
+            try:
+                with contextlib.nullcontext() if is_last else no_sync(self.training_step):
+                    self.backward(part, num_tokens)
+            except (RuntimeError, MemoryError) as error:
+                self.memory.ran_out(part, error)
+                return False
         return True
 
     def backward(self, batch: Batch, num_tokens: int) -> None:

@@ -1,6 +1,6 @@
-"""Fonts of heatmaps: those installed now that have the characters of a text, and the package that lacks.
+"""Choose installed fonts that have the characters of a heatmap, and name the package to install if none does.
 
-matplotlib writes down once which fonts there are. What has been installed since is looked for when a text needs it.
+matplotlib caches the list of fonts once. Fonts installed since then are searched when a text needs them.
 """
 
 import functools

@@ -97,7 +97,7 @@ def _label(axes: Axes, source_words: Sequence[str], target_words: Sequence[str],
     style: dict[str, Any] = {"fontsize": FONT_SIZE, "fontfamily": fonts, "parse_math": False}
     above = [shorten(word) for word in source_words]
     above = ["\n".join(word) if is_wide(word) else word for word in above]  # East Asian characters stand upright
-    axes.set_xticks(range(len(source_words)), above, rotation=90, **style)
+    axes.set_xticks(range(len(source_words)), above, **style)
     axes.set_yticks(range(len(target_words)), [shorten(w) for w in target_words], **style)
     axes.set_xlabel(name, fontsize=FONT_SIZE, color="0.4")
     axes.xaxis.tick_top()
@@ -112,8 +112,10 @@ def _label(axes: Axes, source_words: Sequence[str], target_words: Sequence[str],
 
 
 def _outline(axes: Axes, gold: Links | None) -> None:
-    for i, j in sorted(gold.possible) if gold else ():
-        style = "-" if gold and (i, j) in gold.sure else ":"
+    if gold is None:
+        return
+    for i, j in sorted(gold.possible):
+        style = "-" if (i, j) in gold.sure else ":"
         box = Rectangle((i - 0.46, j - 0.46), 0.92, 0.92, fill=False, edgecolor="darkorange", linestyle=style)
         axes.add_patch(box)
 

@@ -33,10 +33,8 @@ def render_text(
     margin = max(map(cell_len, labels), default=0) + 1
     columns = [characters(shorten(word, MAX_HEADER)) for word in source_words]
     height = max(map(len, columns), default=0)
-    lines = []
-    for row in range(height):
-        letters = (column[row - height] if row >= height - len(column) else "" for column in columns)
-        lines.append(" " * margin + "".join(set_cell_size(letter, 2) for letter in letters))
+    padded = [[""] * (height - len(column)) + column for column in columns]
+    lines = [" " * margin + "".join(set_cell_size(letter, 2) for letter in row) for row in zip(*padded, strict=True)]
     for label, row_weights in zip(labels, weights, strict=True):
         blocks = "".join(shade(float(weight)) * 2 for weight in row_weights)
         lines.append(" " * (margin - 1 - cell_len(label)) + f"{label} {blocks}")

@@ -1,4 +1,4 @@
-"""How long it takes until something happens: help, imports, and the first translation, each in a new process."""
+"""Startup time: help, imports and the first translation, each in a new process."""
 
 import statistics
 import subprocess

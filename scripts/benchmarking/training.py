@@ -32,8 +32,9 @@ class Repeat(NamedTuple):
 def measure_training(config: TrainConfig, trainer: Trainer, *, updates: int, repeats: int) -> dict[str, Any]:
     """Return speed, memory and arithmetic of training.
 
-    The share of the machine is the rate of the arithmetic done, without what equal words share, over the rate of large
-    products, the mean of one measurement before a repeat and one after it: other programs may slow the machine.
+    The share of the machine is the rate of the arithmetic done (without work saved by equal words) divided by the rate
+    of large matrix products: the mean of a measurement before and one after each repeat, since other programs may slow
+    the machine.
 
     Args:
         config: that of the trainer.

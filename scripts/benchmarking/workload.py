@@ -11,7 +11,7 @@ from torch import Tensor
 from nmt.config.schema import TrainConfig
 from nmt.data.corpus import clean, load_split
 from nmt.data.tables import EncodedCorpus, Ragged, encode
-from nmt.errors import UserError
+from nmt.errors import UserError, one_line
 from nmt.fast.accelerate import accelerate
 from nmt.fast.projection import pack
 from nmt.models.build import build_model
@@ -74,7 +74,7 @@ def start_translating(config: TrainConfig, checkpoint: str | None, precision: st
     try:
         translator = translator_of(config, loaded.tokenizers, loaded.model.state_dict(), precision=precision)
     except RuntimeError as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise UserError(f"the weights of {loaded.folder} do not fit the overrides of model: {reason}") from error
     translator.checkpoint, translator.step, translator.longest = loaded.folder, loaded.step, loaded.longest
     return translator

@@ -135,10 +135,10 @@ def checkpoint_digest(folder: Path) -> str:
 
 
 def form(translator: "Translator", references: Sequence[str]) -> Callable[["Translation"], str]:
-    """Return how translations are written so that they look like the other sentences of their language.
+    """Return a function that writes a translation in the format of the training text.
 
-    Subword models write text as they read it, tokenized or not. Where text is segmented already, and not only into
-    words, translations stay segmented: their pieces.
+    Subword models write text as they read it, tokenized or not. For text that is pre-segmented into subwords,
+    translations are written as pieces.
     """
     from nmt.text.vocabulary import Vocabulary
 

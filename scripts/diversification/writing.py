@@ -26,7 +26,7 @@ class Pair(NamedTuple):
 
 @dataclass
 class Counts:
-    """Pairs of an origin (original, forward-1 ...): of its share, those without words, those there before, the rest."""
+    """Number of pairs of an origin (original, forward-1, ...): selected, empty, duplicate and written."""
 
     name: str
     share: int = 0
@@ -48,10 +48,10 @@ def write(text: Text, parts: Sequence[Part], shares: Mapping[str, float], seed: 
     seen: set[tuple[str, str]] = set()
     counts = []
     with writing(folder), replace_together(*(folder / name for name in names)) as files:
-        for number, (name, pairs) in enumerate(origins(text, parts)):
+        for number, (kind, name, pairs) in enumerate(origins(text, parts)):
             count = Counts(name)
             counts.append(count)
-            for index in chosen(len(pairs), shares[name.split("-")[0]], (seed, number)):
+            for index in chosen(len(pairs), shares[kind], (seed, number)):
                 pair, count.share = pairs[index], count.share + 1
                 if is_wanted(pair, seen, count):
                     seen.add(pair[:2])
@@ -63,9 +63,9 @@ def write(text: Text, parts: Sequence[Part], shares: Mapping[str, float], seed: 
     return counts
 
 
-def origins(text: Text, parts: Sequence[Part]) -> Iterator[tuple[str, list[Pair]]]:
-    """Yield the name and the pairs of the original text and of every teacher."""
-    yield ORIGINAL, list(map(Pair, text.sources, text.targets, text.lines))
+def origins(text: Text, parts: Sequence[Part]) -> Iterator[tuple[str, str, list[Pair]]]:
+    """Yield kind (original, forward or backward), name and pairs of the original text and of every teacher."""
+    yield ORIGINAL, ORIGINAL, list(map(Pair, text.sources, text.targets, text.lines))
     for part in parts:
         kept, _ = text.sides(part.teacher.direction)
         pairs = [
@@ -73,11 +73,11 @@ def origins(text: Text, parts: Sequence[Part]) -> Iterator[tuple[str, list[Pair]
             for sentence, found, line in zip(kept, part.translations, text.lines, strict=True)
             for each in found
         ]
-        yield part.teacher.name, pairs
+        yield part.teacher.direction, part.teacher.name, pairs
 
 
 def chosen(number: int, share: float, seed: Sequence[int]) -> Iterator[int]:
-    """Yield a share of 0 ... number - 1 in order: of 2.3, each twice and three in ten, at random, once more."""
+    """Yield a share of 0 ... number - 1 in order: for 2.3, each twice, and a random 30% a third time."""
     whole = int(share)
     size = round((share - whole) * number)
     more = set(np.random.default_rng(seed).permutation(number)[:size].tolist())

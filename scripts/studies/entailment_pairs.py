@@ -7,12 +7,12 @@ A hypothesis tells some of the slots of a scene. Its premises are other sentence
 - contradiction: the same as entailment, but says the opposite in one slot: an adjective that excludes the other,
   another number, a noun of another kind, or a negation where the hypothesis has none, or the reverse.
 
-A slot that is in both has its gold links, word by word. Both sentences describe the same scene, as in SNLI (Bowman et
-al., 2015): two and three dogs contradict each other, and so do a dog and a man. Who does not sleep in the garden may
-sleep: so if a sentence of a pair is negated, they differ only in their subject and in the other clause.
+Gold links join the words of a slot that occurs in both sentences. Both describe the same scene, as in SNLI (Bowman et
+al., 2015): two dogs contradict three dogs, and a dog contradicts a man. *Not sleeping in the garden* does not exclude
+sleeping elsewhere; so if a sentence of a pair is negated, the two differ only in their subject and in the other clause.
 
-Each hypothesis has a premise of every class, so that it alone tells nothing. No word is twice in a scene, nor beside
-its opposite: a model without word order cannot tell which noun an adjective belongs to.
+Each hypothesis has a premise of every class, so the hypothesis alone carries no information. No word occurs twice in a
+scene, or together with its opposite: a model without word order cannot tell which noun an adjective belongs to.
 """
 
 from collections.abc import Mapping, Sequence, Set

@@ -88,7 +88,6 @@ class Study:
     """A study that trains: its folder, and the options common to all of its runs."""
 
     output: Path
-    quick: bool
     minutes: float
     steps: int | None
     common: Sequence[str]
@@ -97,8 +96,10 @@ class Study:
 
     @classmethod
     def from_options(cls, options: argparse.Namespace, name: str, **chosen: str) -> "Study":
-        """Read the options of `build_parser`, where `chosen` names the option that chooses a key, its points as `__`;
-        raise UserError where an override sets such a key, by which runs would be other ones than the table says.
+        """Read the options of `build_parser`; `chosen` maps a key, with `__` for dots, to the option that sets it.
+
+        Raises:
+            UserError: an override sets such a key, so that the table would mislabel the runs.
         """
         options_of = {**OPTIONS, **{key.replace("__", "."): option for key, option in chosen.items()}}
         for key in (override.partition("=")[0].lstrip("+") for override in options.overrides):
@@ -111,7 +112,6 @@ class Study:
         common += [] if threads is None else [f"threads={threads}"]
         return cls(
             output=output_folder(options, name),
-            quick=options.quick,
             minutes=options.minutes or (QUICK_MINUTES if options.quick else options.full_minutes),
             steps=options.steps,
             common=common,

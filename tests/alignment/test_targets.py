@@ -119,8 +119,8 @@ def test_a_line_of_other_words_than_its_pieces_make_is_not_taught(
     with caplog.at_level(logging.WARNING, logger="nmt.alignment.targets"):
         guide = AlignmentTargets(corpus.corpus, tokenizers)
     assert [record.message for record in caplog.records] == [
-        "attention is not guided in about 25% of the linked pairs: the subword models part their lines into other "
-        "words than spaces do"
+        "attention is not guided in about 25% of the linked pairs: the subword models split their lines into different "
+        "words than the spaces do"
     ]
     taught = guide(np.arange(5), [corpus.source[row] for row in range(5)], [corpus.target[row] for row in range(5)])
     assert [bool(matrix.any()) for matrix in taught] == [False, True, False, True, True]
@@ -137,7 +137,7 @@ def test_a_vocabulary_whose_pieces_cross_words_is_the_users_error(
     tokenizers = crossing(SOURCES)
     corpus = encoded(tokenizers, SOURCES[:1], SOURCES[:1], ["0-0"])
     assert len(corpus.source[0]) < 4
-    with pytest.raises(UserError, match="cannot teach any of 1 training pairs: the subword models part their lines"):
+    with pytest.raises(UserError, match="cannot teach any of 1 training pairs: the subword models split their lines"):
         AlignmentTargets(corpus.corpus, tokenizers)
 
 

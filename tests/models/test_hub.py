@@ -172,7 +172,7 @@ def test_a_token_that_may_not(hub: Hub, files: list[Path], monkeypatch: pytest.M
 def test_a_model_with_an_agreement(hub: Hub) -> None:
     hub.models["me/toy"] = Repository(gated=True)
     assert complaint(fetch, TOY, KNOWN).startswith(
-        f"hub:me/toy asks for an agreement: give it at {hub.endpoint}/me/toy, then log in"
+        f"hub:me/toy is gated: accept its terms at {hub.endpoint}/me/toy, then log in"
     )
 
 

@@ -39,5 +39,5 @@ def test_two_runs_of_two_processes_are_one(
 @pytest.mark.parametrize("name", ["max_minutes", "validate_every_minutes"])
 def test_the_clock_is_refused(name: str) -> None:
     limits: dict[str, Any] = {"max_minutes": None, "max_steps": 3, name: 2.0}
-    with pytest.raises(UserError, match=rf"trainer\.{name}=2, which follows the clock"):
+    with pytest.raises(UserError, match=rf"trainer\.{name}=2, which depends on the clock"):
         be_deterministic(TrainConfig(trainer=TrainerConfig(**limits)))

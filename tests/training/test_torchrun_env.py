@@ -30,11 +30,11 @@ def test_without_company_a_process_is_the_first(environment: dict[str, str]) -> 
     [{"RANK": "4"}, {"RANK": "-1"}, {"RANK": ""}, {"LOCAL_RANK": "x"}, {"WORLD_SIZE": "many"}, {"MASTER_PORT": ""}],
 )
 def test_a_place_that_cannot_be_is_the_users_error(change: dict[str, str]) -> None:
-    with pytest.raises(UserError, match=r"RANK=.* do not tell this process's place .*start it with torchrun"):
+    with pytest.raises(UserError, match=r"RANK=.* do not identify this process .*start it with torchrun"):
         RankEnvironment.of({**GIVEN, **change})
 
 
 @pytest.mark.parametrize("name", ["RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"])
 def test_a_variable_that_is_missing_is_the_users_error(name: str) -> None:
-    with pytest.raises(UserError, match="place among several"):
+    with pytest.raises(UserError, match="process among several"):
         RankEnvironment.of({given: value for given, value in GIVEN.items() if given != name})

@@ -137,7 +137,7 @@ TIME = {tense: _adverbs(_WORDS["adverbs"]["time"][tense.value]) for tense in Ten
 
 @dataclass(frozen=True)
 class Lexicon:
-    """The open classes of words; tests put smaller ones in their place."""
+    """The open word classes; tests substitute smaller ones."""
 
     nouns: tuple[Noun, ...] = tuple(_noun(*row) for row in _gendered(_WORDS["nouns"]))
     names: tuple[Name, ...] = tuple(Name(*row) for row in _gendered(_WORDS["names"]))
