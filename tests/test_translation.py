@@ -16,6 +16,7 @@ import pytest
 
 import nmt
 from nmt.errors import UserError
+from nmt.translation import empty, joined
 from nmt.translator import SentencePair, Translation, Translator, sentences_of
 
 SENTENCES = ["She helps her brother.", "He sleeps.", ""]
@@ -166,3 +167,9 @@ def test_the_package_shows_its_names() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     with pytest.raises(AttributeError, match="no attribute 'Translater'"):
         _ = nmt.Translater
+
+
+def test_the_score_of_a_translation_in_parts_is_their_mean() -> None:
+    parts = [[replace(empty(name), score=score, log_prob=score)] for name, score in (("a", -1.0), ("b", -4.0))]
+    (whole,) = joined("a b", parts)
+    assert (whole.score, whole.log_prob, whole.parts) == (-2.5, -5.0, 2)

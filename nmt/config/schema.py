@@ -51,7 +51,7 @@ class SplitConfig:
 
     source: Any = key(None, "file, or list of files, of source sentences, one a line (.gz is read too)")
     target: Any = key(None, "file, or list of files, of target sentences, in step with `source`")
-    alignment: Any = key(None, "file, or list of files, of gold word alignments: Pharaoh, `0-0 1-2`; `1?2` is possible only; they count the parts between spaces, in segmented text its pieces")
+    alignment: Any = key(None, "file, or list of files, of gold word alignments: Pharaoh, `0-0 1-2`; `1?2` is possible only; they count the parts between white space of any kind (no-break spaces too), in segmented text its pieces")
     name: str | None = key(None, "name of the split in a hub corpus, e.g. `train` or `train[:1000]`")
 
 

@@ -87,8 +87,8 @@ def clean(corpus: datasets.Dataset, config: CleaningConfig) -> tuple[datasets.Da
         longer > max_length                          too long
         longer > max_ratio * shorter + 5             uneven
 
-    A pair is uneven only if that also holds with the characters of spaceless scripts counted as words: a sentence of 30
-    English words and its Chinese translation, which has no spaces, are not uneven.
+    In a script without spaces, each character is a word of a line that is too long. A pair is uneven only if both ways
+    of counting say so: a sentence of 30 English words and its Chinese translation, which has no spaces, are not.
 
     Raises:
         UserError: when nothing is left.
@@ -111,12 +111,13 @@ def clean(corpus: datasets.Dataset, config: CleaningConfig) -> tuple[datasets.Da
 def _broken_rules(table: pa.Table, config: CleaningConfig) -> npt.NDArray[np.int8]:
     """Return for each pair 0, or the number of the first of `RULES` that it breaks, counted from 1."""
     counts = [_word_counts(table.column(side)) for side in SIDES]
-    shorter, longer = np.minimum(*counts), np.maximum(*counts)
+    shorter = np.minimum(*counts)
     finer = [count + _spaceless_counts(table.column(side)) for count, side in zip(counts, SIDES, strict=True)]
     uneven = np.ones(len(table), bool)
     for one, other in (counts, finer):
         uneven &= np.maximum(one, other) > config.max_ratio * np.minimum(one, other) + RATIO_GRACE
-    return np.select([shorter == 0, longer > config.max_length, uneven], [1, 2, 3]).astype(np.int8)
+    is_long = np.maximum(*finer) > config.max_length
+    return np.select([shorter == 0, is_long, uneven], [1, 2, 3]).astype(np.int8)
 
 
 def _word_counts(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:

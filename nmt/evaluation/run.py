@@ -165,7 +165,11 @@ def choose_data(config: EvaluateConfig, trained_on: DataConfig) -> DataConfig:
             raise UserError(f"data.{config.split}.{missing} is missing: give files for both source and target")
         changed: dict[str, Any] = {"kind": "text", config.split: given}
         return dataclasses.replace(trained_on, **changed)
-    kept = {key: getattr(given, key) for key in open_corpus(trained_on).split_keys if key not in ("source", "target")}
+    known = [key for key in open_corpus(trained_on).split_keys if key not in ("source", "target")]
+    for key, value in vars(given).items():
+        if value is not None and key not in known:
+            raise UserError(f"data.{config.split}.{key} is given, and the run's data={trained_on.kind} does not use it")
+    kept = {key: getattr(given, key) for key in known}
     if kept and all(kept.values()):
         changed = {config.split: dataclasses.replace(getattr(trained_on, config.split), **kept)}
         return dataclasses.replace(trained_on, **changed)

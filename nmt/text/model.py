@@ -16,6 +16,7 @@ from nmt.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, WORD_MARK
 
 # The model depends on the number of threads (the order of sums), so it is fixed, not that of the machine.
 LEARNING_THREADS = 4
+RESERVED = "\u2585"  # sentencepiece uses it itself, and would leave out a line that holds it
 SPACES = "spaces"  # a normalization that sentencepiece does not have: white space becomes a space
 
 
@@ -27,7 +28,7 @@ def learn_model(lines: Iterable[str], config: TokenizerConfig, vocab_size: int) 
     try:
         with tempfile.TemporaryDirectory() as folder:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(lines),
+                sentence_iterator=(line.replace(RESERVED, " ") for line in lines),
                 model_writer=model,
                 model_type=config.kind,
                 vocab_size=vocab_size,

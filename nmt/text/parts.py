@@ -10,7 +10,7 @@ FAR = 2  # a line with more than this many times the subwords of the longest tra
 
 # Where a line is cut, the best first; a mark of East Asia, Arabic or India needs no space after it.
 BOUNDARIES = (
-    re.compile(r"[.!?…]+[\"'”’»)\]]*\s+|[。！？｡؟।॥።]+[”’」』）]*\s*"),  # the end of a sentence
+    re.compile(r"(?<![.!?…])[.!?…]++[\"'”’»)\]]*\s+|[。！？｡؟।॥።]+[”’」』）]*\s*"),  # the end of a sentence
     re.compile(r"[,;:–—)\]]\s+|[、，；：،؛]\s*"),
     re.compile(r"\s+"),
 )
@@ -40,15 +40,23 @@ def sentences(line: str) -> list[str]:
     """Cut a line behind each mark that ends a sentence, but for the period of an abbreviation."""
     found, begin = [], 0
     for mark in BOUNDARIES[0].finditer(line):
-        before = line[begin : mark.start()].split()[-1:]
+        before = last_word(line, begin, mark.start())
         after = WORD.match(line, mark.end())
-        is_short = (
-            mark.group().rstrip() == "." and before and is_abbreviation(before[0], after.group() if after else "")
-        )
+        is_short = mark.group().rstrip() == "." and before and is_abbreviation(before, after.group() if after else "")
         if not is_short:
             found.append(line[begin : mark.end()].strip())
             begin = mark.end()
     return [each for each in (*found, line[begin:].strip()) if each]
+
+
+def last_word(line: str, begin: int, end: int) -> str:
+    """Return the last word of a part of a line; what is before it is not read."""
+    while end > begin and line[end - 1].isspace():
+        end -= 1
+    start = end
+    while start > begin and not line[start - 1].isspace():
+        start -= 1
+    return line[start:end]
 
 
 def halved(line: str, size: Callable[[str], int], longest: int) -> list[str]:

@@ -27,6 +27,7 @@ LIMITS = ("max_minutes", "max_epochs", "max_steps")
 def advise(
     config: TrainConfig,
     step: int,
+    vocab_size: int,
     scores: Mapping[str, Any],
     train: datasets.Dataset,
     tests: Mapping[str, datasets.Dataset],
@@ -36,6 +37,7 @@ def advise(
     Args:
         config: that of the run, whose folder holds the record of its validations, and the evaluation.
         step: the number of its updates.
+        vocab_size: of the target.
         scores: those of the test split, or none where there was no evaluation.
         train: the training text.
         tests: the test splits by name.
@@ -48,7 +50,7 @@ def advise(
         few_updates(step, config.schedule.warmup_steps, longer),
         still_improving(validations, config.trainer.metric, longer),
         overfitting(validations),
-        diverged(validations, config.tokenizer.vocab_size),
+        diverged(validations, vocab_size),
         low_bleu(scores.get("bleu"), longer),
     ]
     if scores:

@@ -11,7 +11,7 @@ from nmt.evaluation.registry import METRICS
 
 # Updates after which samples are drawn before the first validation: alignments change most at the beginning.
 EARLY_SAMPLES = frozenset(factor * 10**power for factor in (1, 3) for power in range(1, 7)) | {1}
-SAVED = ("step", "epochs", "stale", "best", "validated_epoch", "validated_step")
+SAVED = ("step", "epochs", "stale", "best", "validated_epoch", "validated_step", "validated_seconds")
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Progress:
     seconds_before: float = 0.0  # of earlier processes, if the run is continued
     validated_epoch: int = 0
     validated_step: int = -1
-    validated_seconds: float = 0.0  # not saved: a continued run counts from its start
+    validated_seconds: float = 0.0
     clock: Callable[[], float] = time.monotonic
     started: float = field(init=False)
 
@@ -51,9 +51,8 @@ class Progress:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name in SAVED:
-            setattr(self, name, state[name])
+            setattr(self, name, state.get(name, state["seconds"]))  # earlier versions have not saved the last one
         self.seconds_before, self.started = state["seconds"], self.clock()
-        self.validated_seconds = self.seconds_before
 
 
 def shares_done(progress: Progress, config: TrainerConfig) -> dict[str, float]:

@@ -15,6 +15,7 @@ import torch
 
 from nmt.config.schema import TrainConfig
 from nmt.data.batch import TrainLoader
+from nmt.data.tables import EncodedCorpus
 from nmt.errors import writing
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.evaluation.records import ALIGNMENTS, RECORDS
@@ -75,7 +76,8 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
             from nmt.evaluation.card import write_card  # late: only the process that reports needs it
 
             write_card(run_dir / "checkpoints" / "best", run_dir, prepared.cleaning)
-            notes = advise(config, trainer.progress.step, final, prepared.train.corpus, prepared.tests)
+            vocab_size = len(prepared.tokenizers.target)
+            notes = advise(config, trainer.progress.step, vocab_size, final, prepared.train.corpus, prepared.tests)
             reporter.finish(final, notes)
             logs = shlex.quote(str(run_dir / "tensorboard"))
             logger.info("run folder %s; heatmaps: tensorboard --logdir %s", run_dir, logs)
@@ -100,14 +102,17 @@ def start(config: TrainConfig, reporter: Reporter | NullReporter, processes: Pro
     prepared = prepare(config, origin, processes)
     vocabularies = prepared.tokenizers
     model = build_model(config.model, len(vocabularies.source), len(vocabularies.target), joint=vocabularies.joint)
+    longest = longest_source(prepared.train, config.batch.max_length)
     if origin is not None:
-        model.load_state_dict(processes.on_all_ranks(load_checkpoint)(origin).model.state_dict())
+        before = processes.on_all_ranks(load_checkpoint)(origin)
+        model.load_state_dict(before.model.state_dict())
+        longest = max(longest, before.longest)
     model.to(device)
     if config.model.fast == "auto":
         accelerate(model)
         keep_freed_memory()
     seed_rank(config.seed, processes)
-    trainer = build_trainer(config, model, prepared, device, reporter, processes)
+    trainer = build_trainer(config, model, prepared, device, reporter, processes, longest=longest)
     if last is not None:
         processes.on_all_ranks(resume)(trainer, config, last)
     processes.on_rank_zero(reporter.start)(summarize(model), trainer.progress.step)
@@ -115,6 +120,12 @@ def start(config: TrainConfig, reporter: Reporter | NullReporter, processes: Pro
         how = "continuing from" if last is not None else "beginning with the weights and subwords of"
         logger.info("%s %s at update %d", how, origin, trainer.progress.step)
     return trainer, prepared
+
+
+def longest_source(train: EncodedCorpus, max_length: int) -> int:
+    """Return the number of subwords of the longest sources that are trained on, without outliers."""
+    lengths = train.source.lengths
+    return int(np.quantile(lengths[lengths <= max_length], COMMON, method="higher"))
 
 
 def resume(trainer: Trainer, config: TrainConfig, last: Path) -> None:
@@ -132,8 +143,13 @@ def build_trainer(
     device: torch.device,
     reporter: Reporter | NullReporter,
     processes: ProcessGroup = SINGLE_PROCESS,
+    *,
+    longest: int | None = None,
 ) -> Trainer:
-    """Assemble the trainer from its parts, and from now on keep few kernels in this process; collective."""
+    """Assemble the trainer from its parts, and from now on keep few kernels in this process; collective.
+
+    `longest` is the number of subwords of the longest sources that the model has been trained on, if it is known.
+    """
     keep_few_kernels(bf16=config.trainer.precision != "fp32")
 
     def save(name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:
@@ -158,9 +174,8 @@ def build_trainer(
         world_size=processes.world_size,
         pin_memory=device.type == "cuda",
     )
-    lengths = prepared.train.source.lengths
-    longest = int(np.quantile(lengths[lengths <= config.batch.max_length], COMMON, method="higher"))
-    validator = Validator(prepared.validation, prepared.tokenizers, config, device, reporter.phase, processes)
+    text = prepared.validation, prepared.tokenizers
+    validator = Validator(*text, config, device, reporter.phase, processes, longest=longest)
     optimizer = build_optimizer(model, config.optimizer)
     return Trainer(
         model,

@@ -229,9 +229,9 @@ class Trainer:
             self.reporter.validation(step=self.progress.step, metrics=validation.metrics, samples=validation.samples)
             if improved:
                 self.save("best", model, step=self.progress.step, training_state=None)
+            self.progress.validated_seconds = self.progress.seconds
             self.resumable = True
             self.save_last()
-            self.progress.validated_seconds = self.progress.seconds
 
     def averaged(self) -> Seq2Seq:
         """Return the model with the weights to validate and to save as `best`."""

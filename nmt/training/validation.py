@@ -43,6 +43,8 @@ class Validator:
         device: torch.device,
         phase: Phase = unreported,
         processes: ProcessGroup = SINGLE_PROCESS,
+        *,
+        longest: int | None = None,
     ) -> None:
         self.tokenizers = tokenizers
         self.search = replace(config.search, beam_size=config.trainer.validation_beam_size)
@@ -50,6 +52,7 @@ class Validator:
         self.device = device
         self.phase = phase
         self.processes = processes
+        self.longest = longest
         self.metric = config.trainer.metric
         self.sources, self.targets = list(corpus["source"]), list(corpus["target"])
         self.sampled = sample_rows(self.sources, config.trainer.num_samples)
@@ -83,7 +86,7 @@ class Validator:
 
     def _translator(self, model: Seq2Seq) -> Translator:
         translator = Translator(model, self.tokenizers, self.search, self.device)
-        translator.spread = self.processes.spread
+        translator.spread, translator.longest = self.processes.spread, self.longest
         return translator
 
 

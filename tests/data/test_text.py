@@ -237,3 +237,9 @@ def test_a_gzip_bomb_is_not_unpacked(tmp_path: Path) -> None:
     tracemalloc.stop()
     small = gzip.compress(b"a b c\n" * 100_000, mtime=0)
     assert len(read_file(path, small, 100.0)) == 100_000
+
+
+def test_a_byte_order_mark_is_left_out_at_the_beginning_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "BLOCK", 8)
+    (tmp_path / "file").write_bytes("\ufeffa b\n\ufeffc d\n".encode())
+    assert [line for block in TextFile(tmp_path / "file").blocks() for line in block] == ["a b", "\ufeffc d"]

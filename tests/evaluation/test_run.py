@@ -59,13 +59,23 @@ def test_another_split_of_the_runs_hub_corpus() -> None:
         (config("test_long", test=FILES), "data.test is given, but split=test_long"),
         (config(test=SplitConfig(source="a")), "data.test.target is missing"),
         (config(test=SplitConfig(target="a", alignment="b")), "data.test.source is missing"),
-        (config(test=SplitConfig(alignment="gold")), "data.test does not fit the run's data=grammar"),
-        (config(test=SplitConfig(name="test")), "data.test does not fit the run's data=grammar"),
+        (
+            config(test=SplitConfig(alignment="gold")),
+            "data.test.alignment is given, and the run's data=grammar does not",
+        ),
+        (config(test=SplitConfig(name="test")), "data.test.name is given, and the run's data=grammar does not use it"),
     ],
 )
 def test_data_that_would_be_ignored_is_refused(given: EvaluateConfig, message: str) -> None:
     with pytest.raises(UserError, match=message):
         choose_data(given, DataConfig())
+
+
+@pytest.mark.parametrize(("kind", "ignored"), [("hub", "alignment"), ("text", "name")])
+def test_one_key_that_the_run_uses_does_not_hide_another(kind: str, ignored: str) -> None:
+    given = config(test=SplitConfig(name="test2", alignment="gold"))
+    with pytest.raises(UserError, match=f"data.test.{ignored} is given, and the run's data={kind} does not use it"):
+        choose_data(given, DataConfig(kind=kind, test=SplitConfig(source="a", target="b")))
 
 
 def test_a_reverse_run_translates_back() -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nmt.models.layers import Dropout, Embedding, Stack
+from nmt.models.layers import GRU, Dropout, Embedding, Stack
 from nmt.text.tokenizer import PAD
 from tests.models.small import random_batch, small_model
 
@@ -98,3 +98,12 @@ def test_words_are_dropped_on_both_sides():
     model = small_model(word_dropout=RATE, locked_dropout=True, dropout=0.4, embedding_dropout=0.1)
     for embedding in (model.encoder.embedding, model.decoder.embedding):
         assert (embedding.word_dropout.p, embedding.dropout.p, embedding.dropout.shared) == (RATE, 0.1, True)
+
+
+def test_dropout_between_the_layers_of_a_stack():
+    stack = Stack(GRU(4, 4), [GRU(4, 4)], dropout=1.0 - 1e-7)
+    states = (torch.ones(1, 1, 4), torch.ones(1, 1, 4))
+    gates = torch.ones(1, 1, 12)
+    unread = stack.upper[0](stack.upper[0].inputs(torch.zeros(1, 1, 4)), states[1])
+    assert torch.equal(stack.train()(gates, states)[1], unread)
+    assert not torch.equal(stack.eval()(gates, states)[1], unread)

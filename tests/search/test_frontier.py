@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.search.frontier import LANES, best_continuations, group_maxima, groups_for
+from nmt.search.frontier import LANES, best_continuations, group_maxima, groups_for, place_of_greedy
 
 
 @settings(max_examples=200, deadline=None)
@@ -56,3 +56,9 @@ def test_tokens_are_dealt_out(vocab: int, groups: int) -> None:
     maxima = group_maxima(log_probs, groups)
     for group in range(groups):
         assert torch.equal(maxima[:, :, group], log_probs[:, :, group::groups].amax(dim=2))
+
+
+def test_a_greedy_hypothesis_that_is_lost_has_no_place() -> None:
+    beams, chosen = torch.tensor([[0, 1, 0, 1]]), torch.tensor([[0, 1]])
+    places = [int(place_of_greedy(torch.tensor([before]), beams, chosen)) for before in (-1, 0, 1)]
+    assert places == [-1, 0, 1]

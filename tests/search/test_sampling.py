@@ -13,7 +13,7 @@ from nmt.errors import UserError
 from nmt.search import sampling
 from nmt.search.beam import CHECK_EVERY, beam_search
 from nmt.search.hypothesis import BOS, EOS, PAD, UNK
-from nmt.search.sampling import sample
+from nmt.search.sampling import Choice, sample
 from tests.search.toy import ToyModel, make_inputs
 
 SOURCES = st.lists(st.lists(st.integers(4, 9), min_size=1, max_size=4), min_size=1, max_size=5, unique_by=tuple)
@@ -204,3 +204,9 @@ def test_half_precision_probabilities_are_summed_in_double():
     ((only,),) = sample(model, *arguments, num_samples=1, seed=1, max_lengths=max_lengths)
     steps = [model.look_up((4, 5), (BOS, *produced(only)[:t]))[0][token] for t, token in enumerate(produced(only))]
     assert only.log_prob == pytest.approx(torch.tensor(np.array(steps)).bfloat16().double().sum().item(), rel=1e-9)
+
+
+def test_a_nucleus_has_no_more_tokens_than_it_needs() -> None:
+    """The first has all of the share that is asked for, as far as fp32 can tell."""
+    candidates, is_kept, _ = Choice(1.0, None, 1.0).kept(torch.tensor([[-50.0, 0.0]]), 2)
+    assert (candidates.tolist(), is_kept.tolist()) == ([[1, 0]], [[True, False]])

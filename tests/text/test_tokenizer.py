@@ -317,3 +317,10 @@ def test_pretrained_models(tmp_path: Path) -> None:
     assert joint.source.model == Tokenizer.load(bpe).model
     with pytest.raises(UserError, match=r"joint=true takes one model.*set tokenizer.joint=false"):
         build_tokenizers(LINES, TARGETS, TokenizerConfig(joint=True, source_model=unigram, target_model=bpe))
+
+
+def test_a_line_with_the_character_that_sentencepiece_reserves_is_learned_from() -> None:
+    lines = ["a b c d", "a b\u2585c \u732b \u732b"] * 20
+    tokenizer = Tokenizer.train(lines, TokenizerConfig(vocab_size=300), 300)
+    assert tokenizer.id_of("\u732b") is not None or tokenizer.id_of("\u2581\u732b") is not None
+    assert len(Tokenizer.train(["a\u2585b"] * 9, TokenizerConfig(vocab_size=300), 300)) > 256

@@ -46,9 +46,25 @@ def test_validation_is_due_by_minutes():
     assert not validation_due(Progress(step=5, epochs=3.0, seconds_before=119.0), config)
     assert validation_due(Progress(step=5, seconds_before=120.0), config)
     assert not validation_due(Progress(step=5, seconds_before=230.0, validated_seconds=115.0), config)
-    resumed = Progress()
-    resumed.load_state_dict(Progress(seconds_before=500.0).state_dict())
-    assert not validation_due(resumed, config)
+
+
+def test_the_time_since_a_validation_goes_on_in_a_resumed_run() -> None:
+    """So a run of sessions that are shorter than the interval is validated, too."""
+    config = TrainerConfig(validate_every_minutes=15)
+    due = []
+    state = Progress(validated_seconds=0.0).state_dict()
+    for session in range(1, 5):
+        progress = Progress()
+        progress.load_state_dict(state)
+        progress.seconds_before = 60.0 * 7 * session
+        due.append(validation_due(progress, config))
+        if due[-1]:
+            progress.validated_seconds = progress.seconds
+        state = progress.state_dict()
+    assert due == [False, False, True, False]
+    earlier = {name: value for name, value in state.items() if name != "validated_seconds"}
+    progress.load_state_dict(earlier)  # versions before have not saved it
+    assert not validation_due(progress, config)
 
 
 def test_state_survives():

@@ -17,7 +17,7 @@ from nmt.data.batch import collate
 from nmt.errors import UserError
 from nmt.evaluation.records import read_records
 from nmt.fast.objective import token_loss as chunked_loss
-from nmt.models.checkpoint import retired
+from nmt.models.checkpoint import load_checkpoint, retired
 from nmt.training.distributed import SINGLE_PROCESS
 from nmt.training.objective import token_loss
 from nmt.training.reporting import NullReporter
@@ -242,7 +242,7 @@ def test_a_run_begins_with_the_weights_of_another(
     tiny_run: Path, tmp_path: Path, call: Callable[..., Any], tiny_options: list[str]
 ) -> None:
     begun = ("run_dir=tuned", f"trainer.initialize_from={tiny_run}", "trainer.max_steps=1", "seed=5")
-    other = ("data.grammar.seed=7", "data.grammar.train_size=200", "optimizer.learning_rate=1e-9")
+    other = ("data.grammar.seed=7", "data.cleaning.max_length=6", "optimizer.learning_rate=1e-9")
     done = call("train", *tiny_options, *QUIET, *begun, *other)
     assert done.returncode == 0, done.stderr
     assert f"beginning with the weights and subwords of {tiny_run}/checkpoints/best at update 0" in done.stderr
@@ -252,6 +252,8 @@ def test_a_run_begins_with_the_weights_of_another(
     before, after = (load_file(folder / "model.safetensors") for folder in (origin, tuned))
     for name in before:
         torch.testing.assert_close(before[name], after[name], rtol=0, atol=1e-8)
+    # The new text is shorter, and long sentences have not been forgotten.
+    assert load_checkpoint(tuned).longest == load_checkpoint(origin).longest
     # Once begun, the run goes on from what it has itself.
     again = call("train", *tiny_options, *QUIET, *begun, *other, "trainer.max_steps=2")
     assert "continuing from tuned/checkpoints/last at update 1" in again.stderr

@@ -194,3 +194,13 @@ def test_a_validation_tells_how_far_it_is(
     (name, total), *counts = seen
     assert (name, total) == ("validating", passes * len(SOURCES))
     assert sum(counts) == total
+
+
+def test_a_line_that_is_far_too_long_is_cut_as_in_an_evaluation(model: Seq2Seq, tokenizers: Tokenizers) -> None:
+    lines = [". ".join(SOURCES), *SOURCES]
+    config = TrainConfig(search=SearchConfig(max_length_ratio=0.2, max_length_offset=4))
+    columns = {"source": lines, "target": [". ".join(TARGETS), *TARGETS]}
+    validate = Validator(datasets.Dataset.from_dict(columns), tokenizers, config, CPU, longest=12)
+    translator = validate._translator(model)
+    assert translator.longest == 12
+    assert [each.parts > 1 for each in translator.translate(lines[:2])] == [True, True]
