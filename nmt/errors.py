@@ -46,7 +46,7 @@ NO_MEMORY = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an exception means that memory, of the computer or of a GPU, has run out."""
+    """Return whether an exception means that memory, of the computer or of a GPU, has run out."""
     return (
         isinstance(error, MemoryError)
         or (isinstance(error, OSError) and error.errno == errno.ENOMEM)

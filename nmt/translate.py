@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     add("--checkpoint", default="outputs/latest", metavar="DIR", help=run_help)
     ensemble = "a further run, to translate together with the checkpoint; may be given again"
     add("--ensemble", action="append", default=[], metavar="DIR", help=ensemble)
-    add("--input", metavar="FILE", help="file of sentences, one a line (default: standard input)")
+    add("--input", metavar="FILE", help="file of sentences, one per line (default: standard input)")
     add("--output", metavar="FILE", help="where translations go (default: standard output)")
     add("--beam-size", type=count, metavar="N", help="hypotheses kept; 1 is greedy (default: the run's)")
     add("--length-penalty", type=factor, metavar="X", help="score = log p / length^X (default: the run's)")
@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
     add("--max-length-offset", type=count, metavar="N", help="see --max-length-ratio (default: the run's)")
     copying = "replace each unknown word by the source word with the most attention (default: as in the run)"
     add("--replace-unknown", action=argparse.BooleanOptionalAction, help=copying)
-    add("--n-best", type=count, default=1, metavar="N", help="translations a line, separated by tabs")
+    add("--n-best", type=count, default=1, metavar="N", help="translations per line, separated by tabs")
     add_sampling(found)
     add("--batch-size", type=count, metavar="N", help="size of what is searched together (as the run)")
     add("--batch-unit", choices=UNITS, help="what --batch-size counts (as the run)")
@@ -68,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
     add("--words", default="split", choices=WORDS, help=f"{counted} (%(default)s)")
     add("--show-alignment", action="store_true", help="draw the attention of each sentence on standard error")
     add("--heatmap", metavar="DIR", help="write the attention of each sentence as DIR/LINE.png")
-    add("--json", action="store_true", help="one JSON object a line: text, score, words, weights, n_best")
+    add("--json", action="store_true", help="one JSON object per line: text, score, words, weights, n_best")
     return found
 
 
@@ -216,7 +216,7 @@ def tell_notable(found: "dict[int, Translation]", *, aligned: bool) -> None:
 
 
 def is_same_file(first: Path, second: Path) -> bool:
-    """Tell whether two paths are the same regular file, which writing would empty before it is read."""
+    """Return whether two paths are the same regular file, which writing would empty before it is read."""
     return first.is_file() and second.is_file() and first.samefile(second)
 
 

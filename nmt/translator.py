@@ -111,7 +111,7 @@ class Translator:
             ensemble: further runs or checkpoints, to translate together (`nmt.models.ensemble`).
             words: the words of translations. `split`: punctuation is a word, and in scripts without spaces so is each
                 character (Chinese, Japanese) or piece; `spaces`: the parts between spaces, which gold links count.
-            verify: compare the files with the digests in the checkpoint's manifest: about a second a gigabyte.
+            verify: compare the files with the digests in the checkpoint's manifest: about a second per gigabyte.
             **search: keys of `SearchConfig` that replace those the model was trained with; None keeps them.
 
         Raises:

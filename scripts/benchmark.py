@@ -161,7 +161,7 @@ def startup(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def show(figures: dict[str, Any]) -> None:
-    """Print figures, one a line."""
+    """Print figures, one per line."""
     for name, value in figures.items():
         if not isinstance(value, dict | list):
             print(f"{name:<34}{value:.4g}" if isinstance(value, float) else f"{name:<34}{value}")

@@ -68,7 +68,7 @@ def parse_member(text: str) -> Member:
 
 
 def write_gallery(members: list[Member], page: Path) -> None:
-    """Draw the members, and put them into the page between the marks; raise UserError where the page has no marks."""
+    """Draw the members, and put them into the page between the marks; raise UserError if the page has no marks."""
     from nmt.models.checkpoint import load_checkpoint
 
     if not page.is_file():

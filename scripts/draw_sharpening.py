@@ -24,7 +24,7 @@ def draw_frame(record: dict[str, Any], width: int) -> Image.Image:
 
 
 def draw(options: argparse.Namespace) -> None:
-    """Write the picture; raise UserError where the run has no such records, or the picture cannot be written."""
+    """Write the picture; raise UserError if the run has no such records, or the picture cannot be written."""
     records = films(read_records(Path(options.run) / ALIGNMENTS))
     if not 0 <= options.sentence < len(records):
         raise UserError(f"{options.run}/{ALIGNMENTS} has {len(records)} sentences: there is no {options.sentence}")

@@ -4,7 +4,7 @@
     python scripts/plan_processes.py update --update-seconds C --update-tokens T --parameters P --bandwidth B --delay L
 
 `link` measures what connects the processes that torchrun starts, on one machine or several: bandwidth in bytes a second
-and delay in seconds. `update` prints for each number of processes the time of an update, target tokens a second, the
+and delay in seconds. `update` prints for each number of processes the time of an update, target tokens per second, the
 efficiency, and the hours for one pass through the corpus. C and T are those of one process: `python
 scripts/benchmark.py train` prints them as milliseconds_per_update and target_tokens_per_update.
 """

@@ -70,7 +70,7 @@ class Composition(NamedTuple):
     score: str
 
     def configure(self, fast: str, overrides: Sequence[str]) -> TrainConfig:
-        """Return the configuration of a model; raise UserError where an override does not fit."""
+        """Return the configuration of a model; raise UserError if an override does not fit."""
         own = [*DECODERS[self.decoder], f"model.cell={self.cell}", f"model.fast={fast}"]
         own += [] if self.score == NO_SCORE else [f"model.attention.score={self.score}"]
         return configured([*overrides, *own], None)

@@ -119,7 +119,7 @@ def run_all(study: Study, jobs: Sequence[Job]) -> None:
 
 
 def selected_compositions(options: argparse.Namespace) -> list[Composition]:
-    """Return the compositions that the command line names; raise UserError where a name is not in its registry."""
+    """Return the compositions that the command line names; raise UserError if a name is not in its registry."""
     given = (options.scores, options.normalizers, options.windows)
     if options.quick and not any(given):
         return quick_compositions()

@@ -98,7 +98,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def built_in(options: argparse.Namespace, setting: Setting) -> Data[Example]:
-    """Draw sentences, of which none of the test occurs in training; raise UserError where there is no such task."""
+    """Draw sentences, of which none of the test occurs in training; raise UserError if there is no such task."""
     task = options.task or "number"
     if task not in TASKS:
         raise unknown("task", task, TASKS)

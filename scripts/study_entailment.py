@@ -151,7 +151,7 @@ def train_and_answer(
 
 
 def measure(name: str, data: Data[Example], answers: Sequence[Answer], counts: np.ndarray) -> dict[str, float | None]:
-    """Return accuracy, accuracy by class (None where the test has none of it), and errors of alignment."""
+    """Return accuracy, accuracy by class (None if the test has none of it), and errors of alignment."""
     rights = zip(data.classes, counts.diagonal(), counts.sum(axis=1), strict=True)
     by_class = {f"accuracy_{each}": right / total if total else None for each, right, total in rights}
     aligned = measure_alignment(data.test, answers) if name in ALIGNED else dict.fromkeys(MEASURES)

@@ -43,7 +43,7 @@ def alignment_error_rate(hypotheses: Sequence[Collection[Link]], gold: Sequence[
 
 
 def read_gold(corpus: datasets.Dataset, split: str) -> list[Links] | None:
-    """Return the gold links of every sentence pair, or None where the corpus has no column `alignment`; raise UserError
+    """Return the gold links of every sentence pair, or None if the corpus has no column `alignment`; raise UserError
     where a link cannot be read or points outside its sentences.
     """
     if "alignment" not in corpus.column_names:

@@ -39,7 +39,7 @@ class LinkRule(NamedTuple):
 def word_links(
     alignments: Sequence[Alignment], sources: Sequence[str], targets: Sequence[str], rule: LinkRule
 ) -> list[set[Link] | None]:
-    """Return the links of each sentence pair, None where the words of an alignment are not those between spaces."""
+    """Return the links of each sentence pair, None if the words of an alignment are not those between spaces."""
     return [
         rule.links(alignment.weights)
         if (len(alignment.source_words), len(alignment.target_words)) == (len(source.split()), len(target.split()))
@@ -54,7 +54,7 @@ def intersection(links: Collection[Link], reverse: Collection[Link]) -> set[Link
 
 
 def intersections(forward: Sequence[set[Link] | None], reverse: Sequence[set[Link] | None]) -> list[set[Link] | None]:
-    """Return the intersection for each sentence pair; None where either direction has None."""
+    """Return the intersection for each sentence pair; None if either direction has None."""
     return [
         None if links is None or reversed_links is None else intersection(links, reversed_links)
         for links, reversed_links in zip(forward, reverse, strict=True)

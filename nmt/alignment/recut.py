@@ -62,5 +62,5 @@ def shared(words: Sequence[str], others: Sequence[str]) -> Float[np.ndarray, "wo
 
 
 def is_mark(word: str) -> bool:
-    """Tell whether a word is punctuation."""
+    """Return whether a word is punctuation."""
     return not any(map(str.isalnum, word))

@@ -114,7 +114,7 @@ class WordIndex:
 
 
 def same_word_count(line: str, word_of_piece: npt.NDArray[np.int64]) -> bool:
-    """Tell whether the pieces make as many words as the spaces of their line do."""
+    """Return whether the pieces make as many words as the spaces of their line do."""
     return len(line.split()) == (int(word_of_piece[-1]) + 1 if len(word_of_piece) else 0)
 
 

@@ -88,7 +88,7 @@ def merge_words(
 def attention_entropy(weights: Sequence[Float[np.ndarray, "_ _"]]) -> float | None:
     """Mean over target words of the entropy -sum_i p_i ln p_i of their weights, in nats; 0 is a hard alignment.
 
-    A word whose weights are all 0 does not count. None where no word counts.
+    A word whose weights are all 0 does not count. None if no word counts.
     """
     total, count = 0.0, 0
     for matrix in weights:
@@ -103,7 +103,7 @@ def coverage_deficit(weights: Sequence[Float[np.ndarray, "_ _"]]) -> float | Non
 
     0 where every source word gets the attention of a target word or more, 1 where none gets any: a measure of what a
     translation omits. The terms of the coverage penalty (Wu et al., 2016) without their logarithm. A translation with
-    fewer words than its source cannot reach 0. None where there are no source words.
+    fewer words than its source cannot reach 0. None if there are no source words.
     """
     deficits = [np.maximum(0.0, 1.0 - matrix.sum(axis=0, dtype=np.float64)) for matrix in weights]
     num_words = sum(len(deficit) for deficit in deficits)

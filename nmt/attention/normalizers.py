@@ -16,7 +16,7 @@ Rows = Float[Tensor, "*batch source"]
 
 
 class SampledAttention(NamedTuple):
-    """Log-probability and entropy of weights that were sampled; None where none were.
+    """Log-probability and entropy of weights that were sampled; None if none were.
 
     Attributes:
         log_prob: log-probability of the sampled position, differentiable with respect to the scores.

@@ -239,7 +239,7 @@ def half_square(vectors: Float[Tensor, "*batch size"]) -> Float[Tensor, "*batch 
 
 
 def check_equal(name: str, settings: Settings) -> None:
-    """Raise UserError where queries and states differ in size, for a score without projections."""
+    """Raise UserError if queries and states differ in size, for a score without projections."""
     if settings.query_size != settings.state_size:
         raise UserError(
             f"model.attention.score={name} needs queries and encoder states of one size, "

@@ -70,7 +70,7 @@ def with_quotes(argument: str, texts: Container[str]) -> str:
 
 
 def is_readable(override: str) -> bool:
-    """Tell whether Hydra can read an override."""
+    """Return whether Hydra can read an override."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 

@@ -49,7 +49,7 @@ def override(config: type, name: str) -> Any:
 class SplitConfig:
     """Where one split of a parallel corpus is."""
 
-    source: Any = key(None, "file, or list of files, of source sentences, one a line (.gz is read too)")
+    source: Any = key(None, "file, or list of files, of source sentences, one per line (.gz is read too)")
     target: Any = key(None, "file, or list of files, of target sentences, in step with `source`")
     alignment: Any = key(None, "file, or list of files, of gold word alignments: Pharaoh, `0-0 1-2`; `1?2` is possible only; they count the parts between white space of any kind (no-break spaces too), in segmented text its pieces")
     name: str | None = key(None, "name of the split in a hub corpus, e.g. `train` or `train[:1000]`")
@@ -124,8 +124,8 @@ class TokenizerConfig:
     normalization: str = key("nmt_nfkc", "text normalization before segmentation: those of sentencepiece; `spaces`: white space becomes a space, and all else stays as it is", choices=("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "spaces", "identity"), automatic=True)
     sampling: float = key(0.0, "training-time subword regularization: BPE-dropout probability, or unigram smoothing alpha; 0 is off", at_least=0, at_most=1)
     learning_pairs: int = key(200_000, "learn from so many pairs, of a larger text drawn at random; a unigram model takes 6 KiB a pair of 26 words", at_least=1)
-    source_model: str | None = key(None, "a sentencepiece model (`whitespace`: a list of pieces, one a line) to use for the source instead of learning one")
-    target_model: str | None = key(None, "a sentencepiece model (`whitespace`: a list of pieces, one a line) to use for the target instead of learning one")
+    source_model: str | None = key(None, "a sentencepiece model (`whitespace`: a list of pieces, one per line) to use for the source instead of learning one")
+    target_model: str | None = key(None, "a sentencepiece model (`whitespace`: a list of pieces, one per line) to use for the target instead of learning one")
 
 
 @dataclass(kw_only=True)

@@ -362,7 +362,7 @@ class TrainLoader:
         return {**place, "seed": self.seed, "order": self._order()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue with the batch that would have come next, and with the seed of the state; raise UserError where the
+        """Continue with the batch that would have come next, and with the seed of the state; raise UserError if the
         corpus, the batch settings or the number of processes changed.
         """
         order = self._order()

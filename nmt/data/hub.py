@@ -38,7 +38,7 @@ class HubCorpus(Corpus):
         return _two_columns(table, self.config)
 
     def has_split(self, split: str) -> bool:
-        """Return whether `data.<split>.name` names a split, or the data set has this one; raise UserError where that
+        """Return whether `data.<split>.name` names a split, or the data set has this one; raise UserError if that
         has to be looked up, and the hub cannot be reached or the data set does not exist.
         """
         if self.split_config(split).name:

@@ -65,7 +65,7 @@ class Corpus(ABC):
     @abstractmethod
     def load(self, split: str) -> "datasets.Dataset":
         """Return a split, memory-mapped: text columns source, target and, where there is gold, alignment (Pharaoh);
-        raise UserError where the split does not exist or cannot be read.
+        raise UserError if the split does not exist or cannot be read.
         """
 
     @abstractmethod
@@ -238,12 +238,12 @@ def digest_file(path: Path) -> Path:
 
 
 def is_intact(path: Path) -> bool:
-    """Tell whether a table exists and has the content that was written; a damaged one is named in the log."""
+    """Return whether a table exists and has the content that was written; a damaged one is named in the log."""
     if not (path.exists() and digest_file(path).exists()):
         return False
     if digest_file(path).read_bytes() == digest_of(path).encode():
         return True
-    logger.warning("%s is damaged and is made anew", path)
+    logger.warning("%s is damaged and is rebuilt", path)
     return False
 
 
@@ -343,7 +343,7 @@ def encode(
     for name, side in zip(SIDES, sides, strict=True):
         size = len(getattr(tokenizers, name))
         if side.ids.size and not (side.ids.min() >= 0 and side.ids.max() < size):
-            raise UserError(f"{path} has ids of no {name} subword (there are {size}): delete it, and it is made anew")
+            raise UserError(f"{path} has ids of no {name} subword (there are {size}): delete it, and it is rebuilt")
     return EncodedCorpus(corpus, *sides)
 
 

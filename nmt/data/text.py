@@ -265,7 +265,7 @@ def _opened(path: Path, key: str, max_gzip_ratio: float) -> TextFile:
     except FileNotFoundError:
         raise _no_file(path, key) from None
     except IsADirectoryError:
-        raise UserError(f"{key}: {path} is a folder: give a file of sentences, one a line") from None
+        raise UserError(f"{key}: {path} is a folder: give a file of sentences, one per line") from None
     except OSError as error:
         raise UserError(f"{key}: cannot read {path}: {error.strerror}") from None
 

@@ -10,7 +10,7 @@ Array = np.ndarray
 
 
 class Correlation(NamedTuple):
-    """Rank correlations, each from -1 (the opposite order) to 1 (the same order); None where no row has one."""
+    """Rank correlations, each from -1 (the opposite order) to 1 (the same order); None if no row has one."""
 
     spearman: float | None
     kendall: float | None

@@ -39,7 +39,7 @@ def sentence(record: Record) -> tuple[int, list[str], list[str]]:
 
 
 def is_drawable(record: Record) -> bool:
-    """Tell whether a record has attention to a reference, with a weight for each pair of words."""
+    """Return whether a record has attention to a reference, with a weight for each pair of words."""
     try:
         number, source, reference = sentence(record)
         weights = np.array(record["reference_weights"], dtype=float)

@@ -22,7 +22,7 @@ class Outcome:
     loss: float | None = None  # cross-entropy of the references, in nats a subword
     alignment: Mapping[str, float | None] = field(default_factory=dict)  # scores of `views.alignment_metrics`
     saliency: Sequence[Alignment] | None = None  # of the translations, where it was asked for
-    search_errors: int | None = None  # of `search_errors`; None where there is no beam
+    search_errors: int | None = None  # of `search_errors`; None if there is no beam
     seconds: float | None = None  # time that translating took
     tokenize: str = "13a"  # sacrebleu's tokenizer of BLEU
     lowercase: bool = False  # ignore case

@@ -1,4 +1,4 @@
-"""The records of a run, a JSON object a line: `metrics.jsonl` and `alignments.jsonl`."""
+"""The records of a run, a JSON object per line: `metrics.jsonl` and `alignments.jsonl`."""
 
 import json
 import math
@@ -32,7 +32,7 @@ def record_lines(path: Path) -> list[bytes]:
 
 
 def is_record(line: bytes) -> bool:
-    """Tell whether a line is a complete record of an update."""
+    """Return whether a line is a complete record of an update."""
     try:
         record = json.loads(line)
         is_complete = line.endswith(b"\n") and ("event" in record or "sample" in record)

@@ -36,7 +36,7 @@ class Display(NamedTuple):
 class Metric:
     """A measure of translations, or of their alignments, and how it is shown and used."""
 
-    measure: Callable[[Outcome], float | Score | None]  # with a signature if it has one; None where not available
+    measure: Callable[[Outcome], float | Score | None]  # with a signature if it has one; None if not available
     row: Display  # in the table
     _: KW_ONLY
     card: Display | None = None  # in the report, if not as in the table
@@ -209,7 +209,7 @@ def compared() -> dict[str, str]:
 
 
 def check_watched(name: str, *, has_gold: bool) -> None:
-    """Raise UserError where `trainer.metric=name` cannot be measured at validations, or has no direction."""
+    """Raise UserError if `trainer.metric=name` cannot be measured at validations, or has no direction."""
     choices = [each for each in names_at("validation") if METRICS[each].better]
     if name not in choices:
         raise unknown("trainer.metric", name, choices)

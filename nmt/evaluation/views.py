@@ -95,7 +95,7 @@ def alignment_metrics(
 def gold_scores(
     links: Sequence[set[Link] | None], gold: Sequence[Links], view: str = "attention"
 ) -> dict[str, float | None]:
-    """Return AER, precision and recall of the pairs that have links, under the view's keys; None where no pair has."""
+    """Return AER, precision and recall of the pairs that have links, under the view's keys; None if no pair has."""
     pairs = [(found, truth) for found, truth in zip(links, gold, strict=True) if found is not None]
     if not pairs:
         return dict.fromkeys(SCORES[view])

@@ -113,7 +113,7 @@ def state_sizes(model: Seq2Seq) -> dict[str, int]:
 
 @torch.no_grad()
 def write_graphs(model: Seq2Seq, encoder: Path, step: Path) -> None:
-    """Write the graphs of a model in evaluation mode; raise UserError where a part of it has no fixed graph."""
+    """Write the graphs of a model in evaluation mode; raise UserError if a part of it has no fixed graph."""
     source, lengths = torch.full((3, 5), EOS), torch.tensor([4, 5, 2])
     reads, steps = EncoderGraph(model), StepGraph(model)
     encoded = reads(source, lengths)

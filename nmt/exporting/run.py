@@ -119,7 +119,7 @@ def fill(folder: Path, checkpoint: Checkpoint, precisions: tuple[str, ...]) -> d
 
 
 def differences_of(model: Seq2Seq, encoder: Path, step: Path) -> dict[str, float]:
-    """Return each output's largest difference from the model's; raise UserError where onnxruntime fails."""
+    """Return each output's largest difference from the model's; raise UserError if onnxruntime fails."""
     try:
         return largest_differences(model, encoder, step, BATCHES)
     except Exception as error:
@@ -130,7 +130,7 @@ def differences_of(model: Seq2Seq, encoder: Path, step: Path) -> dict[str, float
 
 
 def check_differences(differences: dict[str, float]) -> None:
-    """Raise UserError where an output differs from the model's by more than rounding."""
+    """Raise UserError if an output differs from the model's by more than rounding."""
     for name, difference in differences.items():
         allowed = LOG_PROB_TOLERANCE if name == "log_probs" else TOLERANCE
         if not difference <= allowed:  # it may be NaN

@@ -10,7 +10,7 @@ from nmt.models.layers import Embedding
 def distinct_words(
     embedding: Embedding, tokens: Int[Tensor, "*tokens"]
 ) -> tuple[Int[Tensor, " distinct"], Int[Tensor, "*tokens"]] | None:
-    """Return the distinct tokens, and for each place the index of its token; None where sharing is wrong, or slow.
+    """Return the distinct tokens, and for each place the index of its token; None if sharing is wrong, or slow.
 
     Dropout makes equal words differ. On a GPU, counting the distinct tokens would force a synchronization.
     """

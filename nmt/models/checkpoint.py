@@ -217,7 +217,7 @@ def load_checkpoint(path: str | Path, device: str | torch.device = "cpu", *, ver
     """Load a run's best checkpoint, a checkpoint folder, or a model of the hub, ready to translate.
 
     It is read again if a trainer has replaced it meanwhile. `verified`: its files are compared with its manifest, which
-    takes about a second a gigabyte.
+    takes about a second per gigabyte.
 
     Raises:
         UserError: there is none, or its files do not fit together.
@@ -320,7 +320,7 @@ def training_state(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def resolve_device(name: str) -> torch.device:
-    """Return the device of `auto`, `cpu` or `cuda`; raise UserError where cuda is asked for and not there."""
+    """Return the device of `auto`, `cpu` or `cuda`; raise UserError if cuda is asked for and not there."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cuda" and not torch.cuda.is_available():

@@ -33,7 +33,7 @@ class Address(NamedTuple):
 
 
 def is_address(path: str | Path) -> bool:
-    """Tell whether a path is the address of a model of the hub."""
+    """Return whether a path is the address of a model of the hub."""
     return str(path).startswith(SCHEME)
 
 

@@ -26,7 +26,7 @@ class Frontier(NamedTuple):
         finished: the best finished hypotheses.
         max_lengths: most tokens of a hypothesis, including eos.
         greedy: the place of the hypothesis that greedy search would have found so far; -1 if it is not in the beam.
-        received: attention that each source token has received from each hypothesis, 1 more on padding; None where
+        received: attention that each source token has received from each hypothesis, 1 more on padding; None if
             there is no coverage penalty.
     """
 

@@ -63,7 +63,7 @@ class ServedRun:
 
     def translate(self, asked: Asked) -> dict[str, Any]:
         """Return the best translation that begins with the prefix, with the n best in `n_best`, and where asked for the
-        search's tree and the saliency; raise UserError where sentence or prefix is too long, the prefix cannot be
+        search's tree and the saliency; raise UserError if sentence or prefix is too long, the prefix cannot be
         forced, or there is no saliency.
         """
         if asked.saliency and self.explainer is None:
@@ -83,7 +83,7 @@ class ServedRun:
         return best | {"seconds": round(time.perf_counter() - started, 4)}
 
     def next(self, asked: Asked) -> dict[str, Any]:
-        """Return the most probable words after the prefix, `n_best` of them at most; raise UserError where sentence or
+        """Return the most probable words after the prefix, `n_best` of them at most; raise UserError if sentence or
         prefix is too long, or the prefix cannot be forced.
         """
         words = next_words(self.translator, asked.text, self._prefix(asked), asked.n_best)

@@ -185,7 +185,7 @@ def complete_words(
 
 
 def same_word(tokenizer: Tokenizer | Vocabulary, ids: list[int], start: int) -> bool:
-    """Tell whether the last piece belongs to the word of the piece at `start`."""
+    """Return whether the last piece belongs to the word of the piece at `start`."""
     word_of_piece = tokenizer.view_words(ids)[1]
     return word_of_piece[-1] == word_of_piece[start]
 

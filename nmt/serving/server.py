@@ -50,7 +50,7 @@ def serve(config: ServeConfig) -> None:
 
 
 def load(config: ServeConfig) -> dict[str, ServedRun]:
-    """Load the runs that are served, by the names of requests; raise UserError where they read different languages."""
+    """Load the runs that are served, by the names of requests; raise UserError if they read different languages."""
     search = dataclasses.asdict(config.search)
     paths = {"checkpoint": config.checkpoint} | ({"compare": config.compare} if config.compare else {})
     runs = {
@@ -67,7 +67,7 @@ def load(config: ServeConfig) -> dict[str, ServedRun]:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there; raise UserError where that fails, as where another program listens."""
+    """Return a socket that listens there; raise UserError if that fails, as where another program listens."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=512)
@@ -82,7 +82,7 @@ def hosts_of(host: str) -> list[str]:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address is reachable from this machine only."""
+    """Return whether an address is reachable from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -21,7 +21,7 @@ SPACES = "spaces"  # a normalization that sentencepiece does not have: white spa
 
 
 def learn_model(lines: Iterable[str], config: TokenizerConfig, vocab_size: int) -> bytes:
-    """Return a serialized model, learned from lines; raise UserError where `vocab_size` is too small for the characters
+    """Return a serialized model, learned from lines; raise UserError if `vocab_size` is too small for the characters
     of the text, or sentencepiece fails otherwise.
     """
     model = io.BytesIO()

@@ -163,7 +163,7 @@ class Tokenizer(PieceModel):
     def _ends(self, ids: list[int], words: list[str], word_of_piece: list[int]) -> list[int] | None:
         """Return how many characters of its word are read when each piece ends.
 
-        None where normalization has changed the number of characters of a word.
+        None if normalization has changed the number of characters of a word.
         """
         ends: list[int] = []
         decoder, read = codecs.getincrementaldecoder("utf-8")(errors="replace"), 0
@@ -177,7 +177,7 @@ class Tokenizer(PieceModel):
         return ends
 
     def _ends_in(self, line: str, ids: list[int], words: list[str], word_of_piece: list[int]) -> list[int] | None:
-        """Return the same from the spans of the pieces in their line; None where its words are others."""
+        """Return the same from the spans of the pieces in their line; None if its words are others."""
         found = self._spans(line)
         if [piece.id for piece in found] != ids or words != line.split():
             return None
@@ -224,7 +224,7 @@ class Tokenizers:
         return self.source is self.target
 
     def agree_with(self, other: "Tokenizers") -> bool:
-        """Tell whether the same pieces have the same numbers on both sides."""
+        """Return whether the same pieces have the same numbers on both sides."""
         return (self.source.model, self.target.model) == (other.source.model, other.target.model)
 
     def save(self, folder: str | Path) -> None:
@@ -235,7 +235,7 @@ class Tokenizers:
 
     @classmethod
     def load(cls, folder: str | Path) -> "Tokenizers":
-        """Read what `save` wrote; raise UserError where the folder does not hold it."""
+        """Read what `save` wrote; raise UserError if the folder does not hold it."""
         for kind in (Tokenizer, Vocabulary):
             joint, source, target = (Path(folder) / f"{name}{kind.suffix}" for name in ("joint", "source", "target"))
             if joint.is_file():

@@ -88,7 +88,7 @@ class Vocabulary(PieceModel):
         try:
             lines = model.decode("utf-8").split("\n")
         except UnicodeDecodeError:
-            raise UserError("not a vocabulary: it must be text in UTF-8, one piece a line") from None
+            raise UserError("not a vocabulary: it must be text in UTF-8, one piece per line") from None
         found = dict.fromkeys(line.split()[0] for line in lines if line.strip())
         pieces = [piece for piece in found if piece not in SPECIALS]
         if not pieces:
@@ -172,7 +172,7 @@ class Vocabulary(PieceModel):
     @classmethod
     def train(cls, lines: Iterable[str], vocab_size: int) -> "Vocabulary":
         """Take the most frequent pieces, at most `vocab_size` including special tokens, ties in alphabetical order;
-        raise UserError where there is no text.
+        raise UserError if there is no text.
         """
         counts = Counter(piece for line in lines for piece in line.split() if piece not in SPECIALS)
         if not counts:

@@ -56,7 +56,7 @@ def with_spaces(line: str) -> str:
 
 
 def is_spaceless(lines: Sequence[str]) -> bool:
-    """Tell whether most lines hold a character of a script without spaces."""
+    """Return whether most lines hold a character of a script without spaces."""
     return 2 * sum(SPACELESS.search(line) is not None for line in lines) > len(lines)
 
 
@@ -121,12 +121,12 @@ def edges(text: str) -> tuple[int, int]:
 
 
 def is_apart(character: str) -> bool:
-    """Tell whether a character at the edge of a word is a word of its own."""
+    """Return whether a character at the edge of a word is a word of its own."""
     return unicodedata.category(character)[0] == "P" and character not in PARTS_OF_WORDS
 
 
 def is_abbreviation(word: str, follower: str) -> bool:
-    """Tell whether the period behind a word belongs to it; `follower` is the word that comes next, or empty."""
+    """Return whether the period behind a word belongs to it; `follower` is the word that comes next, or empty."""
     if "." in word or (len(word) == 1 and word.isalpha()):
         return True
     is_title = len(word) <= LONGEST_ABBREVIATION and (word[:1].isupper() or word.isdigit())

@@ -131,7 +131,7 @@ def learns_subwords(config: TokenizerConfig) -> bool:
 
 
 def validation_time(config: TrainerConfig) -> float | None:
-    """Return the minutes between two validations; None where they are scheduled otherwise or there is no time limit."""
+    """Return the minutes between two validations; None if they are scheduled otherwise or there is no time limit."""
     minutes = config.max_minutes if validates_by_time(config) else None
     return None if minutes is None else float(f"{minutes / VALIDATIONS:.3g}")
 

@@ -54,10 +54,16 @@ class SingleProcess:
     def spread(self, work: Callable[[Item], T], items: Sequence[Item]) -> Iterable[T]:
         return map(work, items)
 
-    def unchanged(self, value: T) -> T:
-        return value
+    def data_parallel(self, module: nn.Module) -> nn.Module:
+        return module
 
-    data_parallel = all_reduce_ = on_rank_zero = on_all_ranks = rank_zero_first = unchanged
+    def all_reduce_(self, tensor: Tensor) -> Tensor:
+        return tensor
+
+    def on_rank_zero(self, function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        return function(*arguments, **options)
+
+    on_all_ranks = rank_zero_first = on_rank_zero
 
 
 @final
@@ -83,7 +89,7 @@ class MultiProcess:
         count = torch.cuda.device_count()
         if self._local_rank >= count:
             raise UserError(
-                f"more processes than GPUs: torch sees {count} on this machine; start one process a GPU, "
+                f"more processes than GPUs: torch sees {count} on this machine; start one process per GPU, "
                 f"--nproc-per-node={count}, or set trainer.device=cpu"
             )
         device = torch.device("cuda", self._local_rank)
@@ -132,43 +138,31 @@ class MultiProcess:
         """
         for start in range(0, len(items), self.world_size):
             mine = items[start + self.rank : start + self.rank + 1]
-            done = self.on_all_ranks(lambda mine: [work(each) for each in mine])(mine)
+            done = self.on_all_ranks(lambda mine: [work(each) for each in mine], mine)
             yield from itertools.chain.from_iterable(self.all_gather(done))
 
-    def on_rank_zero(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Wrap a function to run on rank 0 only, its value returned, or its error raised, on all ranks; collective."""
+    def on_rank_zero(self, function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Call a function on rank 0 only; return its value, or raise its error, on all ranks; collective."""
+        value, error = attempt(function, *arguments, **options) if self.rank == 0 else (None, None)
+        sent: list[Any] = [value, error_for_others(error), self._time()]
+        dist.broadcast_object_list(sent, src=0, group=self._group, device=torch.device("cpu"))
+        received, received_error, self._now = sent
+        raise_first([error, received_error])
+        return value if self.rank == 0 else received  # type: ignore[return-value]
 
-        def call(*arguments: P.args, **options: P.kwargs) -> T:
-            value, error = attempt(function, *arguments, **options) if self.rank == 0 else (None, None)
-            sent: list[Any] = [value, error_for_others(error), self._time()]
-            dist.broadcast_object_list(sent, src=0, group=self._group, device=torch.device("cpu"))
-            received, received_error, self._now = sent
-            raise_first([error, received_error])
-            return value if self.rank == 0 else received  # type: ignore[return-value]
+    def on_all_ranks(self, function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Call a function on every rank; if it fails on one, raise its error on all; collective."""
+        value, error = attempt(function, *arguments, **options)
+        gathered = self.all_gather((error_for_others(error), self._time()))
+        self._now = gathered[0][1]
+        raise_first([error, *(other for other, _ in gathered)])
+        return value  # type: ignore[return-value]
 
-        return call
-
-    def on_all_ranks(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Wrap a function that runs on every rank, where an error of one is then raised on all; collective."""
-
-        def call(*arguments: P.args, **options: P.kwargs) -> T:
-            value, error = attempt(function, *arguments, **options)
-            gathered = self.all_gather((error_for_others(error), self._time()))
-            self._now = gathered[0][1]
-            raise_first([error, *(other for other, _ in gathered)])
-            return value  # type: ignore[return-value]
-
-        return call
-
-    def rank_zero_first(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Wrap a function to run on rank 0, then on the others, which find what it stored; collective."""
-
-        def call(*arguments: P.args, **options: P.kwargs) -> T:
-            values: list[T] = []
-            self.on_rank_zero(lambda: values.append(function(*arguments, **options)))()
-            return self.on_all_ranks(lambda: values[0] if values else function(*arguments, **options))()
-
-        return call
+    def rank_zero_first(self, function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Call a function on rank 0, then on the others, which find what it stored; collective."""
+        values: list[T] = []
+        self.on_rank_zero(lambda: values.append(function(*arguments, **options)))
+        return self.on_all_ranks(lambda: values[0] if values else function(*arguments, **options))
 
     def _time(self) -> float:
         return time.monotonic() if self.rank == 0 else 0.0

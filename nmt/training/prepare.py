@@ -71,7 +71,7 @@ def check_run(config: TrainConfig) -> None:
 
 
 def check_guided_alignment(config: TrainConfig) -> None:
-    """Raise UserError where attention cannot be guided: no gold alignments, or no gradient to the weights."""
+    """Raise UserError if attention cannot be guided: no gold alignments, or no gradient to the weights."""
     corpus, decoder = open_corpus(config.data), config.model.decoder
     needs = f"trainer.guided_alignment.weight={config.trainer.guided_alignment.weight:g} needs"
     if not corpus.has_gold("train") and "alignment" not in corpus.split_keys:
@@ -92,7 +92,7 @@ def check_guided_alignment(config: TrainConfig) -> None:
 
 
 def check_consistency(config: TrainConfig) -> None:
-    """Raise UserError where two passes would be the same, or differ by what attention draws."""
+    """Raise UserError if two passes would be the same, or differ by what attention draws."""
     needs = f"trainer.consistency={config.trainer.consistency:g} needs"
     if not has_dropout(config.model):
         raise UserError(
@@ -127,8 +127,8 @@ def prepare(config: TrainConfig, origin: Path | None, processes: ProcessGroup) -
     Raises:
         UserError: the corpus cannot be trained on.
     """
-    given = None if origin is None else processes.on_rank_zero(Tokenizers.load)(origin)
-    text, cleaning = processes.rank_zero_first(load_text)(config)
+    given = None if origin is None else processes.on_rank_zero(Tokenizers.load, origin)
+    text, cleaning = processes.rank_zero_first(load_text, config)
 
     def choose() -> tuple[Tokenizers, dict[str, Any]]:
         settle(config, text["train"], on_gpu=resolve_device(config.trainer.device).type == "cuda")
@@ -136,12 +136,12 @@ def prepare(config: TrainConfig, origin: Path | None, processes: ProcessGroup) -
         warn_of_changes(text["train"], tokenizers.target, lowercase=config.lowercase)
         return tokenizers, {name: value_of(config, name) for name in ("automatic", *AUTOMATIC)}
 
-    tokenizers, values = processes.on_rank_zero(choose)()
+    tokenizers, values = processes.on_rank_zero(choose)
     assign(config, values)  # on every rank: only rank 0 has read the checkpoint that some values come from
     logger.info("encoding %s pairs", f"{len(text['train']):,}")
     train = encode_together(text.pop("train"), tokenizers, config.data, processes)
     guided = config.trainer.guided_alignment.weight > 0
-    guide = processes.on_all_ranks(lambda: AlignmentTargets(train.corpus, tokenizers) if guided else None)()
+    guide = processes.on_all_ranks(lambda: AlignmentTargets(train.corpus, tokenizers) if guided else None)
     return Prepared(tokenizers, train, text.pop("validation"), tests=text, guide=guide, cleaning=cleaning)
 
 
@@ -189,7 +189,7 @@ def encode_together(
             with writing(path, ADVICE):
                 return None if path.exists() else stack.enter_context(temporary_folder(path))
 
-        folder = processes.on_rank_zero(make_folder)()
+        folder = processes.on_rank_zero(make_folder)
         parts: list[Path] = []
         if folder is not None and folder.is_dir():
             parts = [folder / f"{rank}.arrow" for rank in range(processes.world_size)]
@@ -201,8 +201,8 @@ def encode_together(
         def encode_all() -> EncodedCorpus:
             return encode(corpus, tokenizers, cache_dir=config.cache_dir, num_workers=workers, parts=parts)
 
-        processes.on_all_ranks(encode_mine)()
-        return processes.rank_zero_first(encode_all)()
+        processes.on_all_ranks(encode_mine)
+        return processes.rank_zero_first(encode_all)
 
 
 def learning_text(corpus: datasets.Dataset, config: TokenizerConfig) -> datasets.Dataset:

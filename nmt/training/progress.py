@@ -82,12 +82,12 @@ def ending(progress: Progress, config: TrainerConfig) -> str:
 
 
 def out_of_patience(progress: Progress, config: TrainerConfig) -> bool:
-    """Tell whether validations have gone without improvement for longer than the patience."""
+    """Return whether validations have gone without improvement for longer than the patience."""
     return config.patience is not None and progress.stale >= config.patience
 
 
 def validation_due(progress: Progress, config: TrainerConfig) -> bool:
-    """Tell whether to validate after this update."""
+    """Return whether to validate after this update."""
     by_epochs, by_minutes = config.validate_every_epochs, config.validate_every_minutes
     if by_epochs is None and config.validate_every_steps is None and by_minutes is None:
         by_epochs = 1
@@ -99,10 +99,10 @@ def validation_due(progress: Progress, config: TrainerConfig) -> bool:
 
 
 def validates_by_time(config: TrainerConfig) -> bool:
-    """Tell whether validations that are not scheduled follow the clock: there is a time limit to divide."""
+    """Return whether validations that are not scheduled follow the clock: there is a time limit to divide."""
     return config.max_minutes is not None and not (config.validate_every_steps or config.validate_every_epochs)
 
 
 def samples_due(progress: Progress) -> bool:
-    """Tell whether to show samples after this update, which is not followed by a validation."""
+    """Return whether to show samples after this update, which is not followed by a validation."""
     return progress.validated_step < 0 and progress.step in EARLY_SAMPLES

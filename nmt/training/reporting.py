@@ -139,7 +139,7 @@ class Reporter:
             write_film(read_records(self.run_dir / ALIGNMENTS), picture)
 
     def _is_end(self, record: Mapping[str, Any]) -> bool:
-        """Tell whether a record has the scores of the test split at this update."""
+        """Return whether a record has the scores of the test split at this update."""
         return (record["step"], record.get("event")) == (self.step, "final")
 
     @property

@@ -65,7 +65,7 @@ def adopt(config: TrainConfig, checkpoint: Path, is_adopted: Callable[[str], boo
 def check_same(
     config: TrainConfig, checkpoint: Path, is_fixed: Callable[[str], bool], failure: str, remedy: str
 ) -> None:
-    """Raise UserError where a fixed key has another value than in the checkpoint's configuration."""
+    """Raise UserError if a fixed key has another value than in the checkpoint's configuration."""
     before = load_config(checkpoint / CONFIG)
     wrong = {name: values for name, values in changes(before, config).items() if is_fixed(name)}
     if wrong:

@@ -5,7 +5,6 @@ import logging
 import os
 import shlex
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +64,10 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
         Reporter(run_dir, config=config) if environment.is_rank_zero else NullReporter() as reporter,
     ):
         with process_group(environment, config.trainer.device) as processes:
-            run_dir = Path(processes.on_rank_zero(lambda: config.run_dir)())  # the others were given none
+            run_dir = Path(processes.on_rank_zero(lambda: config.run_dir))  # the others were given none
             trainer, prepared = start(config, reporter, processes)
             if latest:
-                processes.on_rank_zero(point_to)(run_dir)
+                processes.on_rank_zero(point_to, run_dir)
             trainer.fit()
             reporter.end_progress()
             final = evaluate_best(config, run_dir, prepared.tests, reporter.phase, processes)
@@ -89,22 +88,22 @@ def start(config: TrainConfig, reporter: Reporter | NullReporter, processes: Pro
 
     It is at update 0, or where the run's last checkpoint was saved.
     """
-    processes.on_rank_zero(check_files)(config)
-    last = processes.on_rank_zero(previous_checkpoint)(config)
-    device = processes.on_all_ranks(processes.device)(config.trainer.device)
+    processes.on_rank_zero(check_files, config)
+    last = processes.on_rank_zero(previous_checkpoint, config)
+    device = processes.on_all_ranks(processes.device, config.trainer.device)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     if config.deterministic:
-        processes.on_all_ranks(be_deterministic)(config)
+        processes.on_all_ranks(be_deterministic, config)
     torch.manual_seed(config.seed)
-    origin = last or processes.on_rank_zero(initial_checkpoint)(config)
-    processes.on_rank_zero(check_run)(config)  # with the values that these checkpoints give to keys that were not given
+    origin = last or processes.on_rank_zero(initial_checkpoint, config)
+    processes.on_rank_zero(check_run, config)  # with the values that these checkpoints give to keys that were not given
     prepared = prepare(config, origin, processes)
     vocabularies = prepared.tokenizers
     model = build_model(config.model, len(vocabularies.source), len(vocabularies.target), joint=vocabularies.joint)
     longest = longest_source(prepared.train, config.batch.max_length)
     if origin is not None:
-        before = processes.on_all_ranks(load_checkpoint)(origin)
+        before = processes.on_all_ranks(load_checkpoint, origin)
         model.load_state_dict(before.model.state_dict())
         longest = max(longest, before.longest)
     model.to(device)
@@ -114,8 +113,8 @@ def start(config: TrainConfig, reporter: Reporter | NullReporter, processes: Pro
     seed_rank(config.seed, processes)
     trainer = build_trainer(config, model, prepared, device, reporter, processes, longest=longest)
     if last is not None:
-        processes.on_all_ranks(resume)(trainer, config, last)
-    processes.on_rank_zero(reporter.start)(summarize(model), trainer.progress.step)
+        processes.on_all_ranks(resume, trainer, config, last)
+    processes.on_rank_zero(reporter.start, summarize(model), trainer.progress.step)
     if origin is not None:
         how = "continuing from" if last is not None else "beginning with the weights and subwords of"
         logger.info("%s %s at update %d", how, origin, trainer.progress.step)
@@ -153,7 +152,8 @@ def build_trainer(
     keep_few_kernels(bf16=config.trainer.precision != "fp32")
 
     def save(name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:
-        save_checkpoint(
+        processes.on_rank_zero(
+            save_checkpoint,
             Path(config.run_dir) / "checkpoints" / name,
             model,
             config,
@@ -187,7 +187,7 @@ def build_trainer(
         device=device,
         validate=validator,
         sample=validator.samples if config.trainer.num_samples else None,
-        save=processes.on_rank_zero(save),
+        save=save,
         reporter=reporter,
         objective=chunked_loss if config.model.fast == "auto" else token_loss,
         processes=processes,
@@ -210,26 +210,25 @@ def evaluate_best(
     manifest = run_dir / "checkpoints" / "best" / MANIFEST
     seen = processes.all_gather(manifest.read_bytes() if manifest.exists() else None)
     if len(set(seen)) > 1:
-        return processes.on_rank_zero(evaluate_best)(config, run_dir, tests, phase)
+        return processes.on_rank_zero(evaluate_best, config, run_dir, tests, phase)
     # Imported late: training itself needs none of it.
     from nmt.evaluation.evaluator import evaluate_split
     from nmt.evaluation.output import prepare_folder
     from nmt.evaluation.report import print_table
 
     scores: dict[str, Any] = {}
-    load = processes.on_all_ranks(partial(Translator.load, device=config.trainer.device, **vars(config.search)))
-    translator = load(run_dir)
+    translator = processes.on_all_ranks(Translator.load, run_dir, config.trainer.device, **vars(config.search))
     translator.spread = processes.spread
     for split, corpus in tests.items():
         folder = run_dir / "evaluation" / split
-        processes.on_rank_zero(prepare_folder)(folder)
+        processes.on_rank_zero(prepare_folder, folder)
         scoring: dict[str, Any] = {"bleu_tokenize": bleu_tokenizer(config), "lowercase": config.lowercase}
         # Sentences are translated, greedily too where there is a beam, scored, and aligned where there is gold.
         passes = 2 + (config.search.beam_size > 1) + ("alignment" in corpus.column_names)
         with phase(f"testing on {split}", len(corpus) * passes) as advance:
             translator.progress = advance
             place = folder if processes.rank == 0 else None
-            metrics = processes.on_all_ranks(evaluate_split)(translator, corpus, place, split=split, **scoring)
+            metrics = processes.on_all_ranks(evaluate_split, translator, corpus, place, split=split, **scoring)
         if processes.rank == 0:
             print_table(metrics)
             print(f"report: {folder / 'report.html'}   heatmaps: {folder / 'heatmaps'}")

@@ -207,7 +207,7 @@ class Trainer:
         return measured | now
 
     def check_skipped(self) -> None:
-        """Raise UserError where too many updates in a row were skipped."""
+        """Raise UserError if too many updates in a row were skipped."""
         if self.meter.skipped_in_a_row >= MAX_SKIPPED_UPDATES:
             raise UserError(
                 f"training has diverged: the last {int(self.meter.skipped_in_a_row)} gradients were not finite "

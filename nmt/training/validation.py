@@ -69,7 +69,7 @@ class Validator:
         with self.phase("validating", len(self.sources) * (2 if self.gold is None else 3)) as advance:
             translator.progress = advance
             outcome = outcome_of(translator, *lines, self.gold, Views(), **self.scoring)
-        values, _ = self.processes.on_rank_zero(measure)(outcome, names_at("validation"))
+        values, _ = self.processes.on_rank_zero(measure, outcome, names_at("validation"))
         metrics = {name: value for name, value in values.items() if value is not None}
         metrics.setdefault(self.metric, math.nan)  # never the best
         return Validation(metrics, self._samples(model, [outcome.translations[row] for row in self.sampled]))

@@ -87,7 +87,7 @@ def characters(word: str) -> list[str]:
 
 
 def is_wide(word: str) -> bool:
-    """Tell whether all characters of a word are as wide as high."""
+    """Return whether all characters of a word are as wide as high."""
     return word != "" and all(unicodedata.east_asian_width(character) in "WF" for character in word)
 
 

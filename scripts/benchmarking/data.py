@@ -27,7 +27,7 @@ def measure_data(config: TrainConfig) -> Iterator[dict[str, Any]]:
     """Yield a row for each step from text to batches, with an empty cache.
 
     Memory is that of this process and its children which no file backs, at its peak; pages of files, which the system
-    takes back when it needs them, are not in it. It is None where there is no /proc.
+    takes back when it needs them, are not in it. It is None if there is no /proc.
 
     Raises:
         UserError: the corpus cannot be trained on.

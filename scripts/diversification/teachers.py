@@ -33,7 +33,7 @@ class Teacher:
 
 
 def teachers_of(forward: Sequence[str], backward: Sequence[str], *, together: bool) -> list[Teacher]:
-    """Return the teachers, one a run, or one a direction where all its runs translate together; raise UserError where
+    """Return the teachers, one per run, or one per direction where all its runs translate together; raise UserError if
     there is none, a run has no checkpoint, or they are of different languages.
     """
     from nmt.models.checkpoint import CONFIG, find_checkpoint

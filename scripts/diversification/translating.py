@@ -23,7 +23,7 @@ from studies.study import log
 if TYPE_CHECKING:
     from nmt.translator import Translation, Translator
 
-CHUNK = 512  # lines: a few seconds; smaller ones have fewer sentences of like length
+CHUNK = 512  # lines: a few seconds; smaller ones have fewer sentences of similar length
 SECONDS = 5.0  # between two messages
 
 
@@ -186,7 +186,7 @@ def fill(
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to read and append; raise UserError where another process has it open so, or it cannot be written."""
+    """Open a file to read and append; raise UserError if another process has it open so, or it cannot be written."""
     import fcntl
 
     with writing(path):

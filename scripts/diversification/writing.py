@@ -86,7 +86,7 @@ def chosen(number: int, share: float, seed: Sequence[int]) -> Iterator[int]:
 
 
 def is_wanted(pair: Pair, seen: set[tuple[str, str]], count: Counts) -> bool:
-    """Tell whether a pair is to be written, and count it."""
+    """Return whether a pair is to be written, and count it."""
     is_empty = not (pair.source.strip() and pair.target.strip())
     is_duplicate = not is_empty and count.name != ORIGINAL and pair[:2] in seen
     count.empty += is_empty

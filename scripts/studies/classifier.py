@@ -60,7 +60,7 @@ class Classifier(nn.Module):
 
 
 def build_pooling(name: str) -> nn.Module | None:
-    """Return the pooling of a name, None for the last state; raise UserError where there is no such pooling."""
+    """Return the pooling of a name, None for the last state; raise UserError if there is no such pooling."""
     if name in POOLINGS:
         return Mean() if name == "mean" else None
     score, _, rest = name.partition("-")
@@ -77,7 +77,7 @@ def build_pooling(name: str) -> nn.Module | None:
 def train(
     model: Classifier, examples: Sequence[Example], epochs: int, report: Callable[[str], None]
 ) -> dict[str, float]:
-    """Minimize cross-entropy, in batches of like length; the rate falls in the second half. Return what it cost."""
+    """Minimize cross-entropy, in batches of similar length; the rate falls in the second half. Return what it cost."""
     ordered = sorted(examples, key=lambda each: len(each.words))
     batches = [ordered[start : start + BATCH] for start in range(0, len(ordered), BATCH)]
 
@@ -123,7 +123,7 @@ def saliency(model: Classifier, ids: Ids) -> Float[Tensor, "batch length"]:
 
 
 def read(model: Classifier, examples: Sequence[Example], size: int = 100) -> list[Reading]:
-    """Classify sentences, `size` of like length at once."""
+    """Classify sentences, `size` of similar length at once."""
     model.eval()
     readings: dict[int, Reading] = {}
     order = sorted(range(len(examples)), key=lambda number: len(examples[number].words))

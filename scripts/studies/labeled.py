@@ -182,7 +182,7 @@ def _columns(table: datasets.Dataset) -> str:
 
 
 def _label_names(table: datasets.Dataset, column: str, path: str) -> list[str | None]:
-    """Return the name of each row's class, None where it has no label."""
+    """Return the name of each row's class, None if it has no label."""
     feature, values = _feature(table, column, path), table[column][:]
     if isinstance(feature, datasets.ClassLabel):
         return [None if value is None or value < 0 else feature.int2str(value) for value in values]

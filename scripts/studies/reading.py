@@ -47,7 +47,7 @@ class Reading:
 
 
 def measure(readings: Sequence[Reading], classes: int) -> dict[str, Any]:
-    """Return accuracy, also by length, macro-F1, and the share of the deciding word; None where there is no such."""
+    """Return accuracy, also by length, macro-F1, and the share of the deciding word; None if there is no such."""
     counts = confusion([each.example.label for each in readings], [each.predicted for each in readings], classes)
     by_length: dict[str, float | None] = {}
     for name, (shortest, longest) in LENGTHS.items():

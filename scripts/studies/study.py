@@ -76,7 +76,7 @@ def output_folder(options: argparse.Namespace, name: str) -> Path:
 
 
 def make_output_folder(options: argparse.Namespace, name: str) -> Path:
-    """Make the output folder, before the work, and return it; raise UserError where it cannot be made."""
+    """Make the output folder, before the work, and return it; raise UserError if it cannot be made."""
     folder = output_folder(options, name)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

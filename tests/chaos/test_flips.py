@@ -63,7 +63,7 @@ class Copies:
             assert weights(self.place / "run") == self.weights, f"{told}: other weights"
         if found.is_refusal or trained.is_refusal:
             return "refused"
-        return "made anew" if "made anew" in trained.errors else "harmless"
+        return "is rebuilt" if "is rebuilt" in trained.errors else "harmless"
 
 
 def test_flips(zygote: Zygote, whole: Whole, tmp_path: Path) -> None:
@@ -85,4 +85,4 @@ def test_two_hundred_flips(zygote: Zygote, whole: Whole, tmp_path: Path) -> None
     verdicts = Counter(copies.check_flip(file, generator) for file in files)
     print(dict(verdicts))
     assert verdicts["refused"] > 50
-    assert verdicts["made anew"] > 20
+    assert verdicts["is rebuilt"] > 20

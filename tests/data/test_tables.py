@@ -50,7 +50,7 @@ def test_a_damaged_table_is_named_and_one_without_a_digest_is_made_anew(
     path.write_bytes(b"")
     with caplog.at_level("WARNING", logger="nmt.data.tables"):
         stored_table(path, build_table)
-        assert caplog.messages == [f"{path} is damaged and is made anew"]
+        assert caplog.messages == [f"{path} is damaged and is rebuilt"]
         (tmp_path / "table.arrow.sha256").unlink()
         path.write_bytes(b"")
         assert mapped_table(stored_table(path, build_table)) == TABLE

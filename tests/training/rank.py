@@ -108,8 +108,8 @@ def trainer(
         TrainerConfig(**{**common, **settings}),
         0.0,
         device=torch.device("cpu"),
-        validate=processes.on_rank_zero(validate),
-        save=processes.on_rank_zero(save),
+        validate=lambda model: processes.on_rank_zero(validate, model),
+        save=lambda *given, **options: processes.on_rank_zero(save, *given, **options),
         reporter=NullReporter(),
         processes=processes,
     )
@@ -177,14 +177,14 @@ def primitives(processes: ProcessGroup) -> dict[str, Any]:
         "local gradients": local,
         "averaged gradients": averaged,
         "gathered": processes.all_gather({"rank": rank}),
-        "on_rank_zero": processes.on_rank_zero(lambda: f"rank {rank}")(),
-        "on_all_ranks": processes.on_all_ranks(lambda: rank)(),
+        "on_rank_zero": processes.on_rank_zero(lambda: f"rank {rank}"),
+        "on_all_ranks": processes.on_all_ranks(lambda: rank),
         "rank_zero_first": rank_zero_first(processes),
         "spread": list(processes.spread(lambda number: (rank, number**2), range(5))),
         "error in a share": caught(lambda: list(processes.spread(divide, [2, 1, 4, 0]))),
-        "error of rank 0": caught(processes.on_rank_zero(fail), rank, on=0),
-        "error of rank 1": caught(processes.on_all_ranks(fail), rank, on=1),
-        "defect of rank 0": caught(processes.on_rank_zero(divide), 0),
+        "error of rank 0": caught(processes.on_rank_zero, fail, rank, on=0),
+        "error of rank 1": caught(processes.on_all_ranks, fail, rank, on=1),
+        "defect of rank 0": caught(processes.on_rank_zero, divide, 0),
         "random": torch.rand(3),
     }
 
@@ -199,7 +199,7 @@ def rank_zero_first(processes: ProcessGroup) -> list[int]:
             file.write(f"{processes.rank}\n")
         return list(map(int, path.read_text().split()))
 
-    return processes.rank_zero_first(add)()
+    return processes.rank_zero_first(add)
 
 
 def encoded(processes: ProcessGroup) -> dict[str, Any]:

@@ -244,12 +244,13 @@ def test_all_ranks_have_the_values_of_rank_zero(tmp_path: Path) -> None:
     sent: list[Any] = []
 
     class First(SingleProcess):  # type: ignore[misc]
-        def on_rank_zero(self, function: Any) -> Any:
-            return lambda: sent.append(function()) or sent[-1]
+        def on_rank_zero(self, function: Any, *arguments: Any) -> Any:  # type: ignore[override]
+            sent.append(function(*arguments))
+            return sent[-1]
 
     class Second(SingleProcess):  # type: ignore[misc]
-        def on_rank_zero(self, function: Any) -> Any:
-            return lambda: sent.pop(0)
+        def on_rank_zero(self, function: Any, *arguments: Any) -> Any:  # type: ignore[override]
+            return sent.pop(0)
 
     for config, processes in zip(configs, (First(), Second()), strict=True):
         config.data = DataConfig(kind="text", target_language="zh", cache_dir=str(tmp_path / "cache"), **splits)
