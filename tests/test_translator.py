@@ -310,6 +310,9 @@ def test_an_ensemble_says_what_its_members_find_likely_together(
     """The log-probability of a translation is that of the members' mean, token by token."""
     together = Translator.load(tiny_run, "cpu", precision, ensemble=[other_run], beam_size=1)
     assert together.ensemble == [other_run]
+    assert together.longest == Translator.load(tiny_run, "cpu").longest  # the least: of the other it is not known
+    assert together.longest < Translator.load(other_run, "cpu").longest
+    assert Translator.load(other_run, "cpu", ensemble=[tiny_run]).longest == together.longest
     found = together.translate(SENTENCES)
     alone = [Translator.load(run, "cpu", precision, beam_size=1) for run in (tiny_run, other_run)]
     assert [each.text for each in found] != [each.text for each in alone[1].translate(SENTENCES)]

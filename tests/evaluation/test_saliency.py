@@ -137,7 +137,11 @@ def test_words_against_sums_in_python(target: list[int], source: list[int], seed
 
 @pytest.fixture(scope="module")
 def translator() -> Translator:
-    tokenizers = build_tokenizers(SOURCES, TARGETS, TokenizerConfig(vocab_size=330, joint=False))
+    return translator_of(SOURCES, TARGETS)
+
+
+def translator_of(sources: list[str], targets: list[str]) -> Translator:
+    tokenizers = build_tokenizers(sources, targets, TokenizerConfig(vocab_size=330, joint=False))
     torch.manual_seed(1)
     config = ModelConfig(embedding_size=8, hidden_size=16)
     model = build_model(config, len(tokenizers.source), len(tokenizers.target), joint=False)
@@ -191,6 +195,17 @@ def test_a_translation_in_parts_has_none(translator: Translator, monkeypatch: py
     for each, translation in zip(found, translations, strict=True):
         assert each.weights.shape == translation.weights.shape
         assert (each.weights.sum() == 0) is np.bool_(translation.parts > 1)
+
+
+def test_translations_of_characters_have_the_characters_of_the_attention() -> None:
+    lines = ["猫看见狗", "大狗睡觉", "猫睡觉", "大猫看见大狗"] * 5  # pieces of several characters
+    translator = translator_of(lines, lines)
+    translations = translator.translate(lines[:4])
+    sizes = [len(ids) for ids in translator.tokenizers.source.encode(lines[:4])]
+    assert any(size < len(each.source_words) for size, each in zip(sizes, translations, strict=True))
+    for found, translation in zip(Explainer(translator).translations(translations), translations, strict=True):
+        assert (found.source_words, found.target_words) == (translation.source_words, translation.target_words)
+        assert found.weights.shape == translation.weights.shape
 
 
 def vocabulary(translator: Translator) -> set[str]:

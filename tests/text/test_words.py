@@ -35,6 +35,7 @@ SPLIT = [
     "a man in a t-shirt , mr. x. and &apos;s 28. .",  # tokenized: a period or a comma stands alone
     "es ist der 28.",
     "Es ist der 28|.",
+    "Mrs. Two and Chap|. Two|.",  # an abbreviation has three letters at most
     "",
     "  ",
 ]

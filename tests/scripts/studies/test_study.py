@@ -15,7 +15,7 @@ from nmt.errors import UserError
 @pytest.mark.parametrize("workers", [1, 2, 64])
 @pytest.mark.parametrize(("minutes", "runs"), [(20.0, 96), (3.0, 13), (20.0, 3), (384.0, 96)])
 def test_runs_share_the_time(script: Callable[[str], Any], minutes: float, runs: int, workers: int) -> None:
-    settings = {"output": Path("o"), "steps": None, "common": [], "overrides": []}
+    settings: dict[str, Any] = {"output": Path("o"), "steps": None, "common": [], "overrides": []}
     study = script("studies.study").Study(minutes=minutes, workers=workers, **settings)
     rounds = -(-runs // workers)
     assert 0.25 * minutes <= rounds * study.training_minutes(runs) < minutes
