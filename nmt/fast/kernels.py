@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,8 +13,21 @@ from torch import Tensor, nn
 LINEAR: Any = getattr(getattr(torch.ops.mkldnn, "_linear_pointwise", None), "default", None)
 REORDER: Any = getattr(getattr(torch.ops.mkldnn, "_reorder_linear_weight", None), "default", None)
 PASS: Any = getattr(torch._C, "_current_graph_task_id", lambda: 0)  # see `backward_pass`
-# See `most_rows`: by the processor's instructions (measured: docs/engineering-log.md, search).
+
+
+def is_intel() -> bool:
+    """Return whether the processor is Intel's, for which MKL is made; False where the system does not say."""
+    try:
+        with Path("/proc/cpuinfo").open(encoding="ascii", errors="replace") as file:
+            return "GenuineIntel" in file.read(4_096)
+    except OSError:
+        return False
+
+
+# See `most_rows`: by the processor's instructions (measured: docs/engineering-log.md, training speed and search).
 FEW_ROWS = {"AVX512": math.inf, "AVX2": 128}
+FEW_ROWS_ON_INTEL = {"AVX512": 0, "AVX2": 128}
+IS_INTEL = is_intel()
 # Whether the processor has a matrix unit for 16-bit numbers.
 AMX = bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
 
@@ -25,14 +39,15 @@ def most_rows(x: Tensor) -> float:
     """
     is_enabled = None not in (LINEAR, REORDER) and bool(torch.backends.mkldnn.enabled)
     is_known = is_enabled and x.device.type == "cpu" and x.dtype == torch.float32
-    return FEW_ROWS.get(torch.backends.cpu.get_cpu_capability(), 0) if is_known else 0
+    few_rows = FEW_ROWS_ON_INTEL if IS_INTEL else FEW_ROWS
+    return few_rows.get(torch.backends.cpu.get_cpu_capability(), 0) if is_known else 0
 
 
 def onednn_is_faster(x: Tensor) -> bool:
-    """Return whether oneDNN is faster for any number of rows: in fp32 with AVX-512.
+    """Return whether oneDNN is faster for any number of rows: in fp32 with AVX-512 on a processor that is not Intel's.
 
-    oneDNN generates its kernels for the processor at hand. MKL's, which torch calls, are for AVX2 where the processor
-    is not Intel's (docs/results.md, speed).
+    oneDNN generates its kernels for the processor at hand. MKL, which torch calls, uses those for AVX2 on a processor
+    that is not Intel's; on Intel's its own are the faster (docs/engineering-log.md).
     """
     return most_rows(x) == math.inf
 

@@ -1,5 +1,7 @@
 """Products by either library against those in double precision."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -117,3 +119,16 @@ def test_rows_of_padding_change_nothing(monkeypatch: pytest.MonkeyPatch, rows: i
         torch.testing.assert_close(found.float(), expected, rtol=0.05, atol=0.1)
     torch.testing.assert_close(grad_weight(grad, x).float(), grad.float().t() @ x.float(), rtol=0.05, atol=0.1)
     assert {shape[0] for shape in shapes} <= {8, 40, 24}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("vendor_id\t: GenuineIntel\n", True), ("vendor_id\t: AuthenticAMD\n", False), (None, False)]
+)
+def test_the_maker_of_the_processor(
+    text: str | None, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "cpuinfo"
+    if text is not None:
+        place.write_text(text, encoding="ascii")
+    monkeypatch.setattr(kernels, "Path", lambda path: place)
+    assert kernels.is_intel() is expected
