@@ -1,16 +1,20 @@
 """Sentence pairs and translations, with the attention between their words: for comparing, drawing and display."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float
 
 from nmt.alignment.links import argmax_links
 from nmt.alignment.pharaoh import format_pharaoh
-from nmt.alignment.weights import Alignment, concatenate
+from nmt.alignment.weights import Alignment, concatenate, merge_words
+from nmt.errors import UserError
 from nmt.text.parts import join_texts
 from nmt.view.alignment import alignment_html, rounded
+
+Words = tuple[list[str], list[int]]  # words, and for each piece the index of its word
 
 MOST_WEIGHTS = 25_000_000  # of a translation in parts: 200 MB
 
@@ -108,3 +112,39 @@ def alignment_of_parts(parts: Sequence[Translation]) -> Alignment:
     """Return the alignment of a translation in parts, without words where it is too large."""
     source_words, target_words = (sum(part.weights.shape[side] for part in parts) for side in (1, 0))
     return concatenate(parts) if source_words * target_words <= MOST_WEIGHTS else Alignment([], [], np.zeros((0, 0)))
+
+
+def alignment_of_words(source: Words, target: Words, weights: Float[np.ndarray, "rows columns"]) -> Alignment:
+    """Return the alignment of words from attention between their pieces."""
+    return Alignment(source[0], target[0], merge_words(weights, target[1], source[1]))
+
+
+def with_copies(found: Alignment, unknown: Iterable[int]) -> Alignment:
+    """Replace unknown target words by the source words that they attend to most, if any (Luong et al., 2015)."""
+    words = list(found.target_words)
+    for index in unknown:
+        if found.weights[index].any():
+            words[index] = found.source_words[int(found.weights[index].argmax())]
+    return replace(found, target_words=words)
+
+
+def to_sentences(given: Any) -> list[str]:
+    """Return sentences as a list; a text is one sentence. Raise UserError for one that is not a text."""
+    try:
+        found = [given] if isinstance(given, str) else list(given)
+    except TypeError:
+        raise UserError(f"{given!r} is neither a sentence nor several: give a text, or a list of texts") from None
+    for number, sentence in enumerate(found, start=1):
+        if not isinstance(sentence, str):
+            raise UserError(f"sentence {number} of {len(found)} is {sentence!r}, not a text: leave it out, or give ''")
+        try:
+            sentence.encode()
+        except UnicodeEncodeError:  # non-UTF-8 bytes of a command line arrive as lone surrogates
+            raise UserError(f"sentence {number} of {len(found)} is not text in UTF-8: convert it first") from None
+    return found
+
+
+def check_pairs(sources: Sequence[str], targets: Sequence[str]) -> None:
+    """Raise UserError unless there is a target for each source."""
+    if len(sources) != len(targets):
+        raise UserError(f"{len(sources)} sources and {len(targets)} targets are no pairs: give one target a source")

@@ -11,9 +11,8 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 import torch
-from jaxtyping import Float
 
-from nmt.alignment.weights import Alignment, in_characters, merge_words
+from nmt.alignment.weights import Alignment, in_characters
 from nmt.config.check import check
 from nmt.config.schema import LARGEST_BEAM, PRECISIONS, WORDS, SamplingConfig, SearchConfig
 from nmt.data.batch import Batch, Int64Array, collate, cut_batches, pad, within_memory
@@ -31,11 +30,20 @@ from nmt.search.threads import in_threads
 from nmt.text.parts import split_line
 from nmt.text.tokenizer import Tokenizer, Tokenizers
 from nmt.text.vocabulary import UNK, Vocabulary, text_of
-from nmt.translation import SentencePair, Translation, empty, joined
+from nmt.translation import (
+    SentencePair,
+    Translation,
+    Words,
+    alignment_of_words,
+    check_pairs,
+    empty,
+    joined,
+    to_sentences,
+    with_copies,
+)
 
-__all__ = ["SentencePair", "Translation", "Translator", "Words", "empty", "sentences_of"]
+__all__ = ["SentencePair", "Translation", "Translator", "Words", "empty"]
 
-Words = tuple[list[str], list[int]]  # words, and for each piece the index of its word
 Found = TypeVar("Found")
 # Applies a function to every item: one after the other like `map`, in threads, or distributed over processes.
 Spread = Callable[[Callable[[Any], Found], Sequence[Any]], Iterable[Found]]
@@ -155,7 +163,7 @@ class Translator:
         Raises:
             UserError: a sentence is not a text.
         """
-        found = [best[0] for best in self.translate_n_best(sentences_of(sentences), 1)]
+        found = [best[0] for best in self.translate_n_best(to_sentences(sentences), 1)]
         return found[0] if isinstance(sentences, str) else found
 
     def translate_n_best(self, sentences: Iterable[str], n: int) -> list[list[Translation]]:
@@ -168,7 +176,7 @@ class Translator:
         Raises:
             UserError: a sentence is not a text, `n` is not from 1 to 10,000, or memory is short for one sentence.
         """
-        return self._in_parts(sentences_of(sentences), n, None)
+        return self._in_parts(to_sentences(sentences), n, None)
 
     def sample(self, sentences: Iterable[str], n: int = 1, **sampling: Any) -> list[list[Translation]]:
         """Return n translations of each sentence, drawn at random from the model (`nmt.search.sampling`).
@@ -190,7 +198,7 @@ class Translator:
         check_settings("setting of Translator.sample", sampling, SamplingConfig)
         settings = SamplingConfig(**sampling)
         check(settings)
-        return self._in_parts(sentences_of(sentences), n, settings)
+        return self._in_parts(to_sentences(sentences), n, settings)
 
     def _in_parts(self, sentences: Sequence[str], n: int, sampling: SamplingConfig | None) -> list[list[Translation]]:
         if not 1 <= n <= LARGEST_BEAM:
@@ -251,7 +259,7 @@ class Translator:
         """
         if words not in WORDS:
             raise unknown("words", words, WORDS)
-        source_lines, target_lines = sentences_of(sources), sentences_of(targets)
+        source_lines, target_lines = to_sentences(sources), to_sentences(targets)
         check_pairs(source_lines, target_lines)
         source, target = self.tokenizers.source, self.tokenizers.target
         source_ids, target_ids = source.encode(source_lines), target.encode(target_lines)
@@ -262,14 +270,14 @@ class Translator:
         def read(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
             return batch.rows, self.model.attend(batch).float().cpu().numpy()
 
-        def words_of(side: Tokenizer | Vocabulary, ids: list[int], line: str) -> Words:
+        def counted(side: Tokenizer | Vocabulary, ids: list[int], line: str) -> Words:
             return side.parts(ids, line) if words == "spaces" else side.view_words(ids, line)
 
         for rows, found in self._read(source_ids, target_ids, read):
             for row, weights in zip(rows, found, strict=True):
-                source_words = words_of(source, source_ids[row], source_lines[row])
-                target_words = words_of(target, target_ids[row], target_lines[row])
-                aligned = alignment(source_words, target_words, weights)
+                source_words = counted(source, source_ids[row], source_lines[row])
+                target_words = counted(target, target_ids[row], target_lines[row])
+                aligned = alignment_of_words(source_words, target_words, weights)
                 aligned = in_characters(aligned) if words == "split" else aligned
                 results[row] = SentencePair(**vars(aligned), source=source_lines[row], text=target_lines[row])
         return results[0] if isinstance(sources, str) else results
@@ -284,7 +292,7 @@ class Translator:
         Models with different subwords cannot be compared by it. Pairs with an empty source are left out.
         """
         log_prob, num_tokens = 0.0, 0
-        lines = sentences_of(sources), sentences_of(targets)
+        lines = to_sentences(sources), to_sentences(targets)
         check_pairs(*lines)
         ids = self.tokenizers.source.encode(lines[0]), self.tokenizers.target.encode(lines[1])
 
@@ -371,7 +379,7 @@ class Translator:
         if self.aligned or self.copies:
             source = self.words_of(self.tokenizers.source, ids, sentence)
             target = self.words_of(self.tokenizers.target, hypothesis.tokens)
-            found = alignment(source, target, hypothesis.weights)
+            found = alignment_of_words(source, target, hypothesis.weights)
         text = self.tokenizers.target.decode([hypothesis.tokens])[0]
         if self.copies:
             found = with_copies(found, [target[1][n] for n, token in enumerate(hypothesis.tokens) if token == UNK])
@@ -419,39 +427,3 @@ def check_settings(what: str, given: Iterable[str], config: type, *others: str) 
     for name in given:
         if name not in known:
             raise unknown(what, name, [*known, *others])
-
-
-def sentences_of(given: Any) -> list[str]:
-    """Return sentences as a list; a text is one sentence. Raise UserError for one that is not a text."""
-    try:
-        found = [given] if isinstance(given, str) else list(given)
-    except TypeError:
-        raise UserError(f"{given!r} is neither a sentence nor several: give a text, or a list of texts") from None
-    for number, sentence in enumerate(found, start=1):
-        if not isinstance(sentence, str):
-            raise UserError(f"sentence {number} of {len(found)} is {sentence!r}, not a text: leave it out, or give ''")
-        try:
-            sentence.encode()
-        except UnicodeEncodeError:  # non-UTF-8 bytes of a command line arrive as lone surrogates
-            raise UserError(f"sentence {number} of {len(found)} is not text in UTF-8: convert it first") from None
-    return found
-
-
-def check_pairs(sources: Sequence[str], targets: Sequence[str]) -> None:
-    """Raise UserError unless there is a target for each source."""
-    if len(sources) != len(targets):
-        raise UserError(f"{len(sources)} sources and {len(targets)} targets are no pairs: give one target a source")
-
-
-def alignment(source: Words, target: Words, weights: Float[np.ndarray, "rows columns"]) -> Alignment:
-    """Return the alignment of words from attention between their pieces."""
-    return Alignment(source[0], target[0], merge_words(weights, target[1], source[1]))
-
-
-def with_copies(found: Alignment, unknown: Iterable[int]) -> Alignment:
-    """Replace unknown target words by the source words that they attend to most, if any (Luong et al., 2015)."""
-    words = list(found.target_words)
-    for index in unknown:
-        if found.weights[index].any():
-            words[index] = found.source_words[int(found.weights[index].argmax())]
-    return dataclasses.replace(found, target_words=words)

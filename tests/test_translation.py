@@ -16,8 +16,8 @@ import pytest
 
 import nmt
 from nmt.errors import UserError
-from nmt.translation import empty, joined
-from nmt.translator import SentencePair, Translation, Translator, sentences_of
+from nmt.translation import empty, joined, to_sentences
+from nmt.translator import SentencePair, Translation, Translator
 
 SENTENCES = ["She helps her brother.", "He sleeps.", ""]
 
@@ -79,7 +79,7 @@ def test_any_collection_of_sentences_is_translated_in_its_order(
 )
 def test_what_is_no_text_is_told(given: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        sentences_of(given)
+        to_sentences(given)
 
 
 def test_a_wrong_keyword_gives_the_nearest_right_one(tiny_run: Path) -> None:

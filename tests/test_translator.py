@@ -22,15 +22,7 @@ from nmt.models.build import build_model
 from nmt.text.tokenizer import UNK, Tokenizers, build_tokenizers
 from nmt.text.words import text_words
 from nmt.translator import Translator
-
-SENTENCES = [
-    "She helps her brother.",
-    "He sleeps.",
-    "The sister of Luc sees me when she meets this aunt.",
-    "My aunts will love us, and Oscar explained that Anne protected my aunts who will love us.",
-    "They will help her brothers and will cry.",
-    "Où est-il ? 東京 \U0001f600",
-]
+from tests.sentences import SENTENCES
 
 
 @pytest.fixture(scope="module")

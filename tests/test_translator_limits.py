@@ -18,15 +18,7 @@ from nmt.search.beam import beam_search
 from nmt.search.threads import in_threads
 from nmt.text.parts import split_line
 from nmt.translator import MEMORY, Translator, in_halves
-
-SENTENCES = [
-    "She helps her brother.",
-    "He sleeps.",
-    "The sister of Luc sees me when she meets this aunt.",
-    "My aunts will love us, and Oscar explained that Anne protected my aunts who will love us.",
-    "They will help her brothers and will cry.",
-    "Où est-il ? 東京 \U0001f600",
-]
+from tests.sentences import SENTENCES
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,7 @@ def split_links(
 
     def cut(given: Collection[Link]) -> frozenset[Link]:
         pairs = {(i, j): (a, b) for i, a in enumerate(parts[0]) for j, b in enumerate(parts[1]) if (a, b) in given}
-        # Words with words, punctuation with punctuation; a link that would be lost so joins all of its words.
+        # Words with words, punctuation with punctuation. A link that has no such pair joins all of its words.
         alike = {(i, j): link for (i, j), link in pairs.items() if is_mark(source_words[i]) == is_mark(target_words[j])}
         kept_links = set(alike.values())
         return frozenset(pair for pair, link in pairs.items() if pair in alike or link not in kept_links)

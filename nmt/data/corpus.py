@@ -87,8 +87,9 @@ def clean(corpus: datasets.Dataset, config: CleaningConfig) -> tuple[datasets.Da
         longer > max_length                          too long
         longer > max_ratio * shorter + 5             uneven
 
-    In a script without spaces, each character is a word of a line that is too long. A pair is uneven only if both ways
-    of counting say so: a sentence of 30 English words and its Chinese translation, which has no spaces, are not.
+    A side is also too long if it has more than `max_length` characters of scripts without spaces. A pair is uneven only
+    if that holds with these characters counted as words, too: a sentence of 30 English words and its Chinese
+    translation, which has no spaces, are not uneven.
 
     Raises:
         UserError: when nothing is left.
@@ -111,12 +112,13 @@ def clean(corpus: datasets.Dataset, config: CleaningConfig) -> tuple[datasets.Da
 def _broken_rules(table: pa.Table, config: CleaningConfig) -> npt.NDArray[np.int8]:
     """Return for each pair 0, or the number of the first of `RULES` that it breaks, counted from 1."""
     counts = [_word_counts(table.column(side)) for side in SIDES]
-    shorter = np.minimum(*counts)
-    finer = [count + _spaceless_counts(table.column(side)) for count, side in zip(counts, SIDES, strict=True)]
+    characters = [_spaceless_counts(table.column(side)) for side in SIDES]
+    shorter, longer = np.minimum(*counts), np.maximum(*counts)
+    finer = [count + more for count, more in zip(counts, characters, strict=True)]
     uneven = np.ones(len(table), bool)
     for one, other in (counts, finer):
         uneven &= np.maximum(one, other) > config.max_ratio * np.minimum(one, other) + RATIO_GRACE
-    is_long = np.maximum(*finer) > config.max_length
+    is_long = np.maximum(longer, np.maximum(*characters)) > config.max_length
     return np.select([shorter == 0, is_long, uneven], [1, 2, 3]).astype(np.int8)
 
 

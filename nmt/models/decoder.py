@@ -53,7 +53,7 @@ class DecoderState(NamedTuple):
 
 
 class WordShares(NamedTuple):
-    """What target words contribute to the decoder's input gates and to its readout, computed before the recurrence."""
+    """Contributions of target words to a decoder's input gates and its readout, computed before the recurrence."""
 
     gates: Float[Tensor, "*words gates"]
     readout: Float[Tensor, "*words share"] | None

@@ -76,14 +76,14 @@ def check_guided_alignment(config: TrainConfig) -> None:
     needs = f"trainer.guided_alignment.weight={config.trainer.guided_alignment.weight:g} needs"
     if not corpus.has_gold("train") and "alignment" not in corpus.split_keys:
         raise UserError(
-            f"{needs} gold alignments, which data={config.data.kind} has not: use data=text, or set the weight to 0"
+            f"{needs} gold alignments, which data={config.data.kind} lacks: use data=text, or set the weight to 0"
         )
     if not corpus.has_gold("train"):
         raise UserError(
             f"{needs} gold alignments of the training text: set data.train.alignment=FILE, or the weight to 0"
         )
     if not DECODERS[decoder].attends:
-        raise UserError(f"{needs} attention, which model={decoder} has not: choose another, or set the weight to 0")
+        raise UserError(f"{needs} attention, which model={decoder} lacks: choose another, or set the weight to 0")
     if config.model.attention.normalizer == "hard":
         raise UserError(
             f"{needs} weights that pass on a gradient, which those of model.attention.normalizer=hard do not: "

@@ -50,8 +50,9 @@ class Progress:
         return {"seconds": self.seconds, **{name: getattr(self, name) for name in SAVED}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        state = {"validated_seconds": state["seconds"]} | state  # earlier versions have not saved it
         for name in SAVED:
-            setattr(self, name, state.get(name, state["seconds"]))  # earlier versions have not saved the last one
+            setattr(self, name, state[name])
         self.seconds_before, self.started = state["seconds"], self.clock()
 
 

@@ -174,8 +174,9 @@ def build_trainer(
         world_size=processes.world_size,
         pin_memory=device.type == "cuda",
     )
-    text = prepared.validation, prepared.tokenizers
-    validator = Validator(*text, config, device, reporter.phase, processes, longest=longest)
+    validator = Validator(
+        prepared.validation, prepared.tokenizers, config, device, reporter.phase, processes, longest=longest
+    )
     optimizer = build_optimizer(model, config.optimizer)
     return Trainer(
         model,

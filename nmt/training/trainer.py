@@ -159,7 +159,7 @@ class Trainer:
         """Add the gradients of batches, or of as many as memory suffices for; return whether it was all."""
         parts = [part for batch in batches for part in self.memory.fitting(batch)]
         for number, part in enumerate(parts, start=1):
-            is_last = number == len(parts)  # gradients are synchronized with those of other ranks
+            is_last = number == len(parts)  # only then are gradients averaged over the ranks
             try:
                 with contextlib.nullcontext() if is_last else no_sync(self.training_step):
                     self.backward(part, num_tokens)

@@ -172,7 +172,7 @@ def test_a_kind_that_lacks_a_split_or_gold(
     monkeypatch.setattr(Counting, "has_gold", lambda corpus, split: False)
     done = call("train", *options, "trainer.guided_alignment.weight=1")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "gold alignments, which data=counting has not: use data=text" in done.stderr
+    assert "gold alignments, which data=counting lacks: use data=text" in done.stderr
     monkeypatch.setattr(Counting, "has_split", lambda corpus, split: split == "train")
     done = call("train", *options)
     assert (done.returncode, done.stderr) == (2, "error: data=counting has no validation split\n")

@@ -282,9 +282,9 @@ TEXT = SplitConfig(source="a", target="b")
     ("data", "model", "message"),
     [
         (DataConfig(kind="text", train=TEXT, validation=TEXT), ModelConfig(), "set data.train.alignment=FILE, or"),
-        (DataConfig(kind="hub"), ModelConfig(), "gold alignments, which data=hub has not: use data=text, or"),
+        (DataConfig(kind="hub"), ModelConfig(), "gold alignments, which data=hub lacks: use data=text, or"),
         (DataConfig(), ModelConfig(attention=AttentionConfig(normalizer="hard")), "normalizer=hard do not: choose"),
-        (DataConfig(), ModelConfig(decoder="fixed_context"), "model=fixed_context has not: choose another"),
+        (DataConfig(), ModelConfig(decoder="fixed_context"), "model=fixed_context lacks: choose another"),
     ],
 )
 def test_what_cannot_be_guided_is_told_before_any_work(data: DataConfig, model: ModelConfig, message: str) -> None:

@@ -65,6 +65,8 @@ def test_the_time_since_a_validation_goes_on_in_a_resumed_run() -> None:
     earlier = {name: value for name, value in state.items() if name != "validated_seconds"}
     progress.load_state_dict(earlier)  # versions before have not saved it
     assert not validation_due(progress, config)
+    with pytest.raises(KeyError, match="step"):
+        progress.load_state_dict({name: value for name, value in state.items() if name != "step"})
 
 
 def test_state_survives():
