@@ -18,7 +18,7 @@ from nmt.config.schema import LARGEST_BEAM, PRECISIONS, WORDS, SamplingConfig, S
 from nmt.data.batch import Batch, Int64Array, collate, cut_batches, pad, within_memory
 from nmt.errors import UserError, is_out_of_memory, unknown
 from nmt.fast.accelerate import accelerate, decelerate
-from nmt.fast.projection import pack
+from nmt.fast.projection import pack_weights
 from nmt.models.checkpoint import load_checkpoint, resolve_device
 from nmt.models.ensemble import Ensemble, check_together
 from nmt.models.quantization import quantize
@@ -26,7 +26,7 @@ from nmt.models.seq2seq import Seq2Seq
 from nmt.search.beam import beam_search
 from nmt.search.hypothesis import Hypothesis, StepModel
 from nmt.search.sampling import sample
-from nmt.search.threads import in_threads
+from nmt.search.threads import map_in_threads
 from nmt.text.parts import split_line
 from nmt.text.tokenizer import Tokenizer, Tokenizers
 from nmt.text.vocabulary import UNK, Vocabulary, text_of
@@ -94,7 +94,7 @@ class Translator:
         self.ensemble: list[Path] = []
         self.step: int | None = None
         self.progress: Callable[[int], None] = lambda count: None  # called with the number of sentences just read
-        self.spread: Spread[Any] = in_threads if device.type == "cpu" else map  # how the work on batches is done
+        self.spread: Spread[Any] = map_in_threads if device.type == "cpu" else map  # how the work on batches is done
         self.aligned = True  # False: text only, without words and weights, which is quicker
         self.longest: int | None = None  # subwords of the longest training sources; far longer lines are cut into parts
 
@@ -146,7 +146,7 @@ class Translator:
             if member.config.model.fast == "auto":
                 accelerate(member.model)
                 if precision == "fp32":
-                    pack(member.model)  # from here on the model only translates
+                    pack_weights(member.model)  # from here on the model only translates
         return translator
 
     @overload
@@ -329,7 +329,7 @@ class Translator:
         order = order[lengths[order] > 0]
         batches = cut_batches(order, lengths, unit=self.search.batch_unit, size=self.search.batch_size)
         memory = MEMORY.get(self.device.type, MEMORY_ELSEWHERE)
-        if self.spread is in_threads:
+        if self.spread is map_in_threads:
             memory //= torch.get_num_threads()
         return [batch.tolist() for batch in within_memory(batches, costs, memory)]
 

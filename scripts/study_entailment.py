@@ -30,7 +30,7 @@ import torch
 from nmt.alignment.pharaoh import Links
 from nmt.attention.attention import Attention
 from nmt.attention.build import build_attention
-from nmt.attention.settings import Settings
+from nmt.attention.settings import AttentionSettings
 from nmt.cli import user_errors
 from nmt.config.schema import AttentionConfig
 from nmt.models.hub import SCHEME
@@ -127,7 +127,7 @@ def real_data(options: argparse.Namespace) -> Data[Example]:
 
 def build_attention_of(options: argparse.Namespace) -> Attention:
     """Return attention to all words of the other sentence; raise UserError for an unknown score or normalizer."""
-    settings = Settings.from_config(AttentionConfig(), query_size=SIZE, state_size=SIZE, size=SIZE)
+    settings = AttentionSettings.from_config(AttentionConfig(), query_size=SIZE, state_size=SIZE, size=SIZE)
     attention = build_attention(options.score, options.normalizer, "global", settings)
     assert isinstance(attention, Attention), "one head"
     return attention

@@ -29,7 +29,7 @@ from torch import Tensor
 from nmt.attention.attention import Attention
 from nmt.attention.normalizers import NORMALIZERS
 from nmt.attention.scores import Gaussian
-from nmt.attention.settings import Settings
+from nmt.attention.settings import AttentionSettings
 from nmt.attention.windows import Global
 from nmt.cli import user_errors
 from nmt.config.schema import AttentionConfig
@@ -105,7 +105,7 @@ def draw_points(count: int, noise: float, seed: int) -> Points:
 
 def attention_of(normalizer: str, bandwidth: float) -> Attention:
     """Return attention between numbers by the gaussian score."""
-    settings = Settings.from_config(AttentionConfig(temperature=1.0), query_size=1, state_size=1, size=1)
+    settings = AttentionSettings.from_config(AttentionConfig(temperature=1.0), query_size=1, state_size=1, size=1)
     score = Gaussian(settings)
     with torch.no_grad():
         score.log_bandwidth.add_(math.log(bandwidth) - score.bandwidth.log())

@@ -98,7 +98,7 @@ def test_a_configuration_composes(page: str, program: str, line: list[str]) -> N
         config = compose(program, *overrides)
         if program == "train":
             check_model(config.model, joint=config.tokenizer.joint)
-            DECODERS[config.model.decoder].check_used(config.model)
+            DECODERS[config.model.decoder].check_ignored_settings(config.model)
             if config.data.kind != "hub" and tuple(line) not in ABRIDGED:  # the hub would be asked for its splits
                 check_run(config)
 

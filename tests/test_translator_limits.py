@@ -15,7 +15,7 @@ from nmt.data.grammar.corpus import generate
 from nmt.errors import UserError
 from nmt.models.checkpoint import find_checkpoint
 from nmt.search.beam import beam_search
-from nmt.search.threads import in_threads
+from nmt.search.threads import map_in_threads
 from nmt.text.parts import split_line
 from nmt.translator import MEMORY, Translator, in_halves
 from tests.sentences import SENTENCES
@@ -48,7 +48,7 @@ def test_a_translation_does_not_depend_on_batches_beside_it(tiny_run: Path, prec
     torch.set_num_threads(1)
     try:
         expected = translator.translate(sentences)
-        translator.spread = in_threads
+        translator.spread = map_in_threads
         torch.set_num_threads(4)
         for _ in range(2):
             assert [each.text for each in translator.translate(sentences)] == [each.text for each in expected]
@@ -186,7 +186,7 @@ def test_batches_at_once_share_the_memory(tiny_run: Path, monkeypatch: pytest.Mo
     ids = translator.tokenizers.source.encode(SENTENCES * 50)
     costs = translator._search_costs(ids, 1, None)
     largest = []
-    for spread in (map, in_threads):
+    for spread in (map, map_in_threads):
         translator.spread = spread
         largest.append(max(int(costs[rows].sum()) for rows in translator._groups(ids, costs)))
     assert largest[1] <= 2**19 < largest[0] <= 2**21

@@ -21,10 +21,6 @@ class Memory(NamedTuple):
     values: Float[Tensor, "batch source value"]
     mask: Mask
 
-    def to(self, dtype: torch.dtype) -> "Memory":
-        """Return the memory with keys and values of another type."""
-        return Memory(self.keys.to(dtype), self.values.to(dtype), self.mask)
-
     def keep(self, sentences: Tensor) -> "Memory":
         """Return the memory of some of the sentences (indices into the batch axis)."""
         return Memory(self.keys[sentences], self.values[sentences], self.mask[sentences])
@@ -96,9 +92,9 @@ class Attention(AttentionMechanism):
         sampled = self.normalizer.sampled(allowed, weights)
         if taper is not None:
             weights = weights * taper
-        return Attended(self.average(weights, memory.values), weights, scores, sampled)
+        return Attended(self.expectation(weights, memory.values), weights, scores, sampled)
 
-    def average(self, weights: Scores, values: States) -> Float[Tensor, "batch target value"]:
+    def expectation(self, weights: Scores, values: States) -> Float[Tensor, "batch target value"]:
         """Return the expectation of the values under the weights of each query."""
         return weights @ values
 
@@ -135,8 +131,8 @@ class MultiHead(AttentionMechanism):
     def forward(self, query: Query, memory: Memory, position: Position = 0, past: Past | None = None) -> Attended:
         slices = [self._slices(tensor) for tensor in (self.query(query), memory.keys, memory.values)]
         attended = [
-            head(own_query, Memory(keys, values, memory.mask), position)
-            for head, own_query, keys, values in zip(self.heads, *slices, strict=True)
+            head(head_query, Memory(keys, values, memory.mask), position)
+            for head, head_query, keys, values in zip(self.heads, *slices, strict=True)
         ]
         contexts, weights, scores, sampled, _ = zip(*attended, strict=True)
         return Attended(

@@ -3,30 +3,30 @@
 from torch import nn
 
 from nmt.attention.attention import Attention, MultiHead
-from nmt.attention.coverage import COVERAGES, Covering
+from nmt.attention.coverage import COVERAGES, CoverageAttention
 from nmt.attention.normalizers import NORMALIZERS
 from nmt.attention.scores import BASES, SCORES, Additive
-from nmt.attention.settings import Settings
+from nmt.attention.settings import AttentionSettings
 from nmt.attention.windows import WINDOWS
 from nmt.errors import UserError, unknown
 
 PROJECTIONS = ("identity", "learned")
 
 
-def build_attention(score: str, normalizer: str, window: str, settings: Settings) -> Attention | MultiHead:
+def build_attention(score: str, normalizer: str, window: str, settings: AttentionSettings) -> Attention | MultiHead:
     """Compose an attention from the names of its parts.
 
     Raises:
         UserError: as `check_attention`, or the sizes do not fit the score.
     """
     check_attention(score, normalizer, window, settings)
-    own = settings.of_head()
+    head_settings = settings.per_head()
 
     def build_head() -> Attention:
-        parts = NORMALIZERS[normalizer](own), WINDOWS[window](own)
+        parts = NORMALIZERS[normalizer](head_settings), WINDOWS[window](head_settings)
         if settings.coverage == "none":
-            return Attention(SCORES[score](own), *parts)
-        return Covering(Additive(own), *parts, own)
+            return Attention(SCORES[score](head_settings), *parts)
+        return CoverageAttention(Additive(head_settings), *parts, head_settings)
 
     heads = [build_head() for _ in range(settings.num_heads)]
     if settings.projection == "identity":
@@ -36,7 +36,7 @@ def build_attention(score: str, normalizer: str, window: str, settings: Settings
     return MultiHead(heads, *(nn.Linear(*shape, bias=False) for shape in shapes))
 
 
-def check_attention(score: str, normalizer: str, window: str, settings: Settings) -> None:
+def check_attention(score: str, normalizer: str, window: str, settings: AttentionSettings) -> None:
     """Check names and settings before anything is built.
 
     Raises:
@@ -54,7 +54,7 @@ def check_attention(score: str, normalizer: str, window: str, settings: Settings
     for part, name, registry in names:
         if name not in registry:
             raise unknown(f"model.attention.{part}", name, registry)
-    settings.of_head()
+    settings.per_head()
     if settings.coverage == "none":
         return
     option = f"model.attention.coverage={settings.coverage}"

@@ -8,7 +8,7 @@ from torch import nn
 from nmt.attention.attention import Attended, Attention, Memory
 from nmt.attention.normalizers import Normalizer
 from nmt.attention.scores import Additive
-from nmt.attention.settings import Settings
+from nmt.attention.settings import AttentionSettings
 from nmt.attention.shapes import Mask, Past, Position, Query, States, at_least_fp32
 from nmt.attention.windows import Window
 
@@ -17,7 +17,7 @@ MAX_FERTILITY = 2.0  # N of the paper's experiments
 
 
 @final
-class Covering(Attention):
+class CoverageAttention(Attention):
     """e_j = v . tanh(Wq q + Wk h_j + w C_j + b), C_j = sum of the past p_j / Phi_j  (Tu et al., 2016).
 
     Phi_j is the fertility of source token j, the number of target tokens it is expected to produce: 1, or with the
@@ -26,7 +26,7 @@ class Covering(Attention):
 
     score: Additive
 
-    def __init__(self, score: Additive, normalizer: Normalizer, window: Window, settings: Settings) -> None:
+    def __init__(self, score: Additive, normalizer: Normalizer, window: Window, settings: AttentionSettings) -> None:
         super().__init__(score, normalizer, window)
         self.covered = nn.Linear(1, settings.size, bias=False)
         has_fertility = settings.coverage == "fertility"
@@ -46,7 +46,7 @@ class Covering(Attention):
         if past is None:
             # Not in 16 bits, in which small weights added to a large sum are lost.
             past = at_least_fp32(torch.zeros_like(inverse)).expand(-1, query.shape[1], -1)
-        scores = self.score.compare(query, keys[:, None] + self.covered(past[..., None]))
+        scores = self.score.score_pairs(query, keys[:, None] + self.covered(past[..., None]))
         attended = self.attend(scores, query, memory, position)
         return attended._replace(past=past + attended.weights * inverse)
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from nmt.attention.settings import Settings
+from nmt.attention.settings import AttentionSettings
 from nmt.attention.shapes import at_least_fp32
 
 Rows = Float[Tensor, "*batch source"]
@@ -47,7 +47,7 @@ class Normalizer(nn.Module, ABC):
     is_sampled: ClassVar[bool] = False  # whether weights are sampled in training
     default_temperature: ClassVar[float] = 1.0
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AttentionSettings) -> None:
         super().__init__()
         self.temperature = self.default_temperature if settings.temperature is None else settings.temperature
 
@@ -140,7 +140,7 @@ class Hard(Normalizer):
 
     is_sampled: ClassVar[bool] = True
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AttentionSettings) -> None:
         super().__init__(settings)
         self.soft_share = settings.soft_share
 

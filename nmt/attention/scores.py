@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.attention.settings import Settings
+from nmt.attention.settings import AttentionSettings
 from nmt.attention.shapes import Keys, Mask, Query, Scores, States, at_least_fp32
 from nmt.errors import UserError
 
@@ -20,7 +20,7 @@ class Score(nn.Module, ABC):
     It neither masks nor normalizes. Each score below is checked in the tests against its formula.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AttentionSettings) -> None:
         super().__init__()
 
     @abstractmethod
@@ -31,7 +31,7 @@ class Score(nn.Module, ABC):
     def forward(self, query: Query, keys: Keys) -> Scores:
         """Return the score of every query with every key of its sentence."""
 
-    def match(self, query: Query, keys: Keys) -> Scores:
+    def inner_product(self, query: Query, keys: Keys) -> Scores:
         """Return the inner product of every query with every key of its sentence."""
         return query @ keys.transpose(1, 2)
 
@@ -43,7 +43,7 @@ class Additive(Score):
     Luong's `concat`, v . tanh(W [q; h_j]), is the same function with W = [Wq, Wk].
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AttentionSettings) -> None:
         super().__init__(settings)
         self.query = nn.Linear(settings.query_size, settings.size, bias=False)
         self.key = nn.Linear(settings.state_size, settings.size)
@@ -53,9 +53,9 @@ class Additive(Score):
         return self.key(states)
 
     def forward(self, query: Query, keys: Keys) -> Scores:
-        return self.compare(query, keys[:, None])
+        return self.score_pairs(query, keys[:, None])
 
-    def compare(self, query: Query, keys: Float[Tensor, "batch #target source key"]) -> Scores:
+    def score_pairs(self, query: Query, keys: Float[Tensor, "batch #target source key"]) -> Scores:
         """Like `forward`, but the keys may differ from query to query."""
         hidden = (self.query(query)[:, :, None] + keys).tanh()  # [batch, target, source, size]
         return hidden @ self.energy.weight[0]
@@ -65,7 +65,7 @@ class Additive(Score):
 class Dot(Score):
     """q . h_j  (Luong et al., 2015), for queries and states of one size; the key is the state."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AttentionSettings) -> None:
         super().__init__(settings)
         check_equal("dot", settings)
 
@@ -73,14 +73,14 @@ class Dot(Score):
         return states
 
     def forward(self, query: Query, keys: Keys) -> Scores:
-        return self.match(query, keys)
+        return self.inner_product(query, keys)
 
 
 @final
 class ScaledDot(Score):
     """q . h_j / sqrt(d), d the size of queries and states  (Vaswani et al., 2017); the key is the state."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AttentionSettings) -> None:
         super().__init__(settings)
         check_equal("scaled_dot", settings)
         self.scale = 1.0 / math.sqrt(settings.state_size)
@@ -89,7 +89,7 @@ class ScaledDot(Score):
         return states
 
     def forward(self, query: Query, keys: Keys) -> Scores:
-        return self.match(query * self.scale, keys)
+        return self.inner_product(query * self.scale, keys)
 
 
 @final
@@ -100,7 +100,7 @@ class General(Score):
     parameter the weights of attention would be sharp within a hundred updates, before the states carry meaning.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AttentionSettings) -> None:
         super().__init__(settings)
         self.key = nn.Linear(settings.state_size, settings.query_size, bias=False)
         self.scale = 1.0 / math.sqrt(settings.query_size)
@@ -109,7 +109,7 @@ class General(Score):
         return self.scale * self.key(states)
 
     def forward(self, query: Query, keys: Keys) -> Scores:
-        return self.match(query, keys)
+        return self.inner_product(query, keys)
 
 
 @final
@@ -120,7 +120,7 @@ class Linear(Score):
     have the same weights: a baseline for scores that depend on the query.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AttentionSettings) -> None:
         super().__init__(settings)
         self.query = nn.Linear(settings.query_size, 1, bias=False)
         self.key = nn.Linear(settings.state_size, 1, bias=False)
@@ -142,7 +142,7 @@ class Cosine(Score):
 
     MIN_LENGTH = 1e-4
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AttentionSettings) -> None:
         super().__init__(settings)
         check_equal("cosine", settings)
         self.scale = math.sqrt(settings.state_size)
@@ -153,7 +153,7 @@ class Cosine(Score):
 
     def forward(self, query: Query, keys: Keys) -> Scores:
         direction = nn.functional.normalize(query, dim=-1, eps=self.MIN_LENGTH)
-        return self.match(self.scale * self.log_sharpness.exp() * direction, keys)
+        return self.inner_product(self.scale * self.log_sharpness.exp() * direction, keys)
 
 
 @final
@@ -164,7 +164,7 @@ class Gaussian(Score):
     [h_j; |h_j|^2 / 2], as |q - h_j|^2 / 2 = |q|^2 / 2 + |h_j|^2 / 2 - q . h_j.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AttentionSettings) -> None:
         super().__init__(settings)
         check_equal("gaussian", settings)
         self.scale = settings.state_size**0.25
@@ -221,7 +221,7 @@ class Location(Score):
     phi is one of `BASES`, of size `settings.num_basis`: canonical, as in the paper, or radial.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AttentionSettings) -> None:
         super().__init__(settings)
         self.basis = BASES[settings.basis]
         self.query = nn.Linear(settings.query_size, settings.num_basis, bias=False)
@@ -230,7 +230,7 @@ class Location(Score):
         return self.basis(source_mask, self.query.out_features).to(states.dtype)
 
     def forward(self, query: Query, keys: Keys) -> Scores:
-        return self.match(self.query(query), keys)
+        return self.inner_product(self.query(query), keys)
 
 
 def half_square(vectors: Float[Tensor, "*batch size"]) -> Float[Tensor, "*batch 1"]:
@@ -238,7 +238,7 @@ def half_square(vectors: Float[Tensor, "*batch size"]) -> Float[Tensor, "*batch 
     return 0.5 * vectors.square().sum(dim=-1, keepdim=True)
 
 
-def check_equal(name: str, settings: Settings) -> None:
+def check_equal(name: str, settings: AttentionSettings) -> None:
     """Raise UserError if queries and states differ in size, for a score without projections."""
     if settings.query_size != settings.state_size:
         raise UserError(

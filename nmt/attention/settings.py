@@ -12,7 +12,7 @@ SIZE_NAMES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class AttentionSettings:
     """Sizes and options; each part reads those it needs. Defaults are defined in the configuration only.
 
     Attributes:
@@ -42,12 +42,12 @@ class Settings:
     projection: str
 
     @classmethod
-    def from_config(cls, config: object, **sizes: int) -> "Settings":
+    def from_config(cls, config: object, **sizes: int) -> "AttentionSettings":
         """Join the three sizes with the options of an `AttentionConfig`, or of any object with these attributes."""
         options = {field.name: getattr(config, field.name) for field in fields(cls) if field.name not in sizes}
         return cls(**{**options, **sizes})
 
-    def of_head(self) -> "Settings":
+    def per_head(self) -> "AttentionSettings":
         """Return the settings of one head: sizes divided by the number of heads, and no projections of its own.
 
         Raises:

@@ -8,14 +8,14 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from nmt.attention.settings import Settings
+from nmt.attention.settings import AttentionSettings
 from nmt.attention.shapes import Mask, Position, Query, Support, Taper, at_least_fp32
 
 
 class Window(nn.Module, ABC):
     """The support of attention, independent of the scores."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AttentionSettings) -> None:
         super().__init__()
 
     @abstractmethod
@@ -42,7 +42,7 @@ class LocalMonotonic(Window):
     t is the target position and S the sentence's length: source and target are taken to run in parallel.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AttentionSettings) -> None:
         super().__init__(settings)
         self.radius = settings.radius
 
@@ -63,7 +63,7 @@ class LocalPredictive(Window):
     sigmoid would saturate, and learn no more, before the states carry meaning.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AttentionSettings) -> None:
         super().__init__(settings)
         self.radius = settings.radius
         self.query = nn.Linear(settings.query_size, settings.size, bias=False)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from nmt.alignment.weights import Alignment, in_characters
 from nmt.data.batch import Batch, fixed_batches
 from nmt.data.tables import Ragged
-from nmt.fast.accelerate import restored
+from nmt.fast.accelerate import without_fast_path
 from nmt.models.seq2seq import Seq2Seq
 from nmt.translator import Translation, Translator, Words
 
@@ -55,8 +55,8 @@ def forced_log_probs(
         return leaves[-1]
 
     # The hook is on while the encoder runs only: the decoder's embedding may be the same module. The encoder runs as it
-    # is written (`restored`): each target word's gradient goes through its graph once more.
-    with model.encoder.embedding.register_forward_hook(make_leaf), restored(model.encoder):
+    # is written (`without_fast_path`): each target word's gradient goes through its graph once more.
+    with model.encoder.embedding.register_forward_hook(make_leaf), without_fast_path(model.encoder):
         state = model.start(batch.source, batch.source_mask, batch.source_lengths)
     log_probs = []
     for i in range(batch.target_in.shape[1]):

@@ -22,28 +22,28 @@ def share_memory(attention: AttentionMechanism, memory: Memory) -> Memory:
     return Memory(share(keys, factor), share(values, PerSentence(values, transposed=False)), mask)
 
 
-def average(attention: Attention, weights: Scores, values: States) -> Float[Tensor, "batch target value"]:
-    """As `Attention.average`."""
+def expectation(attention: Attention, weights: Scores, values: States) -> Float[Tensor, "batch target value"]:
+    """As `Attention.expectation`."""
     if factor_of(values) is None:
-        return type(attention).average(attention, weights, values)
+        return type(attention).expectation(attention, weights, values)
     return multiply(weights, values)
 
 
-def match(score: Score, query: Query, keys: Keys) -> Scores:
-    """As `Score.match`."""
-    return type(score).match(score, query, keys) if factor_of(keys) is None else multiply(query, keys)
+def inner_product(score: Score, query: Query, keys: Keys) -> Scores:
+    """As `Score.inner_product`."""
+    return type(score).inner_product(score, query, keys) if factor_of(keys) is None else multiply(query, keys)
 
 
 def additive(score: Additive, query: Query, keys: Keys) -> Scores:
     """As `Additive.forward`."""
     factor = factor_of(keys)
     if not isinstance(factor, AdditiveKeys):
-        return score.compare(query, keys[:, None])
+        return score.score_pairs(query, keys[:, None])
     return AdditiveStep.apply(score.query(query), keys, score.energy.weight, factor)  # type: ignore[no-untyped-call]
 
 
-def compare(score: Additive, query: Tensor, keys: Tensor) -> Tensor:
-    """As `Additive.compare`: tanh x = 2 sigma(2x) - 1, and torch's sigmoid on a CPU is much faster than its tanh.
+def score_pairs(score: Additive, query: Tensor, keys: Tensor) -> Tensor:
+    """As `Additive.score_pairs`: tanh x = 2 sigma(2x) - 1, and torch's sigmoid on a CPU is much faster than its tanh.
 
     Not in 16 bits, in which the difference has few digits left.
     """
@@ -61,7 +61,7 @@ class AdditiveKeys:
         self.energy = score.energy.weight.detach()[0].to(keys.dtype)
         self.doubled = 2.0 * keys.detach()
         self.gates, self.key_grad_sum = torch.empty_like(self.doubled), torch.empty_like(self.doubled)
-        self.backward_pass = -1  # the pass that `key_grad_sum` belongs to; -1 after `total`
+        self.backward_pass = -1  # the pass that `key_grad_sum` belongs to; -1 after `total_grad`
 
     def gate(self, query: Float[Tensor, "batch 1 key"]) -> Keys:
         """Return the gates sigma(2q + 2k) of a step."""
@@ -74,7 +74,7 @@ class AdditiveKeys:
             self.key_grad_sum.zero_()
         self.key_grad_sum.addcmul_(grad_scores.mT, slope)
 
-    def total(self) -> Keys | None:
+    def total_grad(self) -> Keys | None:
         """Return the gradient of the keys over all steps of this backward pass; None if there were none."""
         if self.backward_pass != backward_pass():
             return None

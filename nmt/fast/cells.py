@@ -29,7 +29,7 @@ def layer(
 
     Args:
         kind: of its cells, ours or torch's.
-        gates: the inputs' share of the gates.
+        gates: the inputs' contributions to the gates.
         initial: the states before the first step.
         weight: W of all gates, for the state.
         bias: of a GRU, that of U h + b in the candidate.
@@ -67,21 +67,21 @@ class GRUStep(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gates: Gates, recurrent: Gates, state: State, bias: Bias) -> State:
         size = state.shape[-1]
-        input_opening, input_candidate = gates.split_with_sizes((2 * size, size), dim=-1)
-        state_opening, state_candidate = recurrent.split_with_sizes((2 * size, size), dim=-1)
-        opening = (input_opening + state_opening).sigmoid_()
-        reset, update = opening.chunk(2, dim=-1)
-        inner = state_candidate + bias
+        gates, input_candidate = gates.split_with_sizes((2 * size, size), dim=-1)
+        recurrent_gates, recurrent_candidate = recurrent.split_with_sizes((2 * size, size), dim=-1)
+        gates = (gates + recurrent_gates).sigmoid_()
+        reset, update = gates.chunk(2, dim=-1)
+        inner = recurrent_candidate + bias
         candidate = tanh_(torch.addcmul(input_candidate, reset, inner))
-        ctx.save_for_backward(opening, candidate, inner, state)
+        ctx.save_for_backward(gates, candidate, inner, state)
         ctx.bias_shape = bias.shape
         return torch.lerp(candidate, state, update)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: State) -> tuple[Tensor, ...]:
-        opening, candidate, inner, state = ctx.saved_tensors
-        reset, update = opening.chunk(2, dim=-1)
+        gates, candidate, inner, state = ctx.saved_tensors
+        reset, update = gates.chunk(2, dim=-1)
         grad_gates = state.new_empty(*state.shape[:-1], 3 * state.shape[-1])
         grad_reset, grad_update, grad_candidate = grad_gates.chunk(3, dim=-1)
         scratch = torch.sub(state, candidate).mul_(grad)
@@ -102,12 +102,12 @@ class LSTMStep(torch.autograd.Function):
         size = state.shape[-1] // 2
         all_gates = gates + recurrent
         all_gates[..., : 3 * size].sigmoid_()
-        enter, forget, out, candidate = all_gates.chunk(4, dim=-1)
+        input_gate, forget_gate, output_gate, candidate = all_gates.chunk(4, dim=-1)
         new = torch.empty_like(state)
-        hidden, memory = new.chunk(2, dim=-1)
-        torch.mul(forget, state[..., size:], out=memory).addcmul_(enter, tanh_(candidate))
-        squashed = tanh_(memory.clone(memory_format=torch.contiguous_format))
-        torch.mul(out, squashed, out=hidden)
+        hidden, cell = new.chunk(2, dim=-1)
+        torch.mul(forget_gate, state[..., size:], out=cell).addcmul_(input_gate, tanh_(candidate))
+        squashed = tanh_(cell.clone(memory_format=torch.contiguous_format))
+        torch.mul(output_gate, squashed, out=hidden)
         ctx.save_for_backward(all_gates, squashed, state)
         return new
 
@@ -115,19 +115,19 @@ class LSTMStep(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: State) -> tuple[Tensor | None, ...]:
         all_gates, squashed, state = ctx.saved_tensors
-        enter, forget, out, candidate = all_gates.chunk(4, dim=-1)
-        _, old_memory = state.chunk(2, dim=-1)
+        input_gate, forget_gate, output_gate, candidate = all_gates.chunk(4, dim=-1)
+        _, old_cell = state.chunk(2, dim=-1)
         grad_gates, grad_state = torch.empty_like(all_gates), torch.zeros_like(state)
-        grad_enter, grad_forget, grad_out, grad_candidate = grad_gates.chunk(4, dim=-1)
-        grad_hidden, grad_memory = grad.chunk(2, dim=-1)
+        grad_input, grad_forget, grad_output, grad_candidate = grad_gates.chunk(4, dim=-1)
+        grad_hidden, grad_cell = grad.chunk(2, dim=-1)
         scratch = torch.mul(grad_hidden, squashed)
-        grad_sigmoid(scratch, out, out=grad_out)
-        grad_tanh(torch.mul(grad_hidden, out, out=scratch), squashed, out=scratch)
-        grad_memory = grad_memory + scratch
-        grad_sigmoid(torch.mul(grad_memory, candidate, out=scratch), enter, out=grad_enter)
-        grad_sigmoid(torch.mul(grad_memory, old_memory, out=scratch), forget, out=grad_forget)
-        grad_tanh(torch.mul(grad_memory, enter, out=scratch), candidate, out=grad_candidate)
-        torch.mul(grad_memory, forget, out=grad_state[..., grad_memory.shape[-1] :])
+        grad_sigmoid(scratch, output_gate, out=grad_output)
+        grad_tanh(torch.mul(grad_hidden, output_gate, out=scratch), squashed, out=scratch)
+        grad_cell = grad_cell + scratch
+        grad_sigmoid(torch.mul(grad_cell, candidate, out=scratch), input_gate, out=grad_input)
+        grad_sigmoid(torch.mul(grad_cell, old_cell, out=scratch), forget_gate, out=grad_forget)
+        grad_tanh(torch.mul(grad_cell, input_gate, out=scratch), candidate, out=grad_candidate)
+        torch.mul(grad_cell, forget_gate, out=grad_state[..., grad_cell.shape[-1] :])
         return grad_gates, grad_gates, grad_state, None
 
 

@@ -81,11 +81,11 @@ def weights_of(rnn: nn.GRU | nn.LSTM, index: int) -> tuple[Tensor, Tensor, Tenso
     if isinstance(rnn, nn.LSTM):
         inputs, weight, bias = (candidate_last(each, dim=1) for each in (inputs, weight, bias + extra))
         return inputs, bias, weight, None
-    opening, candidate = extra.split((2 * rnn.hidden_size, rnn.hidden_size), dim=1)
-    return inputs, bias + nn.functional.pad(opening, (0, rnn.hidden_size)), weight, candidate
+    gates, candidate = extra.split((2 * rnn.hidden_size, rnn.hidden_size), dim=1)
+    return inputs, bias + nn.functional.pad(gates, (0, rnn.hidden_size)), weight, candidate
 
 
 def candidate_last(weight: Float[Tensor, "*gates_size"], dim: int = 0) -> Float[Tensor, "*gates_size"]:
     """Reorder LSTM gates from torch's order, i f g o, to ours, i f o g, or back: the swap is its own inverse."""
-    enter, forget, candidate, out = weight.chunk(4, dim)
-    return torch.cat((enter, forget, out, candidate), dim)
+    input_gate, forget_gate, candidate, output_gate = weight.chunk(4, dim)
+    return torch.cat((input_gate, forget_gate, output_gate, candidate), dim)

@@ -3,8 +3,8 @@
 import ctypes
 import sys
 
-KEPT = 2**30  # bytes
-LARGEST = 2**25  # bytes of a block on the heap, the largest that glibc allows: larger ones are mapped one by one
+KEPT_BYTES = 2**30  # bytes
+LARGEST_BLOCK = 2**25  # bytes on the heap, the most that glibc allows: larger blocks are mapped one by one
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 
 
@@ -16,5 +16,5 @@ def keep_freed_memory() -> None:
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
-        mallopt(M_TRIM_THRESHOLD, KEPT)
-        mallopt(M_MMAP_THRESHOLD, LARGEST)
+        mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+        mallopt(M_MMAP_THRESHOLD, LARGEST_BLOCK)

@@ -68,7 +68,7 @@ def onednn_multiplies(x: Tensor) -> bool:
     return x.device.type == "cpu" and (x.dtype.itemsize == 2 or onednn_is_faster(x))
 
 
-def rounded(rows: int, x: Tensor) -> int:
+def padded_size(rows: int, x: Tensor) -> int:
     """Return the number of rows to pad to: slightly more than `rows` for 16-bit products with AMX, else `rows`.
 
     oneDNN generates a kernel for each number of rows. With AMX that takes 2 ms, longer than most products of training.
@@ -82,8 +82,8 @@ def rounded(rows: int, x: Tensor) -> int:
 
 
 def pad_rows(x: Float[Tensor, "row size"]) -> Float[Tensor, "more size"]:
-    """Return the matrix with zeros below, `rounded` rows in all."""
-    more = rounded(len(x), x) - len(x)
+    """Return the matrix with zeros below, `padded_size` rows in all."""
+    more = padded_size(len(x), x) - len(x)
     return nn.functional.pad(x, (0, 0, 0, more)) if more else x
 
 
@@ -158,7 +158,7 @@ def add_grad_weight(
 Multiply = Callable[[Tensor], Tensor]
 
 
-def multiplier(weight: Float[Tensor, "*direction output input"]) -> Multiply:
+def prepare_product(weight: Float[Tensor, "*direction output input"]) -> Multiply:
     """Choose, once for many products, how to multiply by W; return f(x) = x W^T.
 
     An axis before those of the matrix makes it a batch of matrices.
@@ -166,8 +166,8 @@ def multiplier(weight: Float[Tensor, "*direction output input"]) -> Multiply:
     if weight.dim() > 2:
         if not onednn_multiplies(weight):
             return lambda x: torch.bmm(x, weight.mT)
-        multipliers = [multiplier(matrix) for matrix in weight]
-        return lambda x: torch.stack([multiply(one) for multiply, one in zip(multipliers, x, strict=True)])
+        products = [prepare_product(matrix) for matrix in weight]
+        return lambda x: torch.stack([multiply(rows) for multiply, rows in zip(products, x, strict=True)])
     if onednn_is_faster(weight) and has_no_gaps(weight):
         ordered = REORDER(weight.contiguous())  # a matrix that is still transposed takes ten times as long to reorder
         return lambda x: onednn_linear(x.contiguous(), ordered, None)

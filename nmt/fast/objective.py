@@ -15,7 +15,7 @@ from nmt.fast.kernels import (
     affine,
     is_transposed,
     pad_rows,
-    rounded,
+    padded_size,
     to_compute_dtype,
 )
 from nmt.models.decoder import Decoded
@@ -68,19 +68,21 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         log_normalizers, golds = bias.new_empty(2, len(labels))
         per_word, mean_row = label_smoothing / len(bias), weight.mean(dim=0)
         feature_sum = features.sum(dim=0, dtype=weight.dtype)
-        size = rounded(chunk_size(len(labels)), inputs)
+        size = padded_size(chunk_size(len(labels)), inputs)
         memory = matrix.new_empty(size, len(bias))
         grad_features = (-label_smoothing * mean_row).repeat(len(features), 1)
         grad_weight = torch.empty_like(weight.t()).t() if is_transposed(memory, inputs) else torch.empty_like(weight)
         grad_weight.copy_(-per_word * feature_sum)  # to every row
         grad_bias = torch.full_like(bias, -per_word * len(labels))
-        passes = Divergence(consistency, memory) if consistency else None
-        divergence = bias.new_zeros(()) if passes is None else passes.total
+        divergence = Divergence(consistency, memory) if consistency else None
+        divergence_sum = bias.new_zeros(()) if divergence is None else divergence.total
         for start in range(0, len(labels), size):
             chunk = slice(start, start + size)
             rows, real = pad_rows(inputs[chunk]), len(labels[chunk])
             logits = affine(rows, matrix, offset, out=memory[: len(rows)])
-            log_normalizers[chunk], golds[chunk] = score(logits[:real], labels[chunk], 1.0 - label_smoothing, passes)
+            log_normalizers[chunk], golds[chunk] = to_residuals_(
+                logits[:real], labels[chunk], 1.0 - label_smoothing, divergence
+            )
             if differentiate:
                 residual = logits
                 residual[real:] = 0.0
@@ -92,9 +94,9 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         mean_logits = feature_sum @ mean_row + len(labels) * bias.mean()  # the mean over the vocabulary, summed
         ctx.gradients = grad_features, grad_weight.contiguous(), grad_bias
         cross_entropies = log_normalizers - golds
-        ctx.mark_non_differentiable(cross_entropies, divergence)
+        ctx.mark_non_differentiable(cross_entropies, divergence_sum)
         objective = (log_normalizers - (1.0 - label_smoothing) * golds).sum() - label_smoothing * mean_logits
-        return objective + consistency * divergence, cross_entropies, divergence
+        return objective + consistency * divergence_sum, cross_entropies, divergence_sum
 
     @staticmethod
     @once_differentiable
@@ -116,31 +118,33 @@ def chunk_size(tokens: int) -> int:
     return max(2, 2 * math.ceil(tokens / chunks / 2))
 
 
-def score(
-    logits: Float[Tensor, "tokens vocab"], labels: Int[Tensor, " tokens"], confidence: float, passes: Divergence | None
+def to_residuals_(
+    logits: Float[Tensor, "tokens vocab"],
+    labels: Int[Tensor, " tokens"],
+    confidence: float,
+    divergence: Divergence | None,
 ) -> tuple[Float[Tensor, " tokens"], Float[Tensor, " tokens"]]:
-    """Return log Z of some tokens and the logit of their reference words; their residuals overwrite the logits.
+    """Replace logits by the residuals p - confidence x onehot(label), in place; return log Z and the labels' logits.
 
-    The residuals are p - confidence x onehot(label). Where two passes are compared, the gradient of their weighted
-    divergence is in them, too.
+    With a divergence between two passes, its weighted gradient is added to the residuals.
     """
-    if passes is not None:
-        passes.compare(logits)
-    gold_words = torch.arange(len(labels), device=labels.device), labels
+    if divergence is not None:
+        divergence.compare(logits)
+    label_places = torch.arange(len(labels), device=labels.device), labels
     exact = torch.promote_types(logits.dtype, torch.float32)
-    gold, largest = logits[gold_words].to(exact), logits.amax(dim=1).to(exact)
+    gold, largest = logits[label_places].to(exact), logits.amax(dim=1).to(exact)
     probabilities = torch.softmax(logits, dim=1, out=logits)
-    rounded_gold = probabilities[gold_words]
+    rounded_gold = probabilities[label_places]
     # By way of the likeliest word, whose probability cannot underflow, as the reference word's can.
     log_gold = gold - largest + probabilities.amax(dim=1).to(exact).log()
     if logits.dtype != exact:  # 16 bits have few digits near 1, but many of the sum of the other words
-        probabilities[gold_words] = 0.0
+        probabilities[label_places] = 0.0
         log_gold = torch.where(rounded_gold > 0.5, torch.log1p(-probabilities.sum(dim=1).to(exact)), log_gold)
-        probabilities[gold_words] = rounded_gold
+        probabilities[label_places] = rounded_gold
     log_normalizer = gold - log_gold
-    if passes is not None:
-        passes.add_gradient(probabilities, log_normalizer)
-    added = probabilities[gold_words].to(exact) - rounded_gold
+    if divergence is not None:
+        divergence.add_gradient(probabilities, log_normalizer)
+    added = probabilities[label_places].to(exact) - rounded_gold
     # In 16 bits a probability near 1 is 1: its difference from the confidence would be lost.
-    probabilities[gold_words] = (added + (log_gold.exp() - confidence)).to(logits.dtype)
+    probabilities[label_places] = (added + (log_gold.exp() - confidence)).to(logits.dtype)
     return log_normalizer, gold

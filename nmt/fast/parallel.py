@@ -9,14 +9,14 @@ from nmt.attention.attention import AttentionMechanism, Memory
 from nmt.attention.scores import Additive
 from nmt.fast.cells import candidate_bias, layer
 from nmt.fast.encoder import candidate_last
-from nmt.models.decoder import Decoded, DecoderState, Gnmt, Luong
+from nmt.models.decoder import GNMT, Decoded, DecoderState, Luong
 from nmt.models.layers import GRU, LSTM, Cell
 
 PAIRS = 2**22  # numbers that comparing queries with keys, pair by pair, may hold at a time
 
 
 def decode(
-    decoder: Gnmt | Luong, target_in: Int[Tensor, "batch target"], memory: Memory, state: DecoderState
+    decoder: GNMT | Luong, target_in: Int[Tensor, "batch target"], memory: Memory, state: DecoderState
 ) -> Decoded:
     """As `Decoder.forward`, layer by layer; on a GPU each layer is torch's own."""
     embedded = decoder.embedding(target_in.t(), steps=0)
@@ -30,7 +30,7 @@ def decode(
     else:
         context, weights = attend_at_all_steps(decoder.attention, hidden, memory)
         for index, (cell, initial) in enumerate(upper):
-            new = sequence(cell, decoder.joined(hidden, context), initial)
+            new = sequence(cell, decoder.join(hidden, context), initial)
             hidden = new + hidden if index else new
     features = decoder.readout(hidden, context, decoder.readout.project_word(embedded))
     return Decoded(features.transpose(0, 1), weights.transpose(0, 1))

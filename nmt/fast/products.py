@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from nmt.fast.kernels import Multiply, backward_pass, grad_weight, multiplier
+from nmt.fast.kernels import Multiply, backward_pass, grad_weight, prepare_product
 
 FACTOR = "factor"  # attribute of a shared tensor
 
@@ -31,8 +31,8 @@ class Factor(ABC):
         self.grads: list[Tensor] = []
         self.backward_pass = -1  # the last one that had a step
 
-    def keep(self, x: Tensor, grad: Tensor) -> None:
-        """Keep a row for `total`; those of an earlier backward pass, which did not ask for it, are dropped."""
+    def record(self, x: Tensor, grad: Tensor) -> None:
+        """Keep a row for `total_grad`; those of an earlier backward pass, which did not ask for it, are dropped."""
         if self.backward_pass != backward_pass():
             self.inputs, self.grads, self.backward_pass = [], [], backward_pass()
         self.inputs.append(x)
@@ -50,7 +50,7 @@ class Factor(ABC):
     def gradient(self, inputs: Float[Tensor, "*row input"], grads: Float[Tensor, "*row output"]) -> Tensor:
         """Return the gradient of the shared tensor, given the rows of all steps."""
 
-    def total(self) -> Tensor | None:
+    def total_grad(self) -> Tensor | None:
         """Return the gradient of the shared tensor over all steps of this backward pass; None if there were none."""
         if not self.inputs or self.backward_pass != backward_pass():
             return None
@@ -65,20 +65,20 @@ class Weight(Factor):
     """The weight W of a linear map, M = W^T; several directions, if any, are an axis before those of the matrix."""
 
     @cached_property
-    def ahead(self) -> Multiply:
+    def forward_product(self) -> Multiply:
         """Multiplies by M, whose layout is prepared once for all steps."""
-        return multiplier(self.matrix.to(self.compute_dtype))
+        return prepare_product(self.matrix.to(self.compute_dtype))
 
     @cached_property
-    def back(self) -> Multiply:
+    def backward_product(self) -> Multiply:
         """Multiplies by M^T."""
-        return multiplier(self.matrix.to(self.compute_dtype).mT)
+        return prepare_product(self.matrix.to(self.compute_dtype).mT)
 
     def multiply(self, x: Tensor) -> Tensor:
-        return self.ahead(self.rows(x)).view(*x.shape[:-1], -1)
+        return self.forward_product(self.rows(x)).view(*x.shape[:-1], -1)
 
     def multiply_back(self, grad: Tensor) -> Tensor:
-        return self.back(self.rows(grad)).view(*grad.shape[:-1], -1)
+        return self.backward_product(self.rows(grad)).view(*grad.shape[:-1], -1)
 
     def gradient(self, inputs: Tensor, grads: Tensor) -> Tensor:
         return grad_weight(self.rows(grads), self.rows(inputs)).contiguous()
@@ -110,7 +110,7 @@ class PerSentence(Factor):
 
 
 def share(tensor: Tensor, factor: Any) -> Tensor:
-    """Mark a tensor as shared by all steps: its gradient is `factor.total()`, taken after the backward pass of all.
+    """Mark a tensor as shared by all steps: its gradient is `factor.total_grad()`, taken when all are done.
 
     Operations other than `multiply` on it are differentiated by autograd as usual.
     """
@@ -142,7 +142,7 @@ class Shared(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, None]:
-        total = ctx.factor.total()
+        total = ctx.factor.total_grad()
         return (total if grad is None else grad if total is None else total + grad), None
 
 
@@ -163,5 +163,5 @@ class Product(torch.autograd.Function):
         factor, (x, _) = ctx.factor, ctx.saved_tensors
         grad = grad.to(factor.compute_dtype)
         if ctx.needs_input_grad[1]:
-            factor.keep(x, grad)
+            factor.record(x, grad)
         return factor.multiply_back(grad).to(ctx.dtype) if ctx.needs_input_grad[0] else None, None, None

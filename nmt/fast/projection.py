@@ -19,7 +19,7 @@ from nmt.fast.kernels import (
 )
 from nmt.fast.products import factor_of, multiply
 
-PACKED = "packed_weight"  # attribute of a linear map
+PACKED_WEIGHT = "packed_weight"  # attribute of a linear map
 
 
 def linear(module: nn.Linear, x: Float[Tensor, "*row input"]) -> Float[Tensor, "*row output"]:
@@ -27,14 +27,14 @@ def linear(module: nn.Linear, x: Float[Tensor, "*row input"]) -> Float[Tensor, "
     if factor_of(module.weight) is not None:  # within a recurrence
         y = multiply(x, module.weight)
         return y if module.bias is None else y + module.bias
-    packed = vars(module).get(PACKED)
+    packed = vars(module).get(PACKED_WEIGHT)
     only_translates = not torch.is_autocast_enabled("cpu") and not torch.is_grad_enabled()
     if packed is not None and only_translates and x.shape[:-1].numel() <= most_rows(x):
         return onednn_linear(x, packed, module.bias)
     return project(x, module.weight, module.bias)
 
 
-def pack(model: nn.Module) -> None:
+def pack_weights(model: nn.Module) -> None:
     """Store the weights of an accelerated model in oneDNN's layout as well, where that makes a step faster.
 
     The model can only translate afterwards.
@@ -42,7 +42,7 @@ def pack(model: nn.Module) -> None:
     if most_rows(next(model.parameters())):
         for module in model.modules():
             if type(module) is nn.Linear and min(module.weight.shape) > 1:
-                setattr(module, PACKED, REORDER(module.weight.detach()))
+                setattr(module, PACKED_WEIGHT, REORDER(module.weight.detach()))
 
 
 def project(x: Float[Tensor, "*row input"], weight: Tensor, bias: Tensor | None) -> Float[Tensor, "*row output"]:

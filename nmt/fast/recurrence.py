@@ -29,7 +29,8 @@ def unroll(decoder: Decoder, gates: Float[Tensor, "step batch gates"], memory: M
             for name, module in decoder.named_modules()
             if type(module) is nn.Linear
         }
-        memory = share_memory(decoder.attention, memory.to(dtype))
+        memory = Memory(memory.keys.to(dtype), memory.values.to(dtype), memory.mask)
+        memory = share_memory(decoder.attention, memory)
         emission: Emission = torch.func.functional_call(Unrolled(decoder), weights, (gates.to(dtype), memory, state))
         return emission
 

@@ -3,7 +3,7 @@
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from nmt.models.decoder import Decoder, WordShares
+from nmt.models.decoder import Decoder, WordInputs
 from nmt.models.layers import Embedding
 
 
@@ -19,16 +19,16 @@ def distinct_words(
     return tokens.unique(return_inverse=True)
 
 
-def read_words(decoder: Decoder, tokens: Int[Tensor, "*words"]) -> WordShares:
+def read_words(decoder: Decoder, tokens: Int[Tensor, "*words"]) -> WordInputs:
     """As `Decoder.read_words`, computed once for each distinct word: a batch repeats most of its words."""
-    plain = type(decoder).read_words
+    read = type(decoder).read_words
     if (words := distinct_words(decoder.embedding, tokens)) is None:
-        return plain(decoder, tokens)
-    distinct, places = words
-    gates, readout = plain(decoder, distinct)
+        return read(decoder, tokens)
+    distinct, indices = words
+    gates, readout = read(decoder, distinct)
 
-    def spread(vectors: Tensor) -> Tensor:
+    def to_all_places(vectors: Tensor) -> Tensor:
         # The gradients of a word's places are summed in the type of the table.
-        return nn.functional.embedding(places, vectors.to(decoder.embedding.weight.dtype))
+        return nn.functional.embedding(indices, vectors.to(decoder.embedding.weight.dtype))
 
-    return WordShares(spread(gates), None if readout is None else spread(readout))
+    return WordInputs(to_all_places(gates), None if readout is None else to_all_places(readout))

@@ -31,7 +31,7 @@ class DecoderState(NamedTuple):
         layers: the state of each recurrent layer.
         feedback: the vector fed to the next step, if the decoder feeds one back (`Luong`); else None.
         position: the number of steps done.
-        past: the accumulated attention, if the attention uses coverage (`Covering`); else None.
+        past: the accumulated attention, if the attention uses coverage (`CoverageAttention`); else None.
     """
 
     layers: tuple[Float[Tensor, "batch beam state"], ...]
@@ -52,11 +52,11 @@ class DecoderState(NamedTuple):
         return DecoderState(tuple(function(layer) for layer in self.layers), feedback, self.position, past)
 
 
-class WordShares(NamedTuple):
+class WordInputs(NamedTuple):
     """Contributions of target words to a decoder's input gates and its readout, computed before the recurrence."""
 
     gates: Float[Tensor, "*words gates"]
-    readout: Float[Tensor, "*words share"] | None
+    readout: Float[Tensor, "*words term"] | None
 
 
 class Emission(NamedTuple):
@@ -120,7 +120,7 @@ class Decoder(nn.Module, ABC):
         check_attention(names.score, names.normalizer, names.window, settings)
 
     @classmethod
-    def check_used(cls, config: ModelConfig) -> None:
+    def check_ignored_settings(cls, config: ModelConfig) -> None:
         """Raise UserError for a setting that this decoder would ignore: the user probably meant another model."""
         if not config.input_feeding:
             raise UserError(
@@ -160,10 +160,10 @@ class Decoder(nn.Module, ABC):
         """Return what embedded words contribute to the gates of the cell that reads them."""
         return self.stack.first.inputs(vectors)
 
-    def read_words(self, tokens: Int[Tensor, "*words"]) -> WordShares:
+    def read_words(self, tokens: Int[Tensor, "*words"]) -> WordInputs:
         """Embed words (steps first in training) and compute their contributions to gates and readout."""
         embedded = self.embedding(tokens, steps=0)
-        return WordShares(self.input_gates(embedded), self.readout.project_word(embedded))
+        return WordInputs(self.input_gates(embedded), self.readout.project_word(embedded))
 
     def attend(self, query: Tensor, memory: Memory, state: DecoderState) -> Attended:
         """Attend with a query at the position of the state."""
@@ -196,8 +196,8 @@ class Decoder(nn.Module, ABC):
     def unroll(self, gates: Float[Tensor, "step batch gates"], memory: Memory, state: DecoderState) -> Emission:
         """Do all steps of the recurrence, one by one; the result has steps first."""
         emissions = []
-        for share in gates[:, :, None]:
-            state, emission = self.advance(share, memory, state)
+        for step_gates in gates[:, :, None]:
+            state, emission = self.advance(step_gates, memory, state)
             emissions.append(emission)
         hidden, context, weights, sampled = zip(*emissions, strict=True)
         steps = [torch.stack(parts).squeeze(2) for parts in (hidden, context, weights)]
@@ -226,7 +226,7 @@ class Bahdanau(Decoder):
 
 
 @final
-class Unattending(Bahdanau):
+class FixedContextDecoder(Bahdanau):
     """s_i = f(s_{i-1}, y_{i-1}, c), c the whole sentence in one vector: what attention was invented to replace.
 
     The encoder-decoder of Cho et al. (2014) and Sutskever et al. (2014).
@@ -286,7 +286,7 @@ class Luong(Decoder):
         self.feedback = nn.Linear(hidden, gates, bias=False) if config.input_feeding else None
 
     @classmethod
-    def check_used(cls, config: ModelConfig) -> None:
+    def check_ignored_settings(cls, config: ModelConfig) -> None:
         if config.readout != "linear":
             raise UserError(
                 f"model=luong has a readout of its own, a linear layer and tanh, so model.readout={config.readout} "
@@ -312,7 +312,7 @@ class Luong(Decoder):
 
 
 @final
-class Gnmt(Decoder):
+class GNMT(Decoder):
     """s^1_i = f(s^1_{i-1}, y_{i-1}), c_i = attend(s^1_i), s^k_i = f(s^k_{i-1}, [x^{k-1}_i; c_i]), k = 2 ... L.
 
     The layout of Google's system (Wu et al., 2016) as NVIDIA trains it: the first layer queries, the others read the
@@ -337,11 +337,11 @@ class Gnmt(Decoder):
         hidden = first.hidden(layers[0])
         attended = self.attend(hidden, memory, state)
         for index, (cell, before) in enumerate(zip(upper, state.layers[1:], strict=True)):
-            layers.append(cell(cell.inputs(self.joined(hidden, attended.context)), before))
+            layers.append(cell(cell.inputs(self.join(hidden, attended.context)), before))
             hidden = cell.hidden(layers[-1]) + hidden if index else cell.hidden(layers[-1])
         return self.emit(hidden, tuple(layers), attended, state)
 
-    def joined(self, hidden: Tensor, context: Tensor) -> Tensor:
+    def join(self, hidden: Tensor, context: Tensor) -> Tensor:
         """Return the input of an upper layer."""
         return self.stack.dropout(torch.cat((hidden, context.to(hidden.dtype)), dim=-1))
 
@@ -350,6 +350,6 @@ DECODERS: dict[str, type[Decoder]] = {
     "bahdanau": Bahdanau,
     "luong": Luong,
     "conditional": Conditional,
-    "gnmt": Gnmt,
-    "fixed_context": Unattending,
+    "gnmt": GNMT,
+    "fixed_context": FixedContextDecoder,
 }

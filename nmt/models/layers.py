@@ -30,8 +30,8 @@ class Dropout(nn.Module):
         if not self.training or not self.p:
             return x
         if not self.shared:
-            return nn.functional.dropout(x, self.p, self.training)
-        return x * nn.functional.dropout(torch.ones_like(x.narrow(axis, 0, 1)), self.p, self.training)
+            return nn.functional.dropout(x, self.p)
+        return x * nn.functional.dropout(torch.ones_like(x.narrow(axis, 0, 1)), self.p)
 
 
 @final
@@ -104,10 +104,10 @@ class GRU(Cell):
         self, gates: Float[Tensor, "*batch gates"], state: Float[Tensor, "*batch state"]
     ) -> Float[Tensor, "*batch state"]:
         sizes = (2 * self.hidden_size, self.hidden_size)
-        open_input, candidate_input = gates.to(state.dtype).split(sizes, dim=-1)
-        open_recurrent, candidate_recurrent = self.recurrent(state).to(state.dtype).split(sizes, dim=-1)
-        reset, update = (open_input + open_recurrent).sigmoid().chunk(2, dim=-1)
-        candidate = torch.addcmul(candidate_input, reset, candidate_recurrent + self.candidate_bias).tanh()
+        gates, candidate = gates.to(state.dtype).split(sizes, dim=-1)
+        recurrent_gates, recurrent_candidate = self.recurrent(state).to(state.dtype).split(sizes, dim=-1)
+        reset, update = (gates + recurrent_gates).sigmoid().chunk(2, dim=-1)
+        candidate = torch.addcmul(candidate, reset, recurrent_candidate + self.candidate_bias).tanh()
         return torch.lerp(candidate, state, update)
 
 
@@ -124,12 +124,12 @@ class LSTM(Cell):
     def forward(
         self, gates: Float[Tensor, "*batch gates"], state: Float[Tensor, "*batch state"]
     ) -> Float[Tensor, "*batch state"]:
-        hidden, memory = state.chunk(2, dim=-1)
+        hidden, cell = state.chunk(2, dim=-1)
         gates = (gates + self.recurrent(hidden)).to(state.dtype)
-        opening, candidate = gates.split((3 * self.hidden_size, self.hidden_size), dim=-1)
-        enter, forget, out = opening.sigmoid().chunk(3, dim=-1)
-        memory = torch.addcmul(forget * memory, enter, candidate.tanh())
-        return torch.cat((out * memory.tanh(), memory), dim=-1)
+        gates, candidate = gates.split((3 * self.hidden_size, self.hidden_size), dim=-1)
+        input_gate, forget_gate, output_gate = gates.sigmoid().chunk(3, dim=-1)
+        cell = torch.addcmul(forget_gate * cell, input_gate, candidate.tanh())
+        return torch.cat((output_gate * cell.tanh(), cell), dim=-1)
 
 
 CELLS: dict[str, type[Cell]] = {"gru": GRU, "lstm": LSTM}
@@ -151,9 +151,9 @@ class Stack(nn.Module):
         return [self.first, *self.upper]
 
     def forward(self, gates: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Update every layer; `gates` is the input's share of the first layer's gates."""
+        """Update every layer; `gates` is the input's contribution to the first layer's gates."""
         new: list[Tensor] = [self.first(gates, states[0])]
-        for cell, state in zip(self.cells[1:], states[1:], strict=True):
+        for cell, state in zip(self.upper, states[1:], strict=True):
             new.append(cell(cell.inputs(self.dropout(cell.hidden(new[-1]))), state))
         return tuple(new)
 
@@ -183,7 +183,7 @@ class SelfAttention(nn.Module):
 
 Hidden = Float[Tensor, "batch target hidden"]
 Context = Float[Tensor, "batch target context"]
-Word = Float[Tensor, "batch target share"] | None
+WordTerm = Float[Tensor, "batch target term"] | None
 Features = Float[Tensor, "batch target feature"]
 
 
@@ -196,17 +196,17 @@ class Readout(nn.Module, ABC):
 
     size: int
 
-    def project_word(self, embedded: Float[Tensor, "*words embedding"]) -> Float[Tensor, "*words share"] | None:
+    def project_word(self, embedded: Float[Tensor, "*words embedding"]) -> Float[Tensor, "*words term"] | None:
         """Return what an embedded word contributes to the features, or None if words do not enter them."""
         return None
 
     @abstractmethod
-    def forward(self, hidden: Hidden, context: Context, word: Word) -> Features:
+    def forward(self, hidden: Hidden, context: Context, word: WordTerm) -> Features:
         """Return the features; `word` is the result of `project_word` for the word that each step reads."""
 
 
 class Mixed(Readout):
-    """Readouts made of u = U s + V y + C c + b, the word's share V y computed beforehand."""
+    """Readouts made of u = U s + V y + C c + b, the word's term V y computed beforehand."""
 
     blocks = 1  # numbers of u for each feature
 
@@ -231,10 +231,10 @@ class Mixed(Readout):
         )
         self.dropout = Dropout(dropout, shared=locked)
 
-    def project_word(self, embedded: Float[Tensor, "*words embedding"]) -> Float[Tensor, "*words share"]:
+    def project_word(self, embedded: Float[Tensor, "*words embedding"]) -> Float[Tensor, "*words term"]:
         return self.mixed["embedded"](embedded)
 
-    def mix(self, hidden: Hidden, context: Context, word: Word) -> Float[Tensor, "batch target mixed"]:
+    def mix(self, hidden: Hidden, context: Context, word: WordTerm) -> Float[Tensor, "batch target mixed"]:
         """Return u."""
         return self.mixed["hidden"](hidden) + self.mixed["context"](context) + word
 
@@ -248,7 +248,7 @@ class Maxout(Mixed):
 
     blocks = 2
 
-    def forward(self, hidden: Hidden, context: Context, word: Word) -> Features:
+    def forward(self, hidden: Hidden, context: Context, word: WordTerm) -> Features:
         first, second = self.mix(hidden, context, word).chunk(2, dim=-1)
         return self.dropout(torch.maximum(first, second), axis=0)
 
@@ -257,7 +257,7 @@ class Maxout(Mixed):
 class Linear(Mixed):
     """t = tanh(u)."""
 
-    def forward(self, hidden: Hidden, context: Context, word: Word) -> Features:
+    def forward(self, hidden: Hidden, context: Context, word: WordTerm) -> Features:
         return self.dropout(self.mix(hidden, context, word).tanh(), axis=0)
 
 
@@ -274,7 +274,7 @@ class Attentional(Readout):
         self.resize = nn.Identity() if hidden_size == size else nn.Linear(hidden_size, size, bias=False)
         self.dropout = Dropout(dropout, shared=locked)
 
-    def forward(self, hidden: Hidden, context: Context, word: Word) -> Features:
+    def forward(self, hidden: Hidden, context: Context, word: WordTerm) -> Features:
         return self.resize(self.dropout(hidden, axis=0))
 
 

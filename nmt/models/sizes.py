@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from nmt.attention.settings import Settings
+from nmt.attention.settings import AttentionSettings
 from nmt.config.schema import ModelConfig
 
 
@@ -17,7 +17,8 @@ def has_dropout(config: ModelConfig) -> bool:
     return any([config.word_dropout, *(dropout_rate(config, place) for place in ("embedding", "state", "output"))])
 
 
-def attention_settings(config: ModelConfig, state_size: int) -> Settings:
+def attention_settings(config: ModelConfig, state_size: int) -> AttentionSettings:
     """Return the settings of the attention over encoder states of size `state_size`."""
     size = config.attention.size or config.hidden_size
-    return Settings.from_config(config.attention, query_size=config.hidden_size, state_size=state_size, size=size)
+    sizes = {"query_size": config.hidden_size, "state_size": state_size, "size": size}
+    return AttentionSettings.from_config(config.attention, **sizes)

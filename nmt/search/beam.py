@@ -24,13 +24,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from nmt.search.frontier import Frontier, Rules
+from nmt.search.frontier import BeamSettings, Frontier
 from nmt.search.history import Finished, History
-from nmt.search.hypothesis import BOS, PAD, UNK, Hypothesis, S, StepModel
-
-# Steps between two checks for sentences that are done. On a GPU a check waits for all that was launched before it.
-CHECK_EVERY = {"cpu": 1}
-CHECK_EVERY_ELSEWHERE = 4
+from nmt.search.hypothesis import INFINITY, UNK, Hypothesis, S, StepModel, forbidden_tokens, steps_between_checks
 
 
 @torch.no_grad()
@@ -72,35 +68,38 @@ def beam_search(
     assert coverage_penalty >= 0, "the bound on running hypotheses takes it for a penalty"
     if not math.isinf(patience):  # no more than beam_size can end at each step
         patience = min(patience, float(max_lengths.max()))
-    forbidden = (PAD, BOS) if unk is None else (PAD, BOS, unk)
-    rules = Rules(beam_size, n_best, patience, length_penalty, coverage_penalty, forbidden)
-    history = History(len(source), rules.places, source.device)
+    settings = BeamSettings(beam_size, n_best, patience, length_penalty, coverage_penalty)
+    history = History(len(source), settings.num_finished, source.device)
+    frontier = settings.initial_frontier(source_mask, max_lengths)
     sentences = (source, source_mask, source_lengths)
-    finished = run(model, sentences, rules.first(source_mask, max_lengths), rules, history)
+    finished = search(model, sentences, frontier, settings, history, forbidden_tokens(unk, source.device))
     return history.hypotheses(finished, n_best=n_best, source_lengths=source_lengths)
 
 
-def run(
-    model: StepModel[S], sentences: tuple[Tensor, Tensor, Tensor], frontier: Frontier, rules: Rules, history: History
+def search(
+    model: StepModel[S],
+    sentences: tuple[Tensor, Tensor, Tensor],
+    frontier: Frontier,
+    settings: BeamSettings,
+    history: History,
+    forbidden: Int[Tensor, " tokens"],
 ) -> Finished:
-    """Search until all sentences (the arguments of `model.start`) are done, and record every step in `history`.
+    """Search until all sentences (the arguments of `model.start`) are done, recording every step in `history`.
 
     Returns:
         the finished hypotheses of the sentences that were searched to the end; `history` has those of the others.
     """
-    device = frontier.tokens.device
-    forbidden = torch.tensor(rules.forbidden, device=device)
-    check_every = CHECK_EVERY.get(device.type, CHECK_EVERY_ELSEWHERE)
+    check_every = steps_between_checks(forbidden.device)
     state = model.start(*sentences)
     for step in range(int(frontier.max_lengths.max())):
-        width = rules.beam_size if step else 1  # at first every hypothesis is the empty one
+        width = settings.beam_size if step else 1  # at first every hypothesis is the empty one
         output = model.step(frontier.tokens[:, :width], state)
-        log_probs = output.log_probs.index_fill_(2, forbidden, float("-inf")).expand(-1, rules.beam_size, -1)
-        weights = output.weights.expand(-1, rules.beam_size, -1)
-        frontier, candidates = rules.advance(frontier, log_probs, weights, step)
+        log_probs = output.log_probs.index_fill_(2, forbidden, -INFINITY).expand(-1, settings.beam_size, -1)
+        weights = output.weights.expand(-1, settings.beam_size, -1)
+        frontier, candidates = settings.advance(frontier, log_probs, weights, step)
         history.append(candidates, weights)
         state = output.state
-        if rules.beam_size > 1:
+        if settings.beam_size > 1:
             state = state.select(candidates.parents.clamp(max=width - 1))  # an empty place may name an absent parent
         if (step + 1) % check_every == 0:
             running = frontier.running()

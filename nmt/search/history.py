@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nmt.errors import UserError
-from nmt.search.hypothesis import EOS, Array, Hypothesis
+from nmt.search.hypothesis import EOS, INFINITY, Array, Hypothesis
 
 
 class Finished(NamedTuple):
@@ -23,10 +23,10 @@ class Finished(NamedTuple):
     ranks: Int[Tensor, "batch n"]
 
     @classmethod
-    def none(cls, batch: int, size: int, device: torch.device) -> "Finished":
+    def empty(cls, batch: int, size: int, device: torch.device) -> "Finished":
         """Return a table of empty places. Scores are fp64, so that scores of any precision are stored exactly."""
         zeros = torch.zeros(batch, size, dtype=torch.long, device=device)
-        return cls(torch.full((batch, size), float("-inf"), dtype=torch.double, device=device), zeros, zeros)
+        return cls(torch.full((batch, size), -INFINITY, dtype=torch.double, device=device), zeros, zeros)
 
     def add(self, scores: Float[Tensor, "batch ranks"], step: int) -> "Finished":
         """Return the best of these and of a step's candidates (not finished: -inf); in a tie the earlier is better."""
@@ -45,11 +45,11 @@ class Finished(NamedTuple):
 class Candidates(NamedTuple):
     """The best continuations at a step, best first, and which of them form the next beam.
 
-    Candidate r of a sentence extends hypothesis `beams[r]` of the step's input by `tokens[r]`, to log-probability
+    Candidate r of a sentence extends hypothesis `extended[r]` of the step's input by `tokens[r]`, to log-probability
     `log_probs[r]`; the input of the next step are the candidates `chosen`.
     """
 
-    beams: Int[Tensor, "batch ranks"]
+    extended: Int[Tensor, "batch ranks"]
     tokens: Int[Tensor, "batch ranks"]
     log_probs: Float[Tensor, "batch ranks"]
     chosen: Int[Tensor, "batch beam"]
@@ -57,7 +57,7 @@ class Candidates(NamedTuple):
     @property
     def parents(self) -> Int[Tensor, "batch beam"]:
         """The hypotheses of the step's input that the chosen candidates extend."""
-        return self.beams.gather(1, self.chosen)
+        return self.extended.gather(1, self.chosen)
 
 
 class _Step(NamedTuple):
@@ -69,10 +69,10 @@ class _Step(NamedTuple):
 class History:
     """All steps of a search. Nothing is copied when hypotheses overtake each other or sentences are done."""
 
-    def __init__(self, batch: int, places: int, device: torch.device) -> None:
+    def __init__(self, batch: int, num_finished: int, device: torch.device) -> None:
         self._steps: list[_Step] = []
         self._sentences = torch.arange(batch, device=device)
-        self._finished = Finished(*(table.clone() for table in Finished.none(batch, places, device)))
+        self._finished = Finished(*(table.clone() for table in Finished.empty(batch, num_finished, device)))
 
     def append(self, candidates: Candidates, weights: Float[Tensor, "batch beam source"]) -> None:
         """Add a step: its candidates, and the attention of the hypotheses that they extend."""
@@ -90,8 +90,8 @@ class History:
         """Return the n best hypotheses of each sentence; `finished` are those of the sentences searched to the end."""
         self.keep(self._sentences[:0], finished)
         scores, steps, ranks = (table[:, :n_best].cpu().numpy() for table in self._finished)
-        beams, all_tokens, log_probs = self._trace(steps, ranks)
-        weights = self._weights(beams)
+        extended, all_tokens, log_probs = self._trace(steps, ranks)
+        weights = self._weights(extended)
         results: list[list[Hypothesis]] = [[] for _ in scores]
         for b, n in np.argwhere(scores > -np.inf):
             last = steps[b, n]
@@ -111,23 +111,25 @@ class History:
         """Follow the back-pointers of all hypotheses at once, from their ends to the beginning.
 
         Returns:
-            beams, tokens and the log-probabilities so far, each [step, batch, n]; arbitrary after a hypothesis' end.
+            the hypotheses extended, the tokens and the log-probabilities so far, each [step, batch, n]; arbitrary
+            after a hypothesis' end.
         """
-        beams, tokens, log_probs, chosen = (
+        extended, tokens, log_probs, chosen = (
             self._table([getattr(step.candidates, name) for step in self._steps]) for name in Candidates._fields
         )
-        paths = [np.empty((len(chosen), *last_steps.shape), table.dtype) for table in (beams, tokens, log_probs)]
+        tables = (extended, tokens, log_probs)
+        paths = [np.empty((len(chosen), *last_steps.shape), table.dtype) for table in tables]
         beam = np.zeros_like(last_steps)
         for step in reversed(range(len(chosen))):
             rank = np.where(last_steps == step, last_ranks, np.take_along_axis(chosen[step], beam, 1))
-            for path, table in zip(paths, (beams, tokens, log_probs), strict=True):
+            for path, table in zip(paths, tables, strict=True):
                 path[step] = np.take_along_axis(table[step], rank, 1)
             beam = paths[0][step]
         return paths
 
-    def _weights(self, beams: Int[Array, "step batch n"]) -> Float[Array, "step batch n source"]:
+    def _weights(self, extended: Int[Array, "step batch n"]) -> Float[Array, "step batch n source"]:
         """Return the attention of the hypotheses on these paths."""
-        indices = torch.from_numpy(beams).to(self._sentences.device)
+        indices = torch.from_numpy(extended).to(self._sentences.device)
         rows = [
             step.weights.gather(1, index[step.sentences, :, None].expand(-1, -1, step.weights.shape[2])).float()
             for step, index in zip(self._steps, indices, strict=True)

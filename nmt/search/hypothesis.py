@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Float32, Int
 from torch import Tensor
 
@@ -11,6 +12,9 @@ Array = np.ndarray
 
 # The ids of `nmt.text.tokenizer`, which search does not import: a model without subwords can be searched as well.
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
+INFINITY = float("inf")
+STEPS_BETWEEN_CHECKS = {"cpu": 1}  # for sentences that are done
+STEPS_BETWEEN_CHECKS_ELSEWHERE = 4  # on a GPU a check waits for all that was launched before it
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,3 +82,13 @@ class StepModel(Protocol[S]):
 
     def step(self, tokens: Int[Tensor, "batch beam"], state: S) -> StepOutput[S]:
         """Read the last token of each hypothesis and predict its next."""
+
+
+def forbidden_tokens(unk: int | None, device: torch.device) -> Int[Tensor, " tokens"]:
+    """Return the ids that are never produced."""
+    return torch.tensor((PAD, BOS) if unk is None else (PAD, BOS, unk), device=device)
+
+
+def steps_between_checks(device: torch.device) -> int:
+    """Return after how many steps to look for sentences that are done."""
+    return STEPS_BETWEEN_CHECKS.get(device.type, STEPS_BETWEEN_CHECKS_ELSEWHERE)

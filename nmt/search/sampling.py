@@ -20,11 +20,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nmt.search.beam import CHECK_EVERY, CHECK_EVERY_ELSEWHERE
 from nmt.search.history import Candidates, Finished, History
-from nmt.search.hypothesis import BOS, EOS, PAD, UNK, Hypothesis, S, StepModel
+from nmt.search.hypothesis import (
+    BOS,
+    EOS,
+    INFINITY,
+    UNK,
+    Hypothesis,
+    S,
+    StepModel,
+    forbidden_tokens,
+    steps_between_checks,
+)
 
-INFINITY = float("inf")
 FIRST_SIZE, GROWTH = 32, 8  # candidates for the nucleus at first, and their growth: sorting all tokens is far slower
 
 
@@ -53,17 +61,17 @@ def sample(
     """
     assert len(source) > 0
     assert int(max_lengths.min()) >= 1
-    forbidden = torch.tensor((PAD, BOS) if unk is None else (PAD, BOS, unk), device=source.device)
-    check_every = CHECK_EVERY.get(source.device.type, CHECK_EVERY_ELSEWHERE)
-    choice, noise = Choice(temperature, top_k, top_p), Noise.of(seed, source, source_lengths, num_samples)
+    forbidden, check_every = forbidden_tokens(unk, source.device), steps_between_checks(source.device)
+    sampler = TokenSampler(temperature, top_k, top_p)
+    noise = GumbelNoise.of(seed, source, source_lengths, num_samples)
     history = History(len(source), num_samples, source.device)
-    samples = Samples.none(max_lengths.to(source.device), num_samples)
+    samples = Samples.initial(max_lengths.to(source.device), num_samples)
     state = model.start(source, source_mask, source_lengths)
     for step in range(int(max_lengths.max())):
         output = model.step(samples.tokens if step else samples.tokens[:, :1], state)  # at first all are equal
         state = output.state if step else output.state.select(torch.zeros_like(samples.tokens))
         log_probs = output.log_probs.index_fill_(2, forbidden, -INFINITY).expand(-1, num_samples, -1)
-        tokens = choice.tokens(log_probs, noise)
+        tokens = sampler.draw(log_probs, noise)
         samples = samples.extend(tokens, log_probs.gather(2, tokens[:, :, None])[:, :, 0], step, length_penalty)
         numbers = samples.finished.ranks
         history.append(
@@ -95,11 +103,11 @@ class Samples(NamedTuple):
     max_lengths: Int[Tensor, " batch"]
 
     @classmethod
-    def none(cls, max_lengths: Int[Tensor, " batch"], num_samples: int) -> "Samples":
+    def initial(cls, max_lengths: Int[Tensor, " batch"], num_samples: int) -> "Samples":
         """Return samples without tokens."""
         shape, device = (len(max_lengths), num_samples), max_lengths.device
         numbers = torch.arange(num_samples, device=device).expand(shape)
-        finished = Finished.none(*shape, device)._replace(ranks=numbers)
+        finished = Finished.empty(*shape, device)._replace(ranks=numbers)
         return cls(torch.full_like(numbers, BOS), torch.zeros_like(finished.scores), finished, max_lengths)
 
     def extend(
@@ -127,7 +135,7 @@ class Samples(NamedTuple):
         return Samples(self.tokens[sentences], self.log_probs[sentences], finished, limits)
 
 
-class Noise(NamedTuple):
+class GumbelNoise(NamedTuple):
     """Gumbel noise for each sample of each sentence, from a generator of its own; on a GPU the same as on a CPU."""
 
     generators: list[list[np.random.Generator]]
@@ -136,7 +144,7 @@ class Noise(NamedTuple):
     @classmethod
     def of(
         cls, seed: int, source: Int[Tensor, "batch source"], source_lengths: Int[Tensor, " batch"], num_samples: int
-    ) -> "Noise":
+    ) -> "GumbelNoise":
         """Return the noise of each sentence's samples."""
         sentences = [row[:length] for row, length in zip(source.tolist(), source_lengths.tolist(), strict=True)]
         generators = [[np.random.default_rng([seed, n, *ids]) for n in range(num_samples)] for ids in sentences]
@@ -151,41 +159,41 @@ class Noise(NamedTuple):
                 generator.standard_exponential(out=row)
         return torch.from_numpy(values).float().log_().neg_().to(self.device)
 
-    def keep(self, sentences: Int[Tensor, " kept"]) -> "Noise":
+    def keep(self, sentences: Int[Tensor, " kept"]) -> "GumbelNoise":
         """Return the noise of some of the sentences."""
-        return Noise([self.generators[row] for row in sentences.tolist()], self.device)
+        return GumbelNoise([self.generators[row] for row in sentences.tolist()], self.device)
 
 
-class Choice(NamedTuple):
-    """How a token is chosen; the attributes are the arguments of `sample`."""
+class TokenSampler(NamedTuple):
+    """Draws tokens; the attributes are the arguments of `sample`."""
 
     temperature: float
     top_k: int | None
     top_p: float | None
 
-    def tokens(self, log_probs: Float[Tensor, "batch n vocab"], noise: Noise) -> Int[Tensor, "batch n"]:
+    def draw(self, log_probs: Float[Tensor, "batch n vocab"], noise: GumbelNoise) -> Int[Tensor, "batch n"]:
         """Draw a token for each sample; -inf forbids."""
         if self.temperature == 0:
             return log_probs.argmax(dim=2)
         perturbed = log_probs + self.temperature * noise.draw(log_probs.shape[2])
         if self.top_k is None and self.top_p is None:
             return perturbed.argmax(dim=2)
-        tokens = self.truncated(log_probs.flatten(0, 1), perturbed.flatten(0, 1), self.top_k or FIRST_SIZE)
+        tokens = self.draw_truncated(log_probs.flatten(0, 1), perturbed.flatten(0, 1), self.top_k or FIRST_SIZE)
         return tokens.view(log_probs.shape[:2])
 
-    def truncated(
+    def draw_truncated(
         self, log_probs: Float[Tensor, "rows vocab"], perturbed: Float[Tensor, "rows vocab"], size: int
     ) -> Int[Tensor, " rows"]:
         """Return the argmax over K of `perturbed`, looking for K among the `size` most probable tokens at first."""
-        candidates, is_kept, is_whole = self.kept(log_probs, min(size, log_probs.shape[1]))
+        candidates, is_kept, is_whole = self.truncation(log_probs, min(size, log_probs.shape[1]))
         best = perturbed.gather(1, candidates).where(is_kept, -INFINITY).argmax(dim=1, keepdim=True)
         tokens = candidates.gather(1, best)[:, 0]
         others = (~is_whole).nonzero()[:, 0]
         if len(others):
-            tokens[others] = self.truncated(log_probs[others], perturbed[others], GROWTH * size)
+            tokens[others] = self.draw_truncated(log_probs[others], perturbed[others], GROWTH * size)
         return tokens
 
-    def kept(
+    def truncation(
         self, log_probs: Float[Tensor, "rows vocab"], size: int
     ) -> tuple[Int[Tensor, "rows k"], Bool[Tensor, "rows k"], Bool[Tensor, " rows"]]:
         """Return the `size` most probable tokens, which of them are in K, and whether those are all of K."""

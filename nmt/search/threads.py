@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import torch
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
-def in_threads(work: Callable[[Any], Found], items: Sequence[Any]) -> Generator[Found, None, None]:
+def map_in_threads(work: Callable[[Any], Result], items: Sequence[Any]) -> Generator[Result, None, None]:
     """Like `map`, but with several items at once and torch's threads divided among them.
 
     A step of a search is some sixty small operations: many are too small to share, and their calls take as long as

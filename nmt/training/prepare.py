@@ -53,7 +53,7 @@ def check_files(config: TrainConfig) -> None:
 def check_run(config: TrainConfig) -> None:
     """Raise UserError for settings that cannot work together, or need what is not installed."""
     check_model(config.model, joint=config.tokenizer.joint)
-    DECODERS[config.model.decoder].check_used(config.model)
+    DECODERS[config.model.decoder].check_ignored_settings(config.model)
     check_tokenizer(bleu_tokenizer(config))
     limits = (config.trainer.max_steps, config.trainer.max_epochs, config.trainer.max_minutes)
     if all(limit is None for limit in limits):

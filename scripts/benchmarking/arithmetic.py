@@ -18,7 +18,7 @@ from torch import nn
 
 from nmt.config.schema import ModelConfig
 from nmt.data.batch import Batch
-from nmt.fast.accelerate import replaced
+from nmt.fast.accelerate import replaced_methods
 from nmt.models.decoder import Decoder
 from nmt.models.encoder import Recurrent
 from nmt.models.seq2seq import Seq2Seq
@@ -72,10 +72,10 @@ def spared_flop(model: Seq2Seq, work: Work) -> int:
     """Return the floating-point operations of the forward and the backward pass that equal words of a batch share."""
     products = 0
     encoder, decoder = model.encoder, model.decoder
-    if isinstance(encoder, Recurrent) and "recur" in replaced(encoder) and not encoder.embedding.is_random:
+    if isinstance(encoder, Recurrent) and "recur" in replaced_methods(encoder) and not encoder.embedding.is_random:
         matrices = [weight for name, weight in encoder.rnn.named_parameters() if name.startswith("weight_ih_l0")]
         products += work.source_repeats * sum(weight.numel() for weight in matrices)
-    if "unroll" in replaced(decoder) and not decoder.embedding.is_random:
+    if "unroll" in replaced_methods(decoder) and not decoder.embedding.is_random:
         products += work.target_repeats * word_size(decoder)
     return 2 * UPDATE * products
 

@@ -13,7 +13,7 @@ from nmt.data.corpus import clean, load_split
 from nmt.data.tables import EncodedCorpus, Ragged, encode
 from nmt.errors import UserError, one_line
 from nmt.fast.accelerate import accelerate
-from nmt.fast.projection import pack
+from nmt.fast.projection import pack_weights
 from nmt.models.build import build_model
 from nmt.models.checkpoint import load_checkpoint, resolve_device
 from nmt.models.seq2seq import Seq2Seq
@@ -92,7 +92,7 @@ def translator_of(
     if config.model.fast == "auto":
         accelerate(model)
         if precision == "fp32":
-            pack(model)
+            pack_weights(model)
     return translator
 
 

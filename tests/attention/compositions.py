@@ -9,7 +9,7 @@ from nmt.attention.attention import Attention, Memory, MultiHead
 from nmt.attention.build import build_attention
 from nmt.attention.normalizers import NORMALIZERS
 from nmt.attention.scores import SCORES
-from nmt.attention.settings import Settings
+from nmt.attention.settings import AttentionSettings
 from nmt.attention.windows import WINDOWS, Global, LocalMonotonic, LocalPredictive, Window
 
 SIZE = 6
@@ -30,8 +30,8 @@ OPTIONS = {
 COMPOSITIONS = list(itertools.product([*SCORES, "location:radial"], NORMALIZERS, WINDOWS))
 
 
-def small(**changes) -> Settings:
-    return Settings(**{**OPTIONS, **changes})
+def small(**changes) -> AttentionSettings:
+    return AttentionSettings(**{**OPTIONS, **changes})
 
 
 def build(composition: tuple[str, str, str], **changes):

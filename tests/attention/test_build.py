@@ -9,7 +9,7 @@ from torch import nn
 from nmt.attention.attention import Attended, AttentionMechanism, Memory
 from nmt.attention.normalizers import NORMALIZERS, Normalizer
 from nmt.attention.scores import SCORES, Score
-from nmt.attention.settings import Settings
+from nmt.attention.settings import AttentionSettings
 from nmt.attention.windows import WINDOWS, Window
 from nmt.config.check import check
 from nmt.config.schema import AttentionConfig, ModelConfig, TrainConfig
@@ -20,7 +20,7 @@ from tests.models.small import random_batch, small_model
 class Distance(Score):
     """-w |q - h_j|_1."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AttentionSettings) -> None:
         super().__init__(settings)
         self.weight = nn.Parameter(torch.ones(()))
 
@@ -44,7 +44,7 @@ class Sigmoids(Normalizer):
 class Ahead(Window):
     """The real tokens from position min(t, S - 1) on, tapered by a learned factor."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AttentionSettings) -> None:
         super().__init__(settings)
         self.weight = nn.Parameter(torch.ones(()))
 

@@ -6,7 +6,7 @@ import pickle
 import torch
 
 from nmt.config.schema import SearchConfig
-from nmt.fast.accelerate import accelerate, decelerate, restored
+from nmt.fast.accelerate import accelerate, decelerate, without_fast_path
 from nmt.models.decoder import DECODERS
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers
@@ -22,7 +22,7 @@ def swapped(model: Seq2Seq) -> set[str]:
     return {
         f"{type(module).__name__}.{name}"
         for module in model.modules()
-        for name in ("forward", "recur", "unroll", "read_words", "compare", "predict")
+        for name in ("forward", "recur", "unroll", "read_words", "score_pairs", "predict")
         if name in vars(module)
     }
 
@@ -70,9 +70,9 @@ def test_an_accelerated_model_can_be_pickled_and_quantized() -> None:
 def test_within_restored_the_model_runs_as_it_is_written() -> None:
     model = accelerate(small_model())
     names = swapped(model)
-    with restored(model):
+    with without_fast_path(model):
         assert not swapped(model)
     assert swapped(model) == names
-    with restored(decelerate(model)):
+    with without_fast_path(decelerate(model)):
         pass
     assert not swapped(model)

@@ -84,7 +84,7 @@ def parities(x: torch.Tensor) -> torch.Tensor:
 def same_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both paths drop the same: each draws in its own way, and in its own order of batch and steps."""
 
-    def readable(x: torch.Tensor, p: float, training: bool, inplace: bool = False) -> torch.Tensor:
+    def readable(x: torch.Tensor, p: float, training: bool = True, inplace: bool = False) -> torch.Tensor:
         return x * parities(x) if p and training else x
 
     monkeypatch.setattr(dropout, "keep_mask", lambda like, rate: parities(like))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nmt.fast import kernels
-from nmt.fast.kernels import add_grad_weight, affine, grad_weight, is_transposed, multiplier, rounded
+from nmt.fast.kernels import add_grad_weight, affine, grad_weight, is_transposed, padded_size, prepare_product
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
 
@@ -43,7 +43,7 @@ def test_multiplier(quicker: bool, layout: str, directions: tuple[int, ...]) -> 
         whole = torch.randn(*directions, outputs, 2 * size)
         part = whole[..., :size]
         weight = {"rows": part.contiguous(), "columns": part.mT.contiguous().mT, "slice": part}[layout]
-        multiply = multiplier(weight)
+        multiply = prepare_product(weight)
         for _ in range(2):
             x = torch.randn(*directions, rows, 2 * size)[..., size:]
             found = multiply(x)
@@ -86,7 +86,7 @@ def test_numbers_of_rows_repeat_with_amx(monkeypatch: pytest.MonkeyPatch, is_bf1
     """Few in each octave, none less than asked for, and at most an eighth more than that where there are many."""
     x = torch.zeros(1, dtype=torch.bfloat16 if is_bf16 else torch.float32)
     monkeypatch.setattr(kernels, "AMX", is_bf16)
-    found = [rounded(rows, x) for rows in range(4_097)]
+    found = [padded_size(rows, x) for rows in range(4_097)]
     if not is_bf16:
         assert found == list(range(4_097))
         return
@@ -94,7 +94,7 @@ def test_numbers_of_rows_repeat_with_amx(monkeypatch: pytest.MonkeyPatch, is_bf1
     assert (found[0], found[1], found[700]) == (0, 8, 704)
     assert len(set(found[513:1_025])) == 16
     monkeypatch.setattr(kernels, "AMX", False)
-    assert rounded(700, x) == 700
+    assert padded_size(700, x) == 700
 
 
 @pytest.mark.parametrize("rows", [1, 8, 37])
@@ -112,8 +112,8 @@ def test_rows_of_padding_change_nothing(monkeypatch: pytest.MonkeyPatch, rows: i
     for found in (
         affine(x, weight),
         affine(x, weight, out=memory),
-        multiplier(weight)(x),
-        multiplier(torch.stack((weight, 2 * weight)))(torch.stack((x, x)))[1] / 2,
+        prepare_product(weight)(x),
+        prepare_product(torch.stack((weight, 2 * weight)))(torch.stack((x, x)))[1] / 2,
         affine(x, weight, bias) - bias,
     ):
         torch.testing.assert_close(found.float(), expected, rtol=0.05, atol=0.1)

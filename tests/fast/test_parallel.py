@@ -8,7 +8,7 @@ from nmt.attention.attention import Memory
 from nmt.attention.build import build_attention
 from nmt.attention.scores import Additive
 from nmt.fast import parallel
-from nmt.fast.attention import compare
+from nmt.fast.attention import score_pairs
 from nmt.fast.parallel import attend_at_all_steps, sequence, torch_layer
 from nmt.models.layers import CELLS
 from tests.attention.compositions import small
@@ -38,10 +38,10 @@ def test_additive_scores_keep_their_digits_under_autocast():
     torch.nn.init.normal_(score.energy.weight, mean=0.1, std=0.3)
     query, keys = torch.randn(2, 3, 64), torch.randn(2, 1, 9, 512)
     with torch.no_grad():
-        exact = score.double().compare(query.double(), keys.double())
+        exact = score.double().score_pairs(query.double(), keys.double())
         score.float()
         with torch.autocast("cpu", torch.bfloat16):
-            found, plain = compare(score, query, keys.bfloat16()), score.compare(query, keys.bfloat16())
+            found, plain = score_pairs(score, query, keys.bfloat16()), score.score_pairs(query, keys.bfloat16())
     errors = [(each.double() - exact).square().mean().sqrt().item() for each in (found, plain)]
     assert errors[0] < 1.1 * errors[1]
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from nmt.fast import kernels, projection
 from nmt.fast.accelerate import accelerate
-from nmt.fast.projection import PACKED, Projection, linear, pack, project
+from nmt.fast.projection import PACKED_WEIGHT, Projection, linear, pack_weights, project
 from tests.models.small import random_batch, small_model
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
@@ -82,8 +82,8 @@ def test_packed_equals_unpacked(quicker: bool, shape: tuple[int, ...], has_bias:
     plain, x = nn.Linear(6, 4, bias=has_bias), torch.randn(*shape, 6)
     expected, in_bf16 = plain(x), torch.nn.functional.linear(x.bfloat16(), plain.weight.bfloat16(), None)
     (gradient,) = torch.autograd.grad(expected.sum(), [plain.weight])
-    pack(accelerate(plain))
-    assert (PACKED in vars(plain)) is quicker
+    pack_weights(accelerate(plain))
+    assert (PACKED_WEIGHT in vars(plain)) is quicker
     with torch.no_grad():
         torch.testing.assert_close(plain(x), expected, rtol=1e-5, atol=1e-5)
         with torch.autocast("cpu", torch.bfloat16):
@@ -115,7 +115,7 @@ def test_few_rows_by_onednn(
 
     module, exact = nn.Linear(6, 4), nn.Linear(6, 4)
     exact.load_state_dict(module.state_dict())
-    pack(accelerate(module))
+    pack_weights(accelerate(module))
     monkeypatch.setattr(projection, "onednn_linear", noted)
     with torch.no_grad():
         for shape in ((1,), (2, 64), (129,)):
@@ -131,7 +131,7 @@ def test_a_packed_model_is_the_same(quicker: bool, decoder: str) -> None:
         before = model.project(model(batch).features)
         state = model.start(batch.source, batch.source_mask, batch.source_lengths)
         step = model.step(batch.target_in[:, :1], state).log_probs
-        pack(accelerate(model))
-        assert (PACKED in vars(model.output)) is quicker
+        pack_weights(accelerate(model))
+        assert (PACKED_WEIGHT in vars(model.output)) is quicker
         torch.testing.assert_close(model.project(model(batch).features), before, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(model.step(batch.target_in[:, :1], state).log_probs, step, rtol=1e-4, atol=1e-5)

@@ -90,15 +90,15 @@ def test_settings_that_cannot_work_are_explained(config, message):
 )
 def test_settings_that_a_decoder_would_ignore_are_refused(config, message):
     with pytest.raises(UserError, match=message):
-        DECODERS[config.decoder].check_used(config)
+        DECODERS[config.decoder].check_ignored_settings(config)
 
 
 def test_settings_that_a_decoder_uses_are_not_refused():
     for decoder in ("bahdanau", "conditional", "gnmt", "fixed_context"):
         for readout in ("linear", "maxout"):
-            DECODERS[decoder].check_used(ModelConfig(decoder=decoder, readout=readout))
+            DECODERS[decoder].check_ignored_settings(ModelConfig(decoder=decoder, readout=readout))
     for feeding in (True, False):
-        DECODERS["luong"].check_used(ModelConfig(decoder="luong", readout="linear", input_feeding=feeding))
+        DECODERS["luong"].check_ignored_settings(ModelConfig(decoder="luong", readout="linear", input_feeding=feeding))
 
 
 @pytest.mark.parametrize(("decoder", "is_used"), [("luong", False), ("bahdanau", True), ("gnmt", True)])

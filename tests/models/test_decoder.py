@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nmt.models.decoder import Gnmt
+from nmt.models.decoder import GNMT
 from nmt.models.layers import GRU
 from tests.models.small import random_batch, small_model
 
@@ -13,7 +13,7 @@ def test_gnmt_adds_what_a_layer_reads_to_its_state_from_the_third_on(num_layers:
     """x^1 = s^1, x^2 = s^2, x^3 = s^3 + x^2, x^4 = s^4 + x^3, each layer reading [x; c]."""
     model = small_model(decoder="gnmt", cell="gru", num_layers=num_layers).eval()
     decoder, batch = model.decoder, random_batch([(5, 3), (4, 3)])
-    assert isinstance(decoder, Gnmt)
+    assert isinstance(decoder, GNMT)
     state, memory = (found := model.start(batch.source, batch.source_mask, batch.source_lengths)).decoder, found.memory
     gates = decoder.read_words(batch.target_in[:, :1]).gates
     _, emission = decoder.advance(gates, memory, state)

@@ -1,4 +1,4 @@
-"""The readable encoder; its twin is compared with it in tests/fast."""
+"""The readable encoder; its faster version is compared with it in tests/fast."""
 
 import torch
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.errors import UserError
-from nmt.search.beam import CHECK_EVERY, beam_search
-from nmt.search.hypothesis import BOS, EOS, PAD, UNK
+from nmt.search.beam import beam_search
+from nmt.search.hypothesis import BOS, EOS, PAD, STEPS_BETWEEN_CHECKS, UNK
 from tests.search.toy import ToyModel, make_inputs
 
 ALPHAS = (0.0, 0.5, 1.0, 2.0)
@@ -237,7 +237,7 @@ def test_finished_sentences_leave_the_batch_and_change_nothing(monkeypatch):
     rows, limits = [[4], [5, 3], [6, 7, 3], [8], [9, 3]], [2, 20, 5, 1, 3]
     runs = []
     for interval in (1, 3, 1_000):
-        monkeypatch.setitem(CHECK_EVERY, "cpu", interval)
+        monkeypatch.setitem(STEPS_BETWEEN_CHECKS, "cpu", interval)
         model = ToyModel(seed=3, vocab=12)
         arguments, max_lengths = make_inputs(rows, limits)
         results = beam_search(model, *arguments, beam_size=3, n_best=3, length_penalty=1.0, max_lengths=max_lengths)
@@ -257,7 +257,7 @@ def test_a_search_stops_when_nothing_can_get_better():
     arguments, max_lengths = make_inputs([[4]], [1_000])
     (results,), steps = beam_search(model, *arguments, beam_size=5, max_lengths=max_lengths), model.batch_sizes
     assert results[0].tokens == []
-    assert len(steps) == CHECK_EVERY["cpu"]
+    assert len(steps) == STEPS_BETWEEN_CHECKS["cpu"]
 
 
 def test_forbidden_tokens_never_appear_however_probable():

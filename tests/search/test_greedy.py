@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.search import hypothesis
-from nmt.search.beam import CHECK_EVERY, beam_search
-from nmt.search.hypothesis import BOS, EOS, PAD, UNK
+from nmt.search.beam import beam_search
+from nmt.search.hypothesis import BOS, EOS, PAD, STEPS_BETWEEN_CHECKS, UNK
 from nmt.text import tokenizer
 from tests.search.toy import ToyModel, make_inputs
 
@@ -60,7 +60,7 @@ def test_finished_sentences_leave_the_batch_and_change_nothing(monkeypatch):
     rows, limits = [[4], [5, 3], [6, 7, 3], [8]], [2, 20, 5, 1]
     results = []
     for interval in (1, 3, 1_000):
-        monkeypatch.setitem(CHECK_EVERY, "cpu", interval)
+        monkeypatch.setitem(STEPS_BETWEEN_CHECKS, "cpu", interval)
         model = ToyModel(seed=3, vocab=30)
         arguments, max_lengths = make_inputs(rows, limits)
         results.append([result.tokens for result in greedy_search(model, *arguments, max_lengths=max_lengths)])

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from nmt.errors import UserError
 from nmt.search import sampling
-from nmt.search.beam import CHECK_EVERY, beam_search
-from nmt.search.hypothesis import BOS, EOS, PAD, UNK
-from nmt.search.sampling import Choice, sample
+from nmt.search.beam import beam_search
+from nmt.search.hypothesis import BOS, EOS, PAD, STEPS_BETWEEN_CHECKS, UNK
+from nmt.search.sampling import TokenSampler, sample
 from tests.search.toy import ToyModel, make_inputs
 
 SOURCES = st.lists(st.lists(st.integers(4, 9), min_size=1, max_size=4), min_size=1, max_size=5, unique_by=tuple)
@@ -89,9 +89,9 @@ def test_the_truncation_is_exact(seed, vocab, temperature, limits, first):
     rows = torch.from_numpy(np.random.default_rng(seed).normal(size=(5, vocab))).log_softmax(1)
     rows[:, :EOS] = -np.inf
     noise = torch.rand(rows.shape)
-    choice = sampling.Choice(temperature, *limits)
-    candidates, is_kept, is_whole = choice.kept(rows, min(limits[0] or vocab, vocab))
-    drawn = choice.truncated(rows, noise, limits[0] or first)
+    sampler = sampling.TokenSampler(temperature, *limits)
+    candidates, is_kept, is_whole = sampler.truncation(rows, min(limits[0] or vocab, vocab))
+    drawn = sampler.draw_truncated(rows, noise, limits[0] or first)
     assert is_whole.all()
     for row, each, kept, perturbed, token in zip(rows, candidates, is_kept, noise, drawn, strict=True):
         found = list(expected(row.numpy(), temperature, *limits))
@@ -104,8 +104,8 @@ def test_improbable_tokens_are_as_rare_as_they_should_be():
     log_probs = torch.full((1, 200, 20_000), -40.0)
     log_probs[:, :, EOS] = 0.0
     for seed in range(5):
-        noise = sampling.Noise.of(seed, torch.tensor([[5, 3]]), torch.tensor([2]), 200)
-        assert (sampling.Choice(1.0, None, None).tokens(log_probs, noise) == EOS).all()
+        noise = sampling.GumbelNoise.of(seed, torch.tensor([[5, 3]]), torch.tensor([2]), 200)
+        assert (sampling.TokenSampler(1.0, None, None).draw(log_probs, noise) == EOS).all()
 
 
 @settings(max_examples=15)
@@ -152,7 +152,7 @@ def test_finished_sentences_leave_the_batch_and_change_nothing(monkeypatch):
     rows, limits = [[4], [5, 3], [6, 7, 3], [8], [9, 3]], [2, 20, 5, 1, 3]
     runs = []
     for interval in (1, 3, 1_000):
-        monkeypatch.setitem(CHECK_EVERY, "cpu", interval)
+        monkeypatch.setitem(STEPS_BETWEEN_CHECKS, "cpu", interval)
         model = ToyModel(seed=3, vocab=12)
         arguments, max_lengths = make_inputs(rows, limits)
         results = sample(model, *arguments, num_samples=3, seed=2, max_lengths=max_lengths)
@@ -208,5 +208,5 @@ def test_half_precision_probabilities_are_summed_in_double():
 
 def test_a_nucleus_has_no_more_tokens_than_it_needs() -> None:
     """The first has all of the share that is asked for, as far as fp32 can tell."""
-    candidates, is_kept, _ = Choice(1.0, None, 1.0).kept(torch.tensor([[-50.0, 0.0]]), 2)
+    candidates, is_kept, _ = TokenSampler(1.0, None, 1.0).truncation(torch.tensor([[-50.0, 0.0]]), 2)
     assert (candidates.tolist(), is_kept.tolist()) == ([[1, 0]], [[True, False]])

@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from nmt.search.threads import in_threads
+from nmt.search.threads import map_in_threads
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def four_threads():
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 9])
 @pytest.mark.usefixtures("four_threads")
 def test_results_are_in_order_and_torchs_threads_are_divided(count):
-    found = list(in_threads(lambda item: (item, torch.get_num_threads()), range(count)))
+    found = list(map_in_threads(lambda item: (item, torch.get_num_threads()), range(count)))
     assert found == [(item, 4 // max(1, min(4, count))) for item in range(count)]
     assert torch.get_num_threads() == 4
     of_another = []
@@ -33,7 +33,7 @@ def test_results_are_in_order_and_torchs_threads_are_divided(count):
 @pytest.mark.usefixtures("four_threads")
 def test_items_are_worked_on_at_once():
     together = threading.Barrier(4, timeout=60)
-    assert sorted(in_threads(lambda item: together.wait(), range(4))) == [0, 1, 2, 3]
+    assert sorted(map_in_threads(lambda item: together.wait(), range(4))) == [0, 1, 2, 3]
 
 
 class Slow:
@@ -53,7 +53,7 @@ class Slow:
 def test_an_error_ends_it_and_what_has_not_begun_is_left():
     work = Slow(fails=True)
     with pytest.raises(ValueError, match="0"):
-        list(in_threads(work, range(1000)))
+        list(map_in_threads(work, range(1000)))
     assert torch.get_num_threads() == 4
     assert len(work.begun) < 1000
 
@@ -61,7 +61,7 @@ def test_an_error_ends_it_and_what_has_not_begun_is_left():
 @pytest.mark.usefixtures("four_threads")
 def test_who_stops_reading_stops_the_work():
     work = Slow(fails=False)
-    results = in_threads(work, range(1000))
+    results = map_in_threads(work, range(1000))
     next(results)
     results.close()
     assert len(work.begun) < 1000

@@ -11,7 +11,7 @@ from nmt.attention.attention import Attention
 from nmt.attention.build import build_attention
 from nmt.attention.normalizers import NORMALIZERS
 from nmt.attention.scores import SCORES
-from nmt.attention.settings import Settings
+from nmt.attention.settings import AttentionSettings
 from nmt.config.schema import AttentionConfig
 from nmt.text.vocabulary import PAD
 from studies.decomposable import NULL, DecomposableAttention, Mean, Words
@@ -23,7 +23,7 @@ EVERY = pytest.mark.parametrize(("score", "normalizer"), list(itertools.product(
 
 def build(score: str = "dot", normalizer: str = "softmax", *, mean: bool = False) -> DecomposableAttention:
     torch.manual_seed(2)
-    settings = Settings.from_config(AttentionConfig(), query_size=SIZE, state_size=SIZE, size=SIZE)
+    settings = AttentionSettings.from_config(AttentionConfig(), query_size=SIZE, state_size=SIZE, size=SIZE)
     attention = build_attention(score, normalizer, "global", settings)
     assert isinstance(attention, Attention)
     words = Words(12, WIDTH)
@@ -139,7 +139,7 @@ def test_word_order_plays_no_part() -> None:
 
 def test_equal_words_mostly_have_the_greatest_scores_from_the_beginning() -> None:
     torch.manual_seed(1)
-    settings = Settings.from_config(AttentionConfig(), query_size=100, state_size=100, size=100)
+    settings = AttentionSettings.from_config(AttentionConfig(), query_size=100, state_size=100, size=100)
     attention = build_attention("dot", "softmax", "global", settings)
     assert isinstance(attention, Attention)
     model = DecomposableAttention(Words(40, 100), attention, 100, 100, CLASSES, dropout=0.0).eval()

@@ -7,7 +7,7 @@ import torch
 from nmt.alignment.pharaoh import parse_pharaoh
 from nmt.attention.attention import Attention
 from nmt.attention.build import build_attention
-from nmt.attention.settings import Settings
+from nmt.attention.settings import AttentionSettings
 from nmt.config.schema import AttentionConfig
 from studies.decomposable import NULL, DecomposableAttention, Words
 from studies.learning import Vocabulary
@@ -19,7 +19,7 @@ SAME = [Example(one, other, int(one == other)) for one in LETTERS for other in (
 
 def build(vocabulary: Vocabulary, normalizer: str = "softmax") -> DecomposableAttention:
     torch.manual_seed(1)
-    settings = Settings.from_config(AttentionConfig(), query_size=16, state_size=16, size=16)
+    settings = AttentionSettings.from_config(AttentionConfig(), query_size=16, state_size=16, size=16)
     attention = build_attention("dot", normalizer, "global", settings)
     assert isinstance(attention, Attention)
     return DecomposableAttention(Words(len(vocabulary), 16), attention, 16, 16, 2, dropout=0.0)
