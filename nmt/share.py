@@ -66,7 +66,7 @@ def stage(run: Path, folder: Path, address: str) -> list[Path]:
     Raises:
         UserError: there is no such checkpoint, or it is damaged.
     """
-    from nmt.evaluation.card import write_card
+    from nmt.evaluation.model_card import write_card
     from nmt.models.checkpoint import CARD, SHARED, identity, load_checkpoint, run_of_checkpoint
 
     while True:

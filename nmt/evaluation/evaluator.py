@@ -10,7 +10,7 @@ import datasets
 from nmt.alignment.aer import read_gold
 from nmt.alignment.links import intersection
 from nmt.alignment.pharaoh import Link, Links
-from nmt.alignment.recut import recut
+from nmt.alignment.retokenization import retokenize_weights
 from nmt.evaluation.baseline import Baseline, compare, fingerprint, translator_settings
 from nmt.evaluation.metrics import (
     bleu_by_length,
@@ -134,7 +134,7 @@ def confirmed_links(
     texts = [each.line for each in translations], [each.source for each in translations]
     confirmed = []
     for forward, ours, theirs in zip(links, translations, reverse.align(*texts, views.words), strict=True):
-        weights = recut(theirs, ours.target_words, ours.source_words)
+        weights = retokenize_weights(theirs, ours.target_words, ours.source_words)
         if weights is None:  # normalization changed a text: equally many words are taken to be the same ones
             weights = theirs.weights
         agreed = weights.T.shape == ours.weights.shape

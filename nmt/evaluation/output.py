@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nmt.alignment.pharaoh import Link, Links, format_pharaoh, format_words
-from nmt.alignment.recut import split_links
+from nmt.alignment.retokenization import split_links
 from nmt.alignment.weights import Alignment
 from nmt.data.tables import temporary_folder
 from nmt.errors import writing

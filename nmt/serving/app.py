@@ -17,9 +17,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from nmt.errors import UserError
-from nmt.serving.asked import read
 from nmt.serving.limits import Rate, Turns
-from nmt.serving.model import ServedRun, validations
+from nmt.serving.requests import read
+from nmt.serving.served_run import ServedRun, validations
 from nmt.view.alignment import asset
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ import uvicorn
 from nmt.config.schema import ServeConfig
 from nmt.errors import UserError
 from nmt.serving.app import Api, build_app
-from nmt.serving.model import ServedRun
+from nmt.serving.served_run import ServedRun
 
 MAX_CONNECTIONS = 1_000
 LOOPBACK = ["127.0.0.1", "localhost", "::1", "[::1]"]

@@ -132,11 +132,11 @@ class Reporter:
         if not any(same_scores(scores, record) for record in shown):  # TensorBoard cannot take back a point
             self._board.final(hyperparameters(self.config), scores, self.step)
         # Imported here because matplotlib takes 30 MiB, which only the process that reports needs.
-        from nmt.evaluation.film import write_film
+        from nmt.evaluation.filmstrips import write_filmstrips
 
         picture = self.run_dir / "evaluation" / "sharpening.png"
         with writing(picture):
-            write_film(read_records(self.run_dir / ALIGNMENTS), picture)
+            write_filmstrips(read_records(self.run_dir / ALIGNMENTS), picture)
 
     def _is_end(self, record: Mapping[str, Any]) -> bool:
         """Return whether a record has the scores of the test split at this update."""

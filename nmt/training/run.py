@@ -72,7 +72,7 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
             reporter.end_progress()
             final = evaluate_best(config, run_dir, prepared.tests, reporter.phase, processes)
         if isinstance(reporter, Reporter):
-            from nmt.evaluation.card import write_card  # late: only the process that reports needs it
+            from nmt.evaluation.model_card import write_card  # late: only the process that reports needs it
 
             write_card(run_dir / "checkpoints" / "best", run_dir, prepared.cleaning)
             vocab_size = len(prepared.tokenizers.target)

@@ -13,9 +13,9 @@ from nmt.data.batch import collate
 from nmt.errors import UserError
 from nmt.models.build import build_model
 from nmt.search.hypothesis import EOS, UNK
-from nmt.serving.asked import Asked
-from nmt.serving.model import ServedRun, word_starts
 from nmt.serving.prefix import Forced, next_words, prefix_ids, searched
+from nmt.serving.requests import Asked
+from nmt.serving.served_run import ServedRun, word_starts
 from nmt.text.tokenizer import build_tokenizers
 from nmt.translator import Translation, Translator
 from tests.serving.conftest import SENTENCE

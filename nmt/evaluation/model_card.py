@@ -91,7 +91,7 @@ def render_card(
     import yaml
 
     config = checkpoint.config
-    return template("card.md.j2", autoescape=False).render(
+    return template("model_card.md.j2", autoescape=False).render(
         front=yaml.safe_dump(front_matter(config, evaluations), sort_keys=False, allow_unicode=True),
         version=importlib.import_module("nmt").__version__,  # the root is above all layers
         data=config.data,

@@ -11,9 +11,9 @@ from nmt.evaluation.records import ALIGNMENTS, read_records
 from nmt.evaluation.saliency import Explainer
 from nmt.models.checkpoint import CONFIG, find_checkpoint, local, run_of, run_of_checkpoint
 from nmt.models.hub import is_address
-from nmt.serving.asked import Asked
+from nmt.serving.beam_tree import Recorded
 from nmt.serving.prefix import Forced, next_words, prefix_ids, searched
-from nmt.serving.tree import Recorded
+from nmt.serving.requests import Asked
 from nmt.text.vocabulary import WORD_MARK
 from nmt.translator import Translation, Translator
 from nmt.view.alignment import rounded

@@ -8,9 +8,9 @@ import torch
 
 from nmt.search.beam import beam_search
 from nmt.search.hypothesis import BOS, EOS, PAD, UNK
-from nmt.serving.model import ServedRun
+from nmt.serving.beam_tree import Recorded
 from nmt.serving.prefix import Forced
-from nmt.serving.tree import Recorded
+from nmt.serving.served_run import ServedRun
 from tests.search.toy import ToyModel, make_inputs
 
 SOURCE = [5, 4, 6]
@@ -71,7 +71,7 @@ def test_a_full_beam_finds_all() -> None:
 
 
 def test_a_tree_of_the_api_holds_the_translations(run: ServedRun) -> None:
-    from nmt.serving.asked import Asked
+    from nmt.serving.requests import Asked
 
     with torch.inference_mode():
         answer = run.translate(Asked("She helps her brother.", n_best=3, tree=True))
@@ -89,7 +89,7 @@ def test_a_tree_of_the_api_holds_the_translations(run: ServedRun) -> None:
 
 def test_a_text_in_parts_is_translated_in_threads(run: ServedRun) -> None:
     """Several searches at a time, of which no record is kept: a record is of one."""
-    from nmt.serving.asked import Asked
+    from nmt.serving.requests import Asked
 
     translator = copy.copy(run.translator)
     translator.longest, translator.search = 3, dataclasses.replace(translator.search, batch_size=1)

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from nmt.config.file import load_config
 from nmt.config.schema import DataConfig, HubConfig, SplitConfig, TrainConfig, changes
 from nmt.errors import UserError
-from nmt.evaluation.card import front_matter, is_edited, origin, setting_lines, write_card
+from nmt.evaluation.model_card import front_matter, is_edited, origin, setting_lines, write_card
 from nmt.models.checkpoint import CARD, PICTURE, load_checkpoint
 
 
@@ -131,7 +131,7 @@ def test_a_card_that_cannot_be_written(best: Path, run: Path, monkeypatch: pytes
     def refuse(place: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("nmt.evaluation.card.temporary_folder", refuse)
+    monkeypatch.setattr("nmt.evaluation.model_card.temporary_folder", refuse)
     with pytest.raises(UserError, match=r"cannot write .*best/README\.md: No space left on device; free some space"):
         write_card(best, run, {})
 
