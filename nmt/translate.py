@@ -157,7 +157,9 @@ def run(options: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         lines = iter(options.text or read_lines(*open_input(options.input, stack)))
         translator = load(options)
-        translator.aligned = bool(options.alignments or options.json or options.show_alignment or options.heatmap)
+        translator.with_alignment = bool(
+            options.alignments or options.json or options.show_alignment or options.heatmap
+        )
         translate: Callable[[list[str], int], list[list[Translation]]] = translator.translate_n_best
         if sampling is not None:
             translate = functools.partial(translator.sample, **sampling)
@@ -173,7 +175,7 @@ def run(options: argparse.Namespace) -> None:
                 draw(found[0], number, options)
                 best[number] = found[0]
             output.flush()
-            tell_notable(best, aligned=translator.aligned)
+            tell_notable(best, aligned=translator.with_alignment)
             free_memory()
 
 

@@ -66,7 +66,7 @@ def outcome_of(
     seconds = time.perf_counter() - started
     return Outcome(
         translations=translations,
-        references=translator.plain(targets),
+        references=translator.detokenize(targets),
         loss=translator.cross_entropy(sources, targets),
         alignment=alignment_metrics(translator, sources, targets, gold, views),
         saliency=views.explainer.translations(translations) if views.explainer else None,

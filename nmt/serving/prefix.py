@@ -109,7 +109,7 @@ def searched(
     translator.model.eval()
     other, replacement = copy.copy(translator), cast(Any, model)
     longest = translator.search.max_length_offset + len(prefix)
-    other.longest = None if whole or prefix else translator.longest
+    other.longest_source = None if whole or prefix else translator.longest_source
     other.model, other.search = replacement, dataclasses.replace(translator.search, max_length_offset=longest)
     return other.translate_n_best([sentence], n)[0]
 

@@ -93,7 +93,7 @@ class ServedRun:
         """Check the lengths, and return the ids of the prefix: none where there is nothing to translate."""
         sides = self.translator.tokenizers
         text = sides.source.encode([asked.text])[0]
-        prefix = prefix_ids(sides.target, asked.prefix, copies=self.translator.copies)
+        prefix = prefix_ids(sides.target, asked.prefix, copies=self.translator.replaces_unknown)
         for name, ids in (("text", text), ("prefix", prefix)):
             if len(ids) > self.max_subwords:
                 limit = f"at most {self.max_subwords:,} (max_subwords)"

@@ -82,11 +82,11 @@ class Validator:
         translator = self._translator(model)
         sources, targets = ([side[row] for row in self.sampled] for side in (self.sources, self.targets))
         forced = translator.align(sources, targets, words="split")
-        return [Sample(*each) for each in zip(translations, translator.plain(targets), forced, strict=True)]
+        return [Sample(*each) for each in zip(translations, translator.detokenize(targets), forced, strict=True)]
 
     def _translator(self, model: Seq2Seq) -> Translator:
         translator = Translator(model, self.tokenizers, self.search, self.device)
-        translator.spread, translator.longest = self.processes.spread, self.longest
+        translator.map_batches, translator.longest_source = self.processes.distributed_map, self.longest
         return translator
 
 

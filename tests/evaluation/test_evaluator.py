@@ -87,7 +87,7 @@ def test_scoring_options_reach_every_score(tmp_path: Path) -> None:
 class Joining(Capitals):
     """Has learned from text that was segmented already."""
 
-    def plain(self, lines: Sequence[str]) -> list[str]:
+    def detokenize(self, lines: Sequence[str]) -> list[str]:
         return [line.replace("@@ ", "") for line in lines]
 
 
@@ -117,7 +117,7 @@ def test_error_rate_is_that_of_the_references_whatever_was_translated(tmp_path: 
 
 def test_gold_speaks_of_words_between_spaces(tmp_path: Path) -> None:
     class Splitting(Capitals):
-        def plain(self, lines: Sequence[str]) -> list[str]:
+        def detokenize(self, lines: Sequence[str]) -> list[str]:
             return list(lines)
 
         def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
@@ -242,7 +242,7 @@ def test_an_empty_corpus(tmp_path: Path) -> None:
 class Lowercase(Capitals):
     """The way back; it attends to the word of the same place as well, but in long sentences to the first alone."""
 
-    def plain(self, lines: Sequence[str]) -> list[str]:
+    def detokenize(self, lines: Sequence[str]) -> list[str]:
         return list(lines)
 
     def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
@@ -294,7 +294,7 @@ def test_a_reverse_run_confirms_links(tmp_path: Path) -> None:
 
 def test_a_reverse_run_that_counts_other_words_confirms_nothing(tmp_path: Path) -> None:
     class Splitting(Capitals):
-        def plain(self, lines: Sequence[str]) -> list[str]:
+        def detokenize(self, lines: Sequence[str]) -> list[str]:
             return list(lines)
 
         def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
@@ -370,7 +370,7 @@ def test_a_reverse_run_with_other_words_of_the_same_text_confirms_links(tmp_path
                 for source, target in zip(sources, targets, strict=True)
             ]
 
-        def plain(self, lines: Sequence[str]) -> list[str]:
+        def detokenize(self, lines: Sequence[str]) -> list[str]:
             return list(lines)
 
     asked: list[str] = []

@@ -59,7 +59,7 @@ class Doubling:
     def cross_entropy(self, sources: Sequence[str], targets: Sequence[str]) -> float:
         return 2.0
 
-    def plain(self, lines: Sequence[str]) -> list[str]:
+    def detokenize(self, lines: Sequence[str]) -> list[str]:
         return list(lines)
 
 

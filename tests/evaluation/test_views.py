@@ -50,7 +50,7 @@ class Fixed:
     def cross_entropy(self, sources: Sequence[str], targets: Sequence[str]) -> float:
         return 2.0
 
-    def plain(self, lines: Sequence[str]) -> list[str]:
+    def detokenize(self, lines: Sequence[str]) -> list[str]:
         return list(lines)
 
     def greedy(self, sentences: Sequence[str]) -> list[Translation]:

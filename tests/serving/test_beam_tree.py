@@ -92,7 +92,7 @@ def test_a_text_in_parts_is_translated_in_threads(run: ServedRun) -> None:
     from nmt.serving.requests import Asked
 
     translator = copy.copy(run.translator)
-    translator.longest, translator.search = 3, dataclasses.replace(translator.search, batch_size=1)
+    translator.longest_source, translator.search = 3, dataclasses.replace(translator.search, batch_size=1)
     served = ServedRun("run", translator, ("en", "fr"), 1_000)
     before = torch.get_num_threads()
     try:

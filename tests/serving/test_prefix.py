@@ -111,7 +111,7 @@ def test_the_most_probable_next_word_is_the_greedy_one(run: ServedRun) -> None:
 
 def test_a_prefix_begins_a_long_text_once(run: ServedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it is cut into parts otherwise: each of them would begin with it; so would the tree be one of a part."""
-    monkeypatch.setattr(run.translator, "longest", len(run.translator.tokenizers.source.encode([SENTENCE])[0]))
+    monkeypatch.setattr(run.translator, "longest_source", len(run.translator.tokenizers.source.encode([SENTENCE])[0]))
     text = " ".join([SENTENCE] * 3)
     prefix = run.translator.translate(["He sleeps."])[0].pieces[:2]
     assert run.translate(Asked(text))["parts"] == 3
