@@ -79,14 +79,14 @@ def translate(teacher: Teacher, number: int, text: Text, search: Search, folder:
     """Return the translations of a teacher, the `number`-th of all, made unless they are in `folder`; raise UserError
     where the teacher cannot be loaded, the settings do not fit it, or the folder cannot be written.
     """
-    from nmt.evaluation.baseline import fingerprint
+    from nmt.evaluation.baseline import corpus_digest
 
     sources, references = text.sides(teacher.direction)
     translator = load(teacher, search)
     sampling, line_of = search.of(number), form(translator, references)
     settings = {
         "checkpoints": [checkpoint_digest(each) for each in folders_of(translator)],
-        "text": fingerprint(sources, references),
+        "text": corpus_digest(sources, references),
         "precision": search.precision,
         "search": vars(translator.search),
         "sampling": sampling,
