@@ -17,7 +17,7 @@ COMMANDS = {
 }
 USAGE = f"""usage: nmt COMMAND ...        (or: python -m nmt COMMAND ..., python -m nmt.COMMAND ...)
 
-{chr(10).join(f"  {name:<10} {help}" for name, help in COMMANDS.items())}
+{chr(10).join(f"  {name:<10} {summary}" for name, summary in COMMANDS.items())}
 
 nmt COMMAND --help tells more."""
 

@@ -11,10 +11,10 @@ from nmt.errors import UserError, writing
 PLACEHOLDER = b"hub:USER/NAME"  # in a card, before its model has a name
 
 
-def parser() -> Parser:
+def build_parser() -> Parser:
     """Return the parser of the command line."""
-    found = Parser(prog="python -m nmt.share", description=__doc__)
-    add = found.add_argument
+    parser = Parser(prog="python -m nmt.share", description=__doc__)
+    add = parser.add_argument
     add("run", type=Path, metavar="RUN", help="run, or folder of a best checkpoint")
     add("name", metavar="USER/NAME", help="model on the hub; created if it does not exist")
     add("--private", action="store_true", help="make a model that only its owner can read")
@@ -22,13 +22,13 @@ def parser() -> Parser:
     message = "message of the commit (%(default)s)"
     add("--message", default="Upload a translator of nmt", metavar="TEXT", help=message)
     add("--dry-run", action="store_true", help="list what would be uploaded")
-    return found
+    return parser
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
     with user_errors():
-        run(parser().parse_args(arguments))
+        run(build_parser().parse_args(arguments))
 
 
 def run(options: argparse.Namespace) -> None:
@@ -54,8 +54,8 @@ def run(options: argparse.Namespace) -> None:
             print(f"note: {CARD} names no license: fill it in beside the checkpoint, and share it again")
         if options.dry_run:
             return
-        place = upload(files, address, SHARED, private=options.private, message=options.message)
-        print(f"shared at {place}\npython -m nmt.translate --checkpoint {address}")
+        url = upload(files, address, SHARED, private=options.private, message=options.message)
+        print(f"shared at {url}\npython -m nmt.translate --checkpoint {address}")
 
 
 def stage(run: Path, folder: Path, address: str) -> list[Path]:
@@ -66,7 +66,7 @@ def stage(run: Path, folder: Path, address: str) -> list[Path]:
     Raises:
         UserError: there is no such checkpoint, or it is damaged.
     """
-    from nmt.evaluation.card import write_card
+    from nmt.evaluation.model_card import write_card
     from nmt.models.checkpoint import CARD, SHARED, identity, load_checkpoint, run_of_checkpoint
 
     while True:

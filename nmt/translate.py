@@ -32,54 +32,72 @@ FIRST_CHARACTERS, CHARACTERS = 16_000, 128_000
 NUMBERS_SHOWN = 10  # of lines, in a notice
 
 
-def parser() -> argparse.ArgumentParser:
+def at_least(kind: Callable[[str], Any], bound: int) -> Callable[[str], Any]:
+    """Return an argparse type for numbers of a kind from `bound` upwards."""
+
+    def parse_number(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number ({kind.__name__})") from None
+        if not value >= bound:
+            raise argparse.ArgumentTypeError(f"must be at least {bound}, not {text}")
+        return value
+
+    return parse_number
+
+
+COUNT, FACTOR = at_least(int, 1), at_least(float, 0)
+
+
+def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line; it does not import torch, so that --help is instant."""
-    found = Parser(prog="python -m nmt.translate", description=__doc__.split("\n\n")[0])
-    add, count, factor = found.add_argument, at_least(int, 1), at_least(float, 0)
+    parser = Parser(prog="python -m nmt.translate", description=__doc__.split("\n\n")[0])
+    add = parser.add_argument
     add("text", nargs="*", metavar="TEXT", help="sentences to translate (default: lines of --input)")
     run_help = "run or checkpoint folder, or hub:USER/NAME[@REVISION] (%(default)s)"
     add("--checkpoint", default="outputs/latest", metavar="DIR", help=run_help)
-    ensemble = "a further run, to translate together with the checkpoint; may be given again"
-    add("--ensemble", action="append", default=[], metavar="DIR", help=ensemble)
+    ensemble_help = "a further run, to translate together with the checkpoint; may be given again"
+    add("--ensemble", action="append", default=[], metavar="DIR", help=ensemble_help)
     add("--input", metavar="FILE", help="file of sentences, one per line (default: standard input)")
     add("--output", metavar="FILE", help="where translations go (default: standard output)")
-    add("--beam-size", type=count, metavar="N", help="hypotheses kept; 1 is greedy (default: the run's)")
-    add("--length-penalty", type=factor, metavar="X", help="score = log p / length^X (default: the run's)")
-    add("--coverage-penalty", type=factor, metavar="X", help="weight of coverage, beams only (default: the run's)")
-    add("--patience", type=factor, metavar="X", help="end with X x beam hypotheses; inf: exact (default: the run's)")
-    add("--max-length-ratio", type=factor, metavar="X", help="most subwords = X x source's + N (default: the run's)")
-    add("--max-length-offset", type=count, metavar="N", help="see --max-length-ratio (default: the run's)")
-    copying = "replace each unknown word by the source word with the most attention (default: as in the run)"
-    add("--replace-unknown", action=argparse.BooleanOptionalAction, help=copying)
-    add("--n-best", type=count, default=1, metavar="N", help="translations per line, separated by tabs")
-    add_sampling(found)
-    add("--batch-size", type=count, metavar="N", help="size of what is searched together (as the run)")
+    add("--beam-size", type=COUNT, metavar="N", help="hypotheses kept; 1 is greedy (default: the run's)")
+    add("--length-penalty", type=FACTOR, metavar="X", help="score = log p / length^X (default: the run's)")
+    add("--coverage-penalty", type=FACTOR, metavar="X", help="weight of coverage, beams only (default: the run's)")
+    add("--patience", type=FACTOR, metavar="X", help="end with X x beam hypotheses; inf: exact (default: the run's)")
+    add("--max-length-ratio", type=FACTOR, metavar="X", help="most subwords = X x source's + N (default: the run's)")
+    add("--max-length-offset", type=COUNT, metavar="N", help="see --max-length-ratio (default: the run's)")
+    unknown_help = "replace each unknown word by the source word with the most attention (default: as in the run)"
+    add("--replace-unknown", action=argparse.BooleanOptionalAction, help=unknown_help)
+    add("--n-best", type=COUNT, default=1, metavar="N", help="translations per line, separated by tabs")
+    add_sampling(parser)
+    add("--batch-size", type=COUNT, metavar="N", help="size of what is searched together (as the run)")
     add("--batch-unit", choices=UNITS, help="what --batch-size counts (as the run)")
     add("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where to translate (%(default)s)")
     add("--precision", default="fp32", choices=PRECISIONS, help="of the products; int8 is for a CPU (%(default)s)")
+    verify_help = "verify the checkpoint's digests, about a second per gigabyte"
+    add("--verify", action=argparse.BooleanOptionalAction, default=True, help=verify_help)
     formats = [name for name in FORMATS if name]
-    checking = "verify the checkpoint's digests, about a second per gigabyte"
-    add("--verify", action=argparse.BooleanOptionalAction, default=True, help=checking)
     add("--alignments", choices=formats, help="add ` ||| ` and: links; all weights; words and links")
-    counted = (
+    words_help = (
         "words of alignments: `split` separates punctuation and, in scripts without spaces, characters (or pieces); "
         "`spaces` splits at spaces only"
     )
-    add("--words", default="split", choices=WORDS, help=f"{counted} (%(default)s)")
+    add("--words", default="split", choices=WORDS, help=f"{words_help} (%(default)s)")
     add("--show-alignment", action="store_true", help="draw the attention of each sentence on standard error")
     add("--heatmap", metavar="DIR", help="write the attention of each sentence as DIR/LINE.png")
     add("--json", action="store_true", help="one JSON object per line: text, score, words, weights, n_best")
-    return found
+    return parser
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
     """Add --sample and its options."""
     group = parser.add_argument_group("sampling (nmt/search/sampling.py)")
-    add, count = group.add_argument, at_least(int, 1)
+    add = group.add_argument
     add("--sample", action="store_true", help="draw translations at random instead of searching: --n-best of them")
-    add("--temperature", type=at_least(float, 0), metavar="T", help="draw tokens from p^(1/T); 0 is greedy (1)")
-    add("--top-k", type=count, metavar="K", help="draw among the K most probable tokens (all)")
-    add("--top-p", type=at_least(float, 0), metavar="P", help="draw among the fewest tokens of this share (1)")
+    add("--temperature", type=FACTOR, metavar="T", help="draw tokens from p^(1/T); 0 is greedy (1)")
+    add("--top-k", type=COUNT, metavar="K", help="draw among the K most probable tokens (all)")
+    add("--top-p", type=FACTOR, metavar="P", help="draw among the fewest tokens of this share (1)")
     add("--seed", type=at_least(int, 0), metavar="N", help="the same seed and sentence give the same samples (1)")
 
 
@@ -89,7 +107,7 @@ def sampling_of(options: argparse.Namespace) -> dict[str, Any] | None:
     Raises:
         UserError: a setting is out of range, or sampling options are mixed with search options.
     """
-    settings = {each.name: getattr(options, each.name) for each in dataclasses.fields(SamplingConfig)}
+    settings = {field.name: getattr(options, field.name) for field in dataclasses.fields(SamplingConfig)}
     if not options.sample:
         for name, value in settings.items():
             if value is not None:
@@ -98,51 +116,35 @@ def sampling_of(options: argparse.Namespace) -> dict[str, Any] | None:
     for name in ("beam_size", "coverage_penalty", "patience"):
         if getattr(options, name, None) is not None:
             raise UserError(f"--{name.replace('_', '-')} is an option of searching, and --sample draws: leave one out")
-    chosen = vars(SamplingConfig(**{name: value for name, value in settings.items() if value is not None}))
-    check(SamplingConfig(**chosen))
-    return chosen
-
-
-def at_least(kind: Callable[[str], Any], bound: int) -> Callable[[str], Any]:
-    """Return an argparse type for numbers of a kind from `bound` upwards."""
-
-    def number(text: str) -> Any:
-        try:
-            value = kind(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number ({kind.__name__})") from None
-        if not value >= bound:
-            raise argparse.ArgumentTypeError(f"must be at least {bound}, not {text}")
-        return value
-
-    return number
+    config = SamplingConfig(**{name: value for name, value in settings.items() if value is not None})
+    check(config)
+    return dataclasses.asdict(config)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
     with user_errors():
-        run(parse(arguments))
+        run(parse_arguments(arguments))
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     """Parse the options. `checkpoint=RUN`, the spelling of `nmt.evaluate`, is accepted as well.
 
     Raises:
         UserError: a text looks like another setting of `nmt.evaluate` and does not come after `--`.
     """
-    given = sys.argv[1:] if arguments is None else arguments
-    # Texts may come before and after options, except after --.
-    options = parser().parse_args(given) if "--" in given else parser().parse_intermixed_args(given)
-    if "--" in given:
-        return options
-    settings = vars(options).keys() - {"text"}
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if "--" in arguments:
+        return build_parser().parse_args(arguments)
+    options = build_parser().parse_intermixed_args(arguments)  # texts may come before and after options
+    names = vars(options).keys() - {"text"}
     for text in tuple(options.text):
-        found = re.fullmatch(r"(?:search\.)?([a-z_]+)=(\S*)", text)
-        if found and found[1] == "checkpoint":
-            options.checkpoint = found[2]
+        setting = re.fullmatch(r"(?:search\.)?([a-z_]+)=(\S*)", text)
+        if setting and setting[1] == "checkpoint":
+            options.checkpoint = setting[2]
             options.text.remove(text)
-        elif found and found[1] in settings:
-            option = f"--{found[1].replace('_', '-')}"
+        elif setting and setting[1] in names:
+            option = f"--{setting[1].replace('_', '-')}"
             raise UserError(f"{text} looks like a setting: write {option}, or put -- before what is to be translated")
     return options
 
@@ -156,8 +158,9 @@ def run(options: argparse.Namespace) -> None:
     sampling = sampling_of(options)
     with contextlib.ExitStack() as stack:
         lines = iter(options.text or read_lines(*open_input(options.input, stack)))
-        translator = load(options)
-        translator.aligned = bool(options.alignments or options.json or options.show_alignment or options.heatmap)
+        translator = load_translator(options)
+        shown = (options.alignments, options.json, options.show_alignment, options.heatmap)
+        translator.with_alignment = any(shown)
         translate: Callable[[list[str], int], list[list[Translation]]] = translator.translate_n_best
         if sampling is not None:
             translate = functools.partial(translator.sample, **sampling)
@@ -167,30 +170,30 @@ def run(options: argparse.Namespace) -> None:
         size = CHUNK if options.text or options.input or not sys.stdin.isatty() else 1
         for chunk in chunks(lines, size):
             best = {}
-            for found in translate(chunk, options.n_best):
+            for n_best in translate(chunk, options.n_best):
                 number += 1
-                print(render(found, options), file=output)
-                draw(found[0], number, options)
-                best[number] = found[0]
+                print(render(n_best, options), file=output)
+                show_attention(n_best[0], number, options)
+                best[number] = n_best[0]
             output.flush()
-            tell_notable(best, aligned=translator.aligned)
+            print_notices(best, with_alignment=translator.with_alignment)
             free_memory()
 
 
 def chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
     """Yield chunks of at most `size` lines and a bounded number of characters; a longer line is its own chunk."""
     chunk: list[str] = []
-    room = most = FIRST_CHARACTERS
+    room = limit = FIRST_CHARACTERS
     for line in lines:
         if chunk and len(line) > room:
             yield chunk
-            chunk, most = [], min(2 * most, CHARACTERS)
-            room = most
+            chunk, limit = [], min(2 * limit, CHARACTERS)
+            room = limit
         chunk.append(line)
         room -= len(line)
         if len(chunk) == size:
             yield chunk
-            chunk, room = [], most
+            chunk, room = [], limit
     if chunk:
         yield chunk
 
@@ -201,18 +204,18 @@ def free_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def tell_notable(found: "dict[int, Translation]", *, aligned: bool) -> None:
+def print_notices(translations: "dict[int, Translation]", *, with_alignment: bool) -> None:
     """Print on standard error the numbers of lines that were translated in parts, cut short, or left unaligned."""
-    notable: dict[str, Callable[[Translation], bool]] = {
+    notices: dict[str, Callable[[Translation], bool]] = {
         "far longer than what the model was trained on, translated in parts": lambda each: each.parts > 1,
         "cut at the longest length allowed, see --max-length-ratio": lambda each: each.cut,
-        "too long for words and weights, only its text is given": lambda each: aligned and each.is_unaligned,
+        "too long for words and weights, only its text is given": lambda each: with_alignment and each.is_unaligned,
     }
-    for what, is_so in notable.items():
-        if lines := [number for number, each in found.items() if is_so(each)]:
+    for notice, applies in notices.items():
+        if lines := [number for number, translation in translations.items() if applies(translation)]:
             more = f" and {len(lines) - NUMBERS_SHOWN} more" if len(lines) > NUMBERS_SHOWN else ""
             numbers = ", ".join(map(str, lines[:NUMBERS_SHOWN]))
-            print(f"notice: line{'s'[: len(lines) > 1]} {numbers}{more}: {what}", file=sys.stderr)
+            print(f"notice: line{'s'[: len(lines) > 1]} {numbers}{more}: {notice}", file=sys.stderr)
 
 
 def is_same_file(first: Path, second: Path) -> bool:
@@ -220,7 +223,7 @@ def is_same_file(first: Path, second: Path) -> bool:
     return first.is_file() and second.is_file() and first.samefile(second)
 
 
-def load(options: argparse.Namespace) -> "Translator":
+def load_translator(options: argparse.Namespace) -> "Translator":
     """Load the translator; torch is imported only here, after the options are checked."""
     from nmt.translator import Translator
 
@@ -302,24 +305,24 @@ def raw_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
         raise UserError(f"cannot read {name}: {error.strerror}") from error
 
 
-def render(found: "list[Translation]", options: argparse.Namespace) -> str:
+def render(n_best: "list[Translation]", options: argparse.Namespace) -> str:
     """Return the output line of an input line: its best translations, best first."""
     if options.json:
-        best = found[0].to_dict()
+        best = n_best[0].to_dict()
         if options.n_best > 1:
-            best["n_best"] = [each.to_dict() for each in found]
+            best["n_best"] = [each.to_dict() for each in n_best]
         return json.dumps(best, ensure_ascii=False)
-    return "\t".join(each.line.replace("\t", " ") + FORMATS[options.alignments](each) for each in found)
+    return "\t".join(each.line.replace("\t", " ") + FORMATS[options.alignments](each) for each in n_best)
 
 
-def with_words(translation: "Translation") -> str:
+def format_words_and_links(translation: "Translation") -> str:
     """Return the words of source and translation, and the links between them."""
     from nmt.alignment.pharaoh import format_words
 
     return f"{format_words(translation.source_words, translation.target_words)} ||| {translation.links}"
 
 
-def soft(translation: "Translation") -> str:
+def format_weights(translation: "Translation") -> str:
     """Return the weights: words separated by spaces, within a word the source positions by commas."""
     return " ".join(",".join(f"{weight:.4f}" for weight in row) for row in translation.weights)
 
@@ -327,12 +330,12 @@ def soft(translation: "Translation") -> str:
 FORMATS: dict[str | None, Callable[["Translation"], str]] = {
     None: lambda each: "",
     "pharaoh": lambda each: f" ||| {each.links}",
-    "soft": lambda each: f" ||| {soft(each)}",
-    "words": lambda each: f" ||| {with_words(each)}",
+    "soft": lambda each: f" ||| {format_weights(each)}",
+    "words": lambda each: f" ||| {format_words_and_links(each)}",
 }
 
 
-def draw(translation: "Translation", number: int, options: argparse.Namespace) -> None:
+def show_attention(translation: "Translation", number: int, options: argparse.Namespace) -> None:
     """Show the attention of a translation as the options ask."""
     if not translation.target_words or not (options.show_alignment or options.heatmap):
         return

@@ -9,14 +9,14 @@ from jaxtyping import Float
 
 from nmt.alignment.links import argmax_links
 from nmt.alignment.pharaoh import format_pharaoh
-from nmt.alignment.weights import Alignment, concatenate, merge_words
+from nmt.alignment.weights import Alignment, concatenate, empty_alignment, merge_words
 from nmt.errors import UserError
 from nmt.text.parts import join_texts
 from nmt.view.alignment import alignment_html, rounded
 
 Words = tuple[list[str], list[int]]  # words, and for each piece the index of its word
 
-MOST_WEIGHTS = 25_000_000  # of a translation in parts: 200 MB
+MAX_WEIGHTS = 25_000_000  # of a translation in parts: 200 MB
 
 if TYPE_CHECKING:
     from nmt.view.heatmap import Heatmap
@@ -77,41 +77,42 @@ class Translation(SentencePair):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the object of `nmt.translate --json`: the fields of `SentencePair`, scores, `cut` and `parts`."""
-        first = {"source": self.source, "text": self.text, "score": self.score, "log_prob": self.log_prob}
-        return first | {"cut": self.cut, "parts": self.parts} | super().to_dict()
+        scores = {"source": self.source, "text": self.text, "score": self.score, "log_prob": self.log_prob}
+        return scores | {"cut": self.cut, "parts": self.parts} | super().to_dict()
 
 
-def empty(sentence: str) -> Translation:
+def empty_translation(sentence: str) -> Translation:
     """Return the translation of a sentence without words."""
     return Translation([], [], np.zeros((0, 0)), source=sentence, text="", score=0.0, log_prob=0.0, pieces=[])
 
 
-def joined(sentence: str, parts: Sequence[list[Translation]]) -> list[Translation]:
+def join_parts(sentence: str, parts: Sequence[list[Translation]]) -> list[Translation]:
     """Combine the translations of a sentence's parts into translations of the sentence, best first.
 
-    Where source words times target words exceed `MOST_WEIGHTS`, a translation in parts has neither words nor weights.
+    Where source words times target words exceed `MAX_WEIGHTS`, a translation in parts has neither words nor weights.
     """
     if len(parts) == 1:
-        return [replace(each, source=sentence) for each in parts[0]]
-    return [
-        Translation(
-            **vars(alignment_of_parts(each)),
-            source=sentence,
-            text=join_texts([part.text for part in each]),
-            score=sum(part.score for part in each) / len(each),
-            log_prob=sum(part.log_prob for part in each),
-            pieces=[piece for part in each for piece in part.pieces],
-            cut=any(part.cut for part in each),
-            parts=len(each),
-        )
-        for each in zip(*parts, strict=False)  # a part may have fewer translations than others
-    ]
+        return [replace(translation, source=sentence) for translation in parts[0]]
+    # A part may have fewer translations than others.
+    return [join_translations(sentence, translations) for translations in zip(*parts, strict=False)]
 
 
-def alignment_of_parts(parts: Sequence[Translation]) -> Alignment:
-    """Return the alignment of a translation in parts, without words where it is too large."""
+def join_translations(sentence: str, parts: Sequence[Translation]) -> Translation:
+    """Return the translation of a sentence from one of each of its parts."""
     source_words, target_words = (sum(part.weights.shape[side] for part in parts) for side in (1, 0))
-    return concatenate(parts) if source_words * target_words <= MOST_WEIGHTS else Alignment([], [], np.zeros((0, 0)))
+    alignment = concatenate(parts) if source_words * target_words <= MAX_WEIGHTS else empty_alignment()
+    return Translation(
+        alignment.source_words,
+        alignment.target_words,
+        alignment.weights,
+        source=sentence,
+        text=join_texts([part.text for part in parts]),
+        score=sum(part.score for part in parts) / len(parts),
+        log_prob=sum(part.log_prob for part in parts),
+        pieces=[piece for part in parts for piece in part.pieces],
+        cut=any(part.cut for part in parts),
+        parts=len(parts),
+    )
 
 
 def alignment_of_words(source: Words, target: Words, weights: Float[np.ndarray, "rows columns"]) -> Alignment:
@@ -119,29 +120,30 @@ def alignment_of_words(source: Words, target: Words, weights: Float[np.ndarray, 
     return Alignment(source[0], target[0], merge_words(weights, target[1], source[1]))
 
 
-def with_copies(found: Alignment, unknown: Iterable[int]) -> Alignment:
+def copy_unknown_words(alignment: Alignment, unknown: Iterable[int]) -> Alignment:
     """Replace unknown target words by the source words that they attend to most, if any (Luong et al., 2015)."""
-    words = list(found.target_words)
+    words = list(alignment.target_words)
     for index in unknown:
-        if found.weights[index].any():
-            words[index] = found.source_words[int(found.weights[index].argmax())]
-    return replace(found, target_words=words)
+        if alignment.weights[index].any():
+            words[index] = alignment.source_words[int(alignment.weights[index].argmax())]
+    return replace(alignment, target_words=words)
 
 
-def to_sentences(given: Any) -> list[str]:
+def to_sentences(texts: Any) -> list[str]:
     """Return sentences as a list; a text is one sentence. Raise UserError for one that is not a text."""
     try:
-        found = [given] if isinstance(given, str) else list(given)
+        sentences = [texts] if isinstance(texts, str) else list(texts)
     except TypeError:
-        raise UserError(f"{given!r} is neither a sentence nor several: give a text, or a list of texts") from None
-    for number, sentence in enumerate(found, start=1):
+        raise UserError(f"{texts!r} is neither a sentence nor several: give a text, or a list of texts") from None
+    for number, sentence in enumerate(sentences, start=1):
+        place = f"sentence {number} of {len(sentences)}"
         if not isinstance(sentence, str):
-            raise UserError(f"sentence {number} of {len(found)} is {sentence!r}, not a text: leave it out, or give ''")
+            raise UserError(f"{place} is {sentence!r}, not a text: leave it out, or give ''")
         try:
             sentence.encode()
         except UnicodeEncodeError:  # non-UTF-8 bytes of a command line arrive as lone surrogates
-            raise UserError(f"sentence {number} of {len(found)} is not text in UTF-8: convert it first") from None
-    return found
+            raise UserError(f"{place} is not text in UTF-8: convert it first") from None
+    return sentences
 
 
 def check_pairs(sources: Sequence[str], targets: Sequence[str]) -> None:

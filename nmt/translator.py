@@ -12,7 +12,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 import torch
 
-from nmt.alignment.weights import Alignment, in_characters
+from nmt.alignment.weights import empty_alignment, split_characters
 from nmt.config.check import check
 from nmt.config.schema import LARGEST_BEAM, PRECISIONS, WORDS, SamplingConfig, SearchConfig
 from nmt.data.batch import Batch, Int64Array, collate, cut_batches, pad, within_memory
@@ -36,24 +36,23 @@ from nmt.translation import (
     Words,
     alignment_of_words,
     check_pairs,
-    empty,
-    joined,
+    copy_unknown_words,
+    empty_translation,
+    join_parts,
     to_sentences,
-    with_copies,
 )
 
-__all__ = ["SentencePair", "Translation", "Translator", "Words", "empty"]
+__all__ = ["SentencePair", "Translation", "Translator"]
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 # Applies a function to every item: one after the other like `map`, in threads, or distributed over processes.
-Spread = Callable[[Callable[[Any], Found], Sequence[Any]], Iterable[Found]]
+MapFunction = Callable[[Callable[[Any], Result], Sequence[Any]], Iterable[Result]]
 
-# Limit in bytes for attention weights and probabilities of all concurrent batches: the bulk of memory for long
+# Limits in bytes for attention weights and probabilities of all concurrent batches: the bulk of memory for long
 # sentences and wide beams.
-MEMORY = {"cpu": 2**30}
-MEMORY_ELSEWHERE = 2**33
+MEMORY_CPU, MEMORY_GPU = 2**30, 2**33
 FLOAT = 4  # bytes
-LARGEST_EXPONENT = 700.0  # of e, in a float
+MAX_EXPONENT = 700.0  # of e, in a float
 
 
 class Translator:
@@ -88,15 +87,15 @@ class Translator:
         self.words = words
         self.tokenizers = tokenizers
         self.search = search
-        self.copies = search.replace_unknown and isinstance(tokenizers.target, Vocabulary)
+        self.replaces_unknown = search.replace_unknown and isinstance(tokenizers.target, Vocabulary)
         self.device = device
         self.checkpoint: Path | None = None
         self.ensemble: list[Path] = []
         self.step: int | None = None
         self.progress: Callable[[int], None] = lambda count: None  # called with the number of sentences just read
-        self.spread: Spread[Any] = map_in_threads if device.type == "cpu" else map  # how the work on batches is done
-        self.aligned = True  # False: text only, without words and weights, which is quicker
-        self.longest: int | None = None  # subwords of the longest training sources; far longer lines are cut into parts
+        self.map_batches: MapFunction[Any] = map_in_threads if device.type == "cpu" else map
+        self.with_alignment = True  # False: text only, without words and weights, which is quicker
+        self.longest_source: int | None = None  # in subwords, while training; far longer lines are cut into parts
 
     @classmethod
     def load(
@@ -129,19 +128,19 @@ class Translator:
         check_settings(
             "setting of Translator.load", search, SearchConfig, "device", "precision", "ensemble", "words", "verify"
         )
-        where = resolve_device(device)
-        members = [load_checkpoint(each, where, verified=verify) for each in (run, *ensemble)]
-        checkpoint, *others = members
-        for other in others:
-            check_together(checkpoint, other)
-        given = {name: value for name, value in search.items() if value is not None}
-        settings = dataclasses.replace(checkpoint.config.search, **given)
+        torch_device = resolve_device(device)
+        members = [load_checkpoint(folder, torch_device, verified=verify) for folder in (run, *ensemble)]
+        checkpoint, *further = members
+        for member in further:
+            check_together(checkpoint, member)
+        changed = {name: value for name, value in search.items() if value is not None}
+        settings = dataclasses.replace(checkpoint.config.search, **changed)
         check(settings)
-        model = Ensemble([each.model for each in members]) if others else checkpoint.model
-        translator = cls(model, checkpoint.tokenizers, settings, where, precision, words)
+        model = Ensemble([member.model for member in members]) if further else checkpoint.model
+        translator = cls(model, checkpoint.tokenizers, settings, torch_device, precision, words)
         translator.checkpoint, translator.step = checkpoint.folder, checkpoint.step
-        translator.ensemble = [other.folder for other in others]
-        translator.longest = min(each.longest for each in members)
+        translator.ensemble = [member.folder for member in further]
+        translator.longest_source = min(member.longest_source for member in members)
         for member in members:
             if member.config.model.fast == "auto":
                 accelerate(member.model)
@@ -163,20 +162,20 @@ class Translator:
         Raises:
             UserError: a sentence is not a text.
         """
-        found = [best[0] for best in self.translate_n_best(to_sentences(sentences), 1)]
-        return found[0] if isinstance(sentences, str) else found
+        best = [n_best[0] for n_best in self.translate_n_best(to_sentences(sentences), 1)]
+        return best[0] if isinstance(sentences, str) else best
 
     def translate_n_best(self, sentences: Iterable[str], n: int) -> list[list[Translation]]:
         """Return the n best translations of each sentence, best first.
 
         A line of more than twice the subwords of the longest training sources is translated in parts: sentences, cut
         further at punctuation or spaces where they are too long. Its k-th best translation is made of those of its
-        parts, without words and weights where there are too many of them (`nmt.translation.MOST_WEIGHTS`).
+        parts, without words and weights where there are too many of them (`nmt.translation.MAX_WEIGHTS`).
 
         Raises:
             UserError: a sentence is not a text, `n` is not from 1 to 10,000, or memory is short for one sentence.
         """
-        return self._in_parts(to_sentences(sentences), n, None)
+        return self._translate_lines(to_sentences(sentences), n, None)
 
     def sample(self, sentences: Iterable[str], n: int = 1, **sampling: Any) -> list[list[Translation]]:
         """Return n translations of each sentence, drawn at random from the model (`nmt.search.sampling`).
@@ -198,31 +197,38 @@ class Translator:
         check_settings("setting of Translator.sample", sampling, SamplingConfig)
         settings = SamplingConfig(**sampling)
         check(settings)
-        return self._in_parts(to_sentences(sentences), n, settings)
+        return self._translate_lines(to_sentences(sentences), n, settings)
 
-    def _in_parts(self, sentences: Sequence[str], n: int, sampling: SamplingConfig | None) -> list[list[Translation]]:
+    def _translate_lines(
+        self, lines: Sequence[str], n: int, sampling: SamplingConfig | None
+    ) -> list[list[Translation]]:
         if not 1 <= n <= LARGEST_BEAM:
             raise UserError(f"n is {n}: ask for at least 1 and at most {LARGEST_BEAM:,} translations of each sentence")
-        lines = [split_line(each, self._source_size, self.longest) for each in sentences]
-        found = iter(self._translate([part for line in lines for part in line], n, sampling))
-        parts = (list(itertools.islice(found, len(line))) for line in lines)
-        return [joined(sentence, each) for sentence, each in zip(sentences, parts, strict=True)]
+        parts_of_lines = [split_line(line, self._count_subwords, self.longest_source) for line in lines]
+        sentences = list(itertools.chain.from_iterable(parts_of_lines))
+        translations = iter(self._translate_sentences(sentences, n, sampling))
+        return [
+            join_parts(line, list(itertools.islice(translations, len(parts))))
+            for line, parts in zip(lines, parts_of_lines, strict=True)
+        ]
 
-    def _source_size(self, line: str) -> int:
+    def _count_subwords(self, line: str) -> int:
         return len(self.tokenizers.source.encode([line])[0])
 
-    def _translate(self, sentences: Sequence[str], n: int, sampling: SamplingConfig | None) -> list[list[Translation]]:
+    def _translate_sentences(
+        self, sentences: Sequence[str], n: int, sampling: SamplingConfig | None
+    ) -> list[list[Translation]]:
         self.model.eval()
         ids = self.tokenizers.source.encode(sentences)
-        results: list[list[Translation]] = [[empty(sentence)] for sentence in sentences]
-        groups = self._groups(ids, self._search_costs(ids, n, sampling))
+        results: list[list[Translation]] = [[empty_translation(sentence)] for sentence in sentences]
+        batches = self._plan_batches(ids, self._search_costs(ids, n, sampling))
 
         @torch.inference_mode()
         def search(rows: list[int]) -> list[list[Hypothesis]]:
-            return in_halves(lambda rows: self._search([ids[row] for row in rows], n, sampling), rows)
+            return halve_on_memory_error(lambda rows: self._search_batch([ids[row] for row in rows], n, sampling), rows)
 
-        for rows, found in zip(groups, self.spread(search, groups), strict=True):
-            for row, hypotheses in zip(rows, found, strict=True):
+        for rows, n_best in zip(batches, self.map_batches(search, batches), strict=True):
+            for row, hypotheses in zip(rows, n_best, strict=True):
                 results[row] = [self._translation(sentences[row], ids[row], each) for each in hypotheses]
             self.progress(len(rows))
         return results
@@ -233,7 +239,7 @@ class Translator:
         other.search = dataclasses.replace(self.search, beam_size=1)
         return other.translate(sentences)
 
-    def plain(self, lines: Sequence[str]) -> list[str]:
+    def detokenize(self, lines: Sequence[str]) -> list[str]:
         """Return target lines in the form of translations: the pieces of pre-segmented text are joined."""
         return self.tokenizers.target.plain(lines)
 
@@ -263,24 +269,25 @@ class Translator:
         check_pairs(source_lines, target_lines)
         source, target = self.tokenizers.source, self.tokenizers.target
         source_ids, target_ids = source.encode(source_lines), target.encode(target_lines)
-        results = [
-            SentencePair([], [], np.zeros((0, 0)), *pair) for pair in zip(source_lines, target_lines, strict=True)
-        ]
+        alignments = [empty_alignment()] * len(source_lines)
 
-        def read(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        def attend(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
             return batch.rows, self.model.attend(batch).float().cpu().numpy()
 
-        def counted(side: Tokenizer | Vocabulary, ids: list[int], line: str) -> Words:
+        def words_of(side: Tokenizer | Vocabulary, ids: list[int], line: str) -> Words:
             return side.parts(ids, line) if words == "spaces" else side.view_words(ids, line)
 
-        for rows, found in self._read(source_ids, target_ids, read):
-            for row, weights in zip(rows, found, strict=True):
-                source_words = counted(source, source_ids[row], source_lines[row])
-                target_words = counted(target, target_ids[row], target_lines[row])
-                aligned = alignment_of_words(source_words, target_words, weights)
-                aligned = in_characters(aligned) if words == "split" else aligned
-                results[row] = SentencePair(**vars(aligned), source=source_lines[row], text=target_lines[row])
-        return results[0] if isinstance(sources, str) else results
+        for rows, attention in self._map_pairs(attend, source_ids, target_ids):
+            for row, weights in zip(rows, attention, strict=True):
+                source_words = words_of(source, source_ids[row], source_lines[row])
+                target_words = words_of(target, target_ids[row], target_lines[row])
+                alignment = alignment_of_words(source_words, target_words, weights)
+                alignments[row] = split_characters(alignment) if words == "split" else alignment
+        pairs = [
+            SentencePair(alignment.source_words, alignment.target_words, alignment.weights, source=line, text=text)
+            for alignment, line, text in zip(alignments, source_lines, target_lines, strict=True)
+        ]
+        return pairs[0] if isinstance(sources, str) else pairs
 
     def perplexity(self, sources: str | Iterable[str], targets: str | Iterable[str]) -> float:
         """Return the exponential of `cross_entropy`, or infinity where it overflows."""
@@ -291,45 +298,49 @@ class Translator:
 
         Models with different subwords cannot be compared by it. Pairs with an empty source are left out.
         """
-        log_prob, num_tokens = 0.0, 0
-        lines = to_sentences(sources), to_sentences(targets)
-        check_pairs(*lines)
-        ids = self.tokenizers.source.encode(lines[0]), self.tokenizers.target.encode(lines[1])
+        source_lines, target_lines = to_sentences(sources), to_sentences(targets)
+        check_pairs(source_lines, target_lines)
+        source_ids = self.tokenizers.source.encode(source_lines)
+        target_ids = self.tokenizers.target.encode(target_lines)
 
-        def read(batch: Batch) -> tuple[float, int]:
+        def score(batch: Batch) -> tuple[float, int]:
             return float(self.model.log_probs(batch).double().sum()), batch.num_target_tokens
 
-        for found, count in self._read(*ids, read):
-            log_prob += found
+        total, num_tokens = 0.0, 0
+        for log_prob, count in self._map_pairs(score, source_ids, target_ids):
+            total += log_prob
             num_tokens += count
-        return -log_prob / num_tokens if num_tokens else math.nan
+        return -total / num_tokens if num_tokens else math.nan
 
-    def _read(
-        self, sources: list[list[int]], targets: list[list[int]], read: Callable[[Batch], Found]
-    ) -> Iterator[Found]:
-        """Yield `read(batch)` for each batch of the pairs; `Batch.rows` are the indices of its pairs."""
+    def _map_pairs(
+        self, function: Callable[[Batch], Result], sources: list[list[int]], targets: list[list[int]]
+    ) -> Iterator[Result]:
+        """Yield `function(batch)` for each batch of the pairs; `Batch.rows` are the indices of its pairs."""
         self.model.eval()
 
-        def read_rows(rows: list[int]) -> list[Found]:
-            arrays = [[np.asarray(side[row], dtype=np.int32) for row in rows] for side in (sources, targets)]
-            batch = collate(arrays[0], arrays[1], np.asarray(rows)).to(self.device)
+        def work(rows: list[int]) -> list[Result]:
+            source_ids, target_ids = (
+                [np.asarray(side[row], dtype=np.int32) for row in rows] for side in (sources, targets)
+            )
+            batch = collate(source_ids, target_ids, np.asarray(rows)).to(self.device)
             with torch.inference_mode(), self.arithmetic():
-                return [read(batch)]
+                return [function(batch)]
 
-        sizes = lengths_of(sources), lengths_of(targets) + 1
-        groups = self._groups(sources, FLOAT * sizes[1] * (2 * sizes[0] + 3 * len(self.tokenizers.target)))
-        for rows, found in zip(groups, self.spread(partial(in_halves, read_rows), groups), strict=True):
-            yield from found
+        source_lengths, target_lengths = lengths_of(sources), lengths_of(targets) + 1
+        costs = FLOAT * target_lengths * (2 * source_lengths + 3 * len(self.tokenizers.target))
+        batches = self._plan_batches(sources, costs)
+        for rows, results in zip(batches, self.map_batches(partial(halve_on_memory_error, work), batches), strict=True):
+            yield from results
             self.progress(len(rows))
 
-    def _groups(self, sentences: Sequence[Sequence[int]], costs: Int64Array) -> list[list[int]]:
+    def _plan_batches(self, sentences: Sequence[Sequence[int]], costs: Int64Array) -> list[list[int]]:
         """Return the rows of each batch: sentences of similar length, no empty ones; `costs` are the bytes of each."""
         lengths = lengths_of(sentences)
         order = lengths.argsort(kind="stable")
         order = order[lengths[order] > 0]
         batches = cut_batches(order, lengths, unit=self.search.batch_unit, size=self.search.batch_size)
-        memory = MEMORY.get(self.device.type, MEMORY_ELSEWHERE)
-        if self.spread is map_in_threads:
+        memory = MEMORY_CPU if self.device.type == "cpu" else MEMORY_GPU
+        if self.map_batches is map_in_threads:
             memory //= torch.get_num_threads()
         return [batch.tolist() for batch in within_memory(batches, costs, memory)]
 
@@ -340,20 +351,20 @@ class Translator:
         steps = (lengths * self.search.max_length_ratio + self.search.max_length_offset).astype(np.int64)
         return FLOAT * width * (3 * steps * lengths + 3 * len(self.tokenizers.target))
 
-    def _search(self, ids: list[list[int]], n: int, sampling: SamplingConfig | None) -> list[list[Hypothesis]]:
+    def _search_batch(self, ids: list[list[int]], n: int, sampling: SamplingConfig | None) -> list[list[Hypothesis]]:
         source, source_mask, source_lengths = pad([np.asarray(row, dtype=np.int32) for row in ids])
         limits = source_lengths * self.search.max_length_ratio + self.search.max_length_offset
         source, source_mask = source.to(self.device), source_mask.to(self.device)
         model: StepModel[Any] = self.model
-        rules: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "max_lengths": limits.long().to(self.device),
             "length_penalty": self.search.length_penalty,
-            "unk": None if self.copies else UNK,
+            "unk": None if self.replaces_unknown else UNK,
         }
         with self.arithmetic():
             if sampling is not None:
-                drawing = {**vars(sampling), **rules}
-                return sample(model, source, source_mask, source_lengths, num_samples=n, **drawing)
+                settings |= dataclasses.asdict(sampling)
+                return sample(model, source, source_mask, source_lengths, num_samples=n, **settings)
             return beam_search(
                 model,
                 source,
@@ -363,7 +374,7 @@ class Translator:
                 n_best=n,
                 patience=self.search.patience,
                 coverage_penalty=self.search.coverage_penalty,
-                **rules,
+                **settings,
             )
 
     def words_of(self, side: Tokenizer | Vocabulary, ids: Iterable[int], line: str | None = None) -> Words:
@@ -375,31 +386,35 @@ class Translator:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
 
     def _translation(self, sentence: str, ids: list[int], hypothesis: Hypothesis) -> Translation:
-        found = Alignment([], [], np.zeros((0, 0)))
-        if self.aligned or self.copies:
-            source = self.words_of(self.tokenizers.source, ids, sentence)
-            target = self.words_of(self.tokenizers.target, hypothesis.tokens)
-            found = alignment_of_words(source, target, hypothesis.weights)
-        text = self.tokenizers.target.decode([hypothesis.tokens])[0]
-        if self.copies:
-            found = with_copies(found, [target[1][n] for n, token in enumerate(hypothesis.tokens) if token == UNK])
-            text = text_of(found.target_words)
-        if self.aligned and self.words == "split":
-            found = in_characters(found)
+        tokens = hypothesis.tokens
+        text, alignment = self.tokenizers.target.decode([tokens])[0], empty_alignment()
+        if self.with_alignment or self.replaces_unknown:
+            source_words = self.words_of(self.tokenizers.source, ids, sentence)
+            target_words = self.words_of(self.tokenizers.target, tokens)
+            alignment = alignment_of_words(source_words, target_words, hypothesis.weights)
+            if self.replaces_unknown:
+                _, word_of_piece = target_words
+                unknown = [word for word, token in zip(word_of_piece, tokens, strict=True) if token == UNK]
+                alignment = copy_unknown_words(alignment, unknown)
+                text = text_of(alignment.target_words)
+            if self.with_alignment and self.words == "split":
+                alignment = split_characters(alignment)
         return Translation(
-            **vars(found),
+            alignment.source_words,
+            alignment.target_words,
+            alignment.weights,
             source=sentence,
             text=text,
             score=hypothesis.score,
             log_prob=hypothesis.log_prob,
-            pieces=self.tokenizers.target.pieces(hypothesis.tokens),
+            pieces=self.tokenizers.target.pieces(tokens),
             cut=hypothesis.is_cut,
         )
 
 
 def exponential(x: float) -> float:
     """Return e^x, or infinity where it overflows, as for the loss of a training that has diverged."""
-    return math.inf if x > LARGEST_EXPONENT else math.exp(x)
+    return math.inf if x > MAX_EXPONENT else math.exp(x)
 
 
 def lengths_of(sentences: Sequence[Sequence[int]]) -> Int64Array:
@@ -407,7 +422,7 @@ def lengths_of(sentences: Sequence[Sequence[int]]) -> Int64Array:
     return np.array([len(sentence) for sentence in sentences], dtype=np.int64)
 
 
-def in_halves(work: Callable[[list[int]], list[Found]], rows: list[int]) -> list[Found]:
+def halve_on_memory_error(work: Callable[[list[int]], list[Result]], rows: list[int]) -> list[Result]:
     """Return `work(rows)`, halving the rows when memory runs out; raise UserError if it runs out for a single row."""
     try:
         return work(rows)
@@ -418,12 +433,12 @@ def in_halves(work: Callable[[list[int]], list[Found]], rows: list[int]) -> list
     if len(rows) == 1:
         raise UserError("memory does not suffice for one sentence: lower search.beam_size, or shorten its line")
     half = len(rows) // 2
-    return [*in_halves(work, rows[:half]), *in_halves(work, rows[half:])]
+    return [*halve_on_memory_error(work, rows[:half]), *halve_on_memory_error(work, rows[half:])]
 
 
-def check_settings(what: str, given: Iterable[str], config: type, *others: str) -> None:
+def check_settings(kind: str, names: Iterable[str], config: type, *others: str) -> None:
     """Raise UserError, suggesting the nearest name, for one that is neither a field of `config` nor in `others`."""
-    known = [field.name for field in dataclasses.fields(config)]
-    for name in given:
-        if name not in known:
-            raise unknown(what, name, [*known, *others])
+    fields = [field.name for field in dataclasses.fields(config)]
+    for name in names:
+        if name not in fields:
+            raise unknown(kind, name, [*fields, *others])

@@ -9,7 +9,7 @@ from PIL import Image
 
 from nmt.cli import user_errors
 from nmt.errors import UserError
-from nmt.evaluation.film import films
+from nmt.evaluation.filmstrips import records_by_sentence
 from nmt.evaluation.records import ALIGNMENTS, read_records
 from nmt.view.heatmap import draw_heatmap, to_array
 
@@ -25,7 +25,7 @@ def draw_frame(record: dict[str, Any], width: int) -> Image.Image:
 
 def draw(options: argparse.Namespace) -> None:
     """Write the picture; raise UserError if the run has no such records, or the picture cannot be written."""
-    records = films(read_records(Path(options.run) / ALIGNMENTS))
+    records = records_by_sentence(read_records(Path(options.run) / ALIGNMENTS))
     if not 0 <= options.sentence < len(records):
         raise UserError(f"{options.run}/{ALIGNMENTS} has {len(records)} sentences: there is no {options.sentence}")
     first, *others = [draw_frame(record, options.width) for record in records[options.sentence]]

@@ -168,7 +168,7 @@ def draw(data: Data[Example], answers: Sequence[Answer], path: Path) -> None:
     """Draw alpha and beta of a short pair of each class, rightly classified if there is one; gold is outlined."""
     from PIL import Image
 
-    from nmt.evaluation.film import stack
+    from nmt.evaluation.filmstrips import stack_pictures
     from nmt.view.heatmap import draw_heatmap, to_array
 
     pictures = []
@@ -181,7 +181,7 @@ def draw(data: Data[Example], answers: Sequence[Answer], path: Path) -> None:
         gold = example.gold and Links(*(frozenset((i + 1, j + 1) for i, j in links) for links in example.gold))
         panels = {"alpha: rows sum to 1": found.alpha, "beta: columns sum to 1": found.beta.T}
         pictures.append(to_array(draw_heatmap(panels, *sides, title=name, gold=gold)))
-    Image.fromarray(stack(pictures)).save(path)
+    Image.fromarray(stack_pictures(pictures)).save(path)
 
 
 def clearness(pair: tuple[Example, Answer]) -> tuple[bool, int]:

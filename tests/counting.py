@@ -12,7 +12,7 @@ from nmt.translator import Translator
 def count() -> None:
     counted: list[int] = []
     begun: list[bool] = []
-    search, evaluate = Translator._search, nmt.evaluation.evaluator.evaluate_split
+    search, evaluate = Translator._search_batch, nmt.evaluation.evaluator.evaluate_split
 
     def counting_search(self: Translator, ids: Any, *options: Any) -> list[list[Hypothesis]]:
         counted.append(len(ids) if begun else 0)
@@ -22,7 +22,7 @@ def count() -> None:
         begun.append(True)
         return evaluate(*given, **options)
 
-    Translator._search = counting_search  # type: ignore[assignment,method-assign]
+    Translator._search_batch = counting_search  # type: ignore[assignment,method-assign]
     nmt.evaluation.evaluator.evaluate_split = counting_evaluation
     main()
     print(f"translated {sum(counted)} sentences", file=sys.stderr)

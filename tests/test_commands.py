@@ -106,7 +106,7 @@ def test_a_configuration_composes(page: str, program: str, line: list[str]) -> N
 @of("translate")
 def test_a_translation_is_understood(page: str, program: str, line: list[str]) -> None:
     if "--help" not in line:
-        translate.parser().parse_args(line)
+        translate.build_parser().parse_args(line)
 
 
 @of("doctor")
@@ -116,12 +116,12 @@ def test_a_check_is_understood(page: str, program: str, line: list[str]) -> None
 
 @of("share")
 def test_sharing_is_understood(page: str, program: str, line: list[str]) -> None:
-    share.parser().parse_args(line)
+    share.build_parser().parse_args(line)
 
 
 @of("export")
 def test_an_export_is_understood(page: str, program: str, line: list[str]) -> None:
-    export.parser().parse_args(line)
+    export.build_parser().parse_args(line)
 
 
 class ParsedError(Exception):

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 
 from nmt.config.schema import SearchConfig
 from nmt.text.words import text_words
-from nmt.translate import CHARACTERS, FIRST_CHARACTERS, chunks, load, parser, render
+from nmt.translate import CHARACTERS, FIRST_CHARACTERS, build_parser, chunks, load_translator, render
 from nmt.translator import Translator
 
 ROOT = Path(__file__).parents[1]
@@ -104,7 +104,7 @@ def test_a_tab_stands_between_translations_alone(tiny_run: Path) -> None:
     found = Translator.load(tiny_run, "cpu").translate_n_best(["The cat sees my sister."], 2)[0]
     found = [dataclasses.replace(each, text="a\tb", target_words=["a\tb"], weights=each.weights[:1]) for each in found]
     for alignments in (None, "words", "soft", "pharaoh"):
-        options = parser().parse_args(["--n-best", "2"])
+        options = build_parser().parse_args(["--n-best", "2"])
         options.alignments = alignments
         assert render(found, options).count("\t") == 1
 
@@ -235,7 +235,10 @@ def test_every_option_of_the_search_reaches_it(tiny_run: Path) -> None:
     assert all(getattr(search, each.name) != each.default for each in dataclasses.fields(search))
     given = {f"--{name.replace('_', '-')}": value for name, value in vars(search).items()}
     options = [part for name, value in given.items() for part in ([name] if value is True else [name, str(value)])]
-    assert load(parser().parse_args(["--checkpoint", str(tiny_run), "--device", "cpu", *options])).search == search
+    assert (
+        load_translator(build_parser().parse_args(["--checkpoint", str(tiny_run), "--device", "cpu", *options])).search
+        == search
+    )
 
 
 def test_eight_bits_are_as_many_lines(translate: Callable[..., Any]) -> None:
@@ -315,9 +318,11 @@ def test_standard_input_that_is_closed(tiny_run: Path, tmp_path: Path) -> None:
 
 def test_help_needs_no_torch() -> None:
     heavy = {"torch", "numpy", "datasets", "sentencepiece", "hydra", "matplotlib"}
-    code = f"import sys, nmt.translate; nmt.translate.parser().format_help(); assert not {heavy} & set(sys.modules)"
+    code = (
+        f"import sys, nmt.translate; nmt.translate.build_parser().format_help(); assert not {heavy} & set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
-    assert "--n-best N" in parser().format_help()
+    assert "--n-best N" in build_parser().format_help()
 
 
 def test_several_runs_translate_together(

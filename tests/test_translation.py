@@ -16,7 +16,7 @@ import pytest
 
 import nmt
 from nmt.errors import UserError
-from nmt.translation import empty, joined, to_sentences
+from nmt.translation import empty_translation, join_parts, to_sentences
 from nmt.translator import SentencePair, Translation, Translator
 
 SENTENCES = ["She helps her brother.", "He sleeps.", ""]
@@ -43,7 +43,7 @@ def test_a_long_line_of_white_space_is_an_empty_sentence(tiny_run: Path) -> None
     translator = Translator.load(tiny_run, device="cpu")
     translator.tokenizers.source.encode = lambda lines: [list(line.encode()) for line in lines]  # type: ignore[method-assign]
     line = "\x85" * 400
-    white, _ = translator._in_parts([line, "a"], 1, None)
+    white, _ = translator._translate_lines([line, "a"], 1, None)
     assert [(each.source, each.text) for each in white] == [(line, "")]
 
 
@@ -170,6 +170,8 @@ def test_the_package_shows_its_names() -> None:
 
 
 def test_the_score_of_a_translation_in_parts_is_their_mean() -> None:
-    parts = [[replace(empty(name), score=score, log_prob=score)] for name, score in (("a", -1.0), ("b", -4.0))]
-    (whole,) = joined("a b", parts)
+    parts = [
+        [replace(empty_translation(name), score=score, log_prob=score)] for name, score in (("a", -1.0), ("b", -4.0))
+    ]
+    (whole,) = join_parts("a b", parts)
     assert (whole.score, whole.log_prob, whole.parts) == (-2.5, -5.0, 2)

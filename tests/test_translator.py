@@ -240,7 +240,7 @@ def test_unknown_words_are_those_attended_to(decoder: str) -> None:
 @pytest.mark.parametrize("copies", [False, True])
 def test_text_alone_is_the_same_text(tiny_run: Path, copies: bool) -> None:
     whole, plain = (Translator.load(tiny_run, device="cpu", beam_size=2, replace_unknown=copies) for _ in range(2))
-    plain.aligned = False
+    plain.with_alignment = False
     for one, other in zip(whole.translate(SENTENCES), plain.translate(SENTENCES), strict=True):
         assert (other.text, other.score, other.pieces, other.cut) == (one.text, one.score, one.pieces, one.cut)
         assert copies or (other.source_words, other.target_words, other.weights.size) == ([], [], 0)
@@ -302,9 +302,11 @@ def test_an_ensemble_says_what_its_members_find_likely_together(
     """The log-probability of a translation is that of the members' mean, token by token."""
     together = Translator.load(tiny_run, "cpu", precision, ensemble=[other_run], beam_size=1)
     assert together.ensemble == [other_run]
-    assert together.longest == Translator.load(tiny_run, "cpu").longest  # the least: of the other it is not known
-    assert together.longest < Translator.load(other_run, "cpu").longest
-    assert Translator.load(other_run, "cpu", ensemble=[tiny_run]).longest == together.longest
+    assert (
+        together.longest_source == Translator.load(tiny_run, "cpu").longest_source
+    )  # the least: of the other it is not known
+    assert together.longest_source < Translator.load(other_run, "cpu").longest_source
+    assert Translator.load(other_run, "cpu", ensemble=[tiny_run]).longest_source == together.longest_source
     found = together.translate(SENTENCES)
     alone = [Translator.load(run, "cpu", precision, beam_size=1) for run in (tiny_run, other_run)]
     assert [each.text for each in found] != [each.text for each in alone[1].translate(SENTENCES)]

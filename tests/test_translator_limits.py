@@ -17,7 +17,7 @@ from nmt.models.checkpoint import find_checkpoint
 from nmt.search.beam import beam_search
 from nmt.search.threads import map_in_threads
 from nmt.text.parts import split_line
-from nmt.translator import MEMORY, Translator, in_halves
+from nmt.translator import Translator, halve_on_memory_error
 from tests.sentences import SENTENCES
 
 
@@ -44,11 +44,11 @@ def test_a_translation_does_not_depend_on_batches_beside_it(tiny_run: Path, prec
     translator = Translator.load(tiny_run, precision=precision, batch_size=2)
     sentences = [" ".join(["my", "sister", "sees", "Luc"][: 1 + number % 4]) for number in range(24)]
     before = torch.get_num_threads()
-    translator.spread = map
+    translator.map_batches = map
     torch.set_num_threads(1)
     try:
         expected = translator.translate(sentences)
-        translator.spread = map_in_threads
+        translator.map_batches = map_in_threads
         torch.set_num_threads(4)
         for _ in range(2):
             assert [each.text for each in translator.translate(sentences)] == [each.text for each in expected]
@@ -78,20 +78,20 @@ def test_a_line_far_too_long_is_translated_in_parts(tiny_run: Path) -> None:
     translator = Translator.load(tiny_run, device="cpu", beam_size=2)
     sources = load_config(find_checkpoint(tiny_run) / "config.yaml").data
     encoded = translator.tokenizers.source.encode([pair.source for pair in generate(sources.grammar, "train")])
-    assert translator.longest == max(map(len, encoded))  # 300 pairs are too few for outliers
+    assert translator.longest_source == max(map(len, encoded))  # 300 pairs are too few for outliers
     line = " ".join(SENTENCES[:5])
-    translator.longest = 250
+    translator.longest_source = 250
     (whole,) = translator.translate([line])
     assert whole.parts == 1
-    translator.longest = 24
+    translator.longest_source = 24
     before, found, after = translator.translate([SENTENCES[0], line, "He sleeps."])
     assert found.parts >= 3
     assert (before.parts, after.parts) == (1, 1)
     assert (found.source, found.source_words) == (line, whole.source_words)
     assert found.weights.shape == (len(found.target_words), len(found.source_words))
     np.testing.assert_allclose(found.weights.sum(axis=1), 1.0, atol=1e-6)
-    translator.longest = None
-    parts = translator.translate(split_line(line, translator._source_size, 24))
+    translator.longest_source = None
+    parts = translator.translate(split_line(line, translator._count_subwords, 24))
     assert found.text == " ".join(each.text for each in parts)
     assert found.pieces == [piece for each in parts for piece in each.pieces]
     assert found.log_prob == pytest.approx(sum(each.log_prob for each in parts), abs=1e-4)
@@ -100,7 +100,7 @@ def test_a_line_far_too_long_is_translated_in_parts(tiny_run: Path) -> None:
 
 def test_a_line_in_parts_has_several_translations(tiny_run: Path) -> None:
     translator = Translator.load(tiny_run, device="cpu")
-    translator.longest = 24
+    translator.longest_source = 24
     first, second = translator.translate_n_best([" ".join(SENTENCES[:5])], 2)[0]
     assert first.text != second.text
     assert first.log_prob != second.log_prob
@@ -112,7 +112,7 @@ def test_a_translation_that_is_cut_says_so(tiny_run: Path) -> None:
     long = Translator.load(tiny_run, device="cpu", max_length_ratio=5.0, max_length_offset=40)
     assert [each.cut for each in short.translate([SENTENCES[2], ""])] == [True, False]
     for each in long.translate(SENTENCES[:3]):
-        assert each.cut == (len(each.pieces) == 5 * (short._source_size(each.source) + 1) + 40)
+        assert each.cut == (len(each.pieces) == 5 * (short._count_subwords(each.source) + 1) + 40)
     assert not all(each.cut for each in long.translate(SENTENCES[:3]))
 
 
@@ -128,7 +128,7 @@ def test_a_translator_tells_how_far_it_is(translator: Translator, monkeypatch: p
 def test_where_memory_runs_out_a_batch_is_halved(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     translator = Translator.load(tiny_run, device="cpu", beam_size=2)
     expected = translator.translate(SENTENCES), translator.align(SENTENCES, SENTENCES)
-    search, attend, tried = translator._search, translator.model.attend, []
+    search, attend, tried = translator._search_batch, translator.model.attend, []
 
     def limited(call: Callable[..., Any], size: Callable[[Any], int]) -> Callable[..., Any]:
         def limited(argument: Any, *others: Any) -> Any:
@@ -139,7 +139,7 @@ def test_where_memory_runs_out_a_batch_is_halved(tiny_run: Path, monkeypatch: py
 
         return limited
 
-    monkeypatch.setattr(translator, "_search", limited(search, len))
+    monkeypatch.setattr(translator, "_search_batch", limited(search, len))
     monkeypatch.setattr(translator.model, "attend", limited(attend, len), raising=False)
     found = translator.translate(SENTENCES), translator.align(SENTENCES, SENTENCES)
     assert {size > 2 for size in tried} == {True, False}
@@ -147,7 +147,7 @@ def test_where_memory_runs_out_a_batch_is_halved(tiny_run: Path, monkeypatch: py
         assert one.text == other.text
     for pair, same in zip(expected[1], found[1], strict=True):
         np.testing.assert_allclose(pair.weights, same.weights, atol=1e-5)
-    monkeypatch.setattr(translator, "_search", limited(search, lambda rows: 3))
+    monkeypatch.setattr(translator, "_search_batch", limited(search, lambda rows: 3))
     with pytest.raises(UserError, match=r"memory does not suffice for one sentence: lower search\.beam_size"):
         translator.translate("He sleeps.")
 
@@ -158,21 +158,21 @@ def test_an_error_of_another_kind_is_not_taken_for_memory(given: list[str]) -> N
         raise RuntimeError("shapes do not match")
 
     with pytest.raises(RuntimeError, match="shapes do not match"):
-        in_halves(fail, list(range(len(given))))
+        halve_on_memory_error(fail, list(range(len(given))))
 
 
 def test_a_batch_of_long_sentences_or_wide_beams_is_small(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     translator = Translator.load(tiny_run, device="cpu", beam_size=2)
     expected = [each.text for each in translator.translate(SENTENCES * 4)]
-    search, sizes = translator._search, []
+    search, sizes = translator._search_batch, []
 
     def counted(ids: list[list[int]], *others: Any) -> Any:
         sizes.append(len(ids))
         return search(ids, *others)
 
-    monkeypatch.setattr(translator, "_search", counted)
+    monkeypatch.setattr(translator, "_search_batch", counted)
     for memory in (2**30, 2**19, 1):
-        monkeypatch.setitem(MEMORY, "cpu", memory)
+        monkeypatch.setattr("nmt.translator.MEMORY_CPU", memory)
         assert [each.text for each in translator.translate(SENTENCES * 4)] == expected
         sizes.append(0)
     whole, few, one = (list(group) for is_end, group in itertools.groupby(sizes, lambda size: size == 0) if not is_end)
@@ -181,26 +181,26 @@ def test_a_batch_of_long_sentences_or_wide_beams_is_small(tiny_run: Path, monkey
 
 def test_batches_at_once_share_the_memory(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     translator = Translator.load(tiny_run, device="cpu", beam_size=2)
-    monkeypatch.setitem(MEMORY, "cpu", 2**21)
+    monkeypatch.setattr("nmt.translator.MEMORY_CPU", 2**21)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     ids = translator.tokenizers.source.encode(SENTENCES * 50)
     costs = translator._search_costs(ids, 1, None)
     largest = []
-    for spread in (map, map_in_threads):
-        translator.spread = spread
-        largest.append(max(int(costs[rows].sum()) for rows in translator._groups(ids, costs)))
+    for map_batches in (map, map_in_threads):
+        translator.map_batches = map_batches
+        largest.append(max(int(costs[rows].sum()) for rows in translator._plan_batches(ids, costs)))
     assert largest[1] <= 2**19 < largest[0] <= 2**21
 
 
 def test_a_translation_too_long_for_its_weights_has_its_text(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     translator = Translator.load(tiny_run, device="cpu", beam_size=2)
-    translator.longest = 12
+    translator.longest_source = 12
     line = " ".join(SENTENCES)
     expected = translator.translate(line)
-    monkeypatch.setattr(translation, "MOST_WEIGHTS", expected.weights.size)
+    monkeypatch.setattr(translation, "MAX_WEIGHTS", expected.weights.size)
     assert translator.translate(line) == expected
     assert not expected.is_unaligned
-    monkeypatch.setattr(translation, "MOST_WEIGHTS", expected.weights.size - 1)
+    monkeypatch.setattr(translation, "MAX_WEIGHTS", expected.weights.size - 1)
     found = translator.translate(line)
     assert found.is_unaligned
     assert (found.text, found.parts, found.weights.size) == (expected.text, expected.parts, 0)

@@ -27,39 +27,44 @@ class Alignment:
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        pairs = ((getattr(self, each.name), getattr(other, each.name)) for each in fields(self))
-        return all(np.array_equal(one, two) if isinstance(one, np.ndarray) else one == two for one, two in pairs)
+        pairs = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+        return all(np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b for a, b in pairs)
 
     def __hash__(self) -> int:
         return hash((tuple(self.source_words), tuple(self.target_words)))
 
 
-def concatenate(alignments: Sequence[Alignment]) -> Alignment:
+def empty_alignment() -> Alignment:
+    """Return the alignment of a sentence without words."""
+    return Alignment([], [], np.zeros((0, 0)))
+
+
+def concatenate(parts: Sequence[Alignment]) -> Alignment:
     """Return the alignment of consecutive parts of a sentence; no word attends to another part than its own."""
-    blocks = [each.weights for each in alignments]
-    weights = np.zeros(np.sum([block.shape for block in blocks], axis=0))
-    row = column = 0
-    for block in blocks:
-        weights[row : row + block.shape[0], column : column + block.shape[1]] = block
-        row, column = row + block.shape[0], column + block.shape[1]
-    source_words = [word for each in alignments for word in each.source_words]
-    target_words = [word for each in alignments for word in each.target_words]
-    return Alignment(source_words, target_words, weights)
+    import torch  # late: drawing and scoring alignments do not need it
+
+    source_words = [word for part in parts for word in part.source_words]
+    target_words = [word for part in parts for word in part.target_words]
+    weights = torch.block_diag(*(torch.from_numpy(part.weights) for part in parts))
+    return Alignment(source_words, target_words, weights.numpy())
 
 
-def in_characters(found: Alignment) -> Alignment:
+def split_characters(alignment: Alignment) -> Alignment:
     """Split words of East Asian characters, each a piece of the model, into single characters.
 
     Each target character gets the attention of its piece; each source character an equal share of its piece's
     attention.
     """
-    sources, targets = ([characters_of(word) for word in words] for words in (found.source_words, found.target_words))
-    numbers = [np.array([len(each) for each in side], dtype=np.int64) for side in (sources, targets)]
-    if all((each == 1).all() for each in numbers):
-        return found
-    weights = np.repeat(np.repeat(found.weights / numbers[0], numbers[0], axis=1), numbers[1], axis=0)
-    source_characters, target_characters = (list(itertools.chain.from_iterable(side)) for side in (sources, targets))
-    return Alignment(source_characters, target_characters, weights)
+    words = alignment.source_words, alignment.target_words
+    sources, targets = ([characters_of(word) for word in side] for side in words)
+    source_counts, target_counts = (
+        np.array([len(characters) for characters in side], dtype=np.int64) for side in (sources, targets)
+    )
+    if (source_counts == 1).all() and (target_counts == 1).all():
+        return alignment
+    weights = np.repeat(alignment.weights / source_counts, source_counts, axis=1)
+    weights = np.repeat(weights, target_counts, axis=0)
+    return Alignment(list(itertools.chain(*sources)), list(itertools.chain(*targets)), weights)
 
 
 def merge_words(

@@ -24,7 +24,7 @@ class Baseline(NamedTuple):
 
 def baseline_of(run: Path, translator: Translating, corpus: datasets.Dataset) -> Baseline:
     """Return a translator's translations of a corpus."""
-    hypotheses = [each.line for each in translator.translate(list(corpus["source"]))]
+    hypotheses = [translation.line for translation in translator.translate(list(corpus["source"]))]
     return Baseline(str(run), hypotheses, translator_settings(translator))
 
 
@@ -42,22 +42,22 @@ def compare(outcome: Outcome, baseline: Baseline) -> dict[str, Any]:
 def translator_settings(translator: Translating) -> dict[str, Any]:
     """Return the settings of translations: the checkpoint and the search."""
     return {
-        "checkpoint": None if translator.checkpoint is None else lasting(translator.checkpoint),
+        "checkpoint": None if translator.checkpoint is None else stable_path(translator.checkpoint),
         "step": translator.step,
-        "ensemble": [lasting(each) for each in translator.ensemble],
+        "ensemble": [stable_path(path) for path in translator.ensemble],
         **dataclasses.asdict(translator.search),
         "precision": translator.precision,
         "device": translator.device.type,
     }
 
 
-def lasting(path: Path) -> str:
+def stable_path(path: Path) -> str:
     """Resolve links such as outputs/latest, whose target changes; relative to the working directory where possible."""
     path, here = path.resolve(), Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
-def fingerprint(sources: Sequence[str], references: Sequence[str]) -> str:
+def corpus_digest(sources: Sequence[str], references: Sequence[str]) -> str:
     """Return a digest of a corpus, by which evaluations on the same corpus are recognized."""
     digest = hashlib.sha256()
     for side in (sources, references):

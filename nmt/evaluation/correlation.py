@@ -23,19 +23,21 @@ def rank_correlation(first: Sequence[Float[Array, "_ _"]], second: Sequence[Floa
     signs of the differences between every two weights; Jain & Wallace (2019) compare attention with gradients by
     Kendall's tau. A row that is constant in either weighting has no order and does not count.
     """
-    found = []
-    for one, other in zip(first, second, strict=True):
-        assert one.shape == other.shape, "both weigh the same words"
-        found += [row_correlation(a, b) for a, b in zip(one, other, strict=True) if np.ptp(a) > 0 < np.ptp(b)]
-    return Correlation(*(float(mean) for mean in np.mean(found, axis=0))) if found else Correlation(None, None)
+    correlations = []
+    for a, b in zip(first, second, strict=True):
+        assert a.shape == b.shape, "both weigh the same words"
+        correlations += [row_correlation(x, y) for x, y in zip(a, b, strict=True) if np.ptp(x) > 0 < np.ptp(y)]
+    if not correlations:
+        return Correlation(None, None)
+    return Correlation(*(float(mean) for mean in np.mean(correlations, axis=0)))
 
 
-def row_correlation(one: Float[Array, " words"], other: Float[Array, " words"]) -> tuple[float, float]:
+def row_correlation(first: Float[Array, " words"], second: Float[Array, " words"]) -> tuple[float, float]:
     """Return (rho, tau-b) of two weightings, neither of them constant."""
-    signs = [np.sign(weights[:, None] - weights).astype(np.float64) for weights in (one, other)]
-    ranks = [each.sum(axis=1) for each in signs]  # twice the ranks, counted from their mean
+    signs = [np.sign(weights[:, None] - weights).astype(np.float64) for weights in (first, second)]
+    ranks = [sign.sum(axis=1) for sign in signs]  # twice the ranks, counted from their mean
     return _cosine(*ranks), _cosine(*signs)
 
 
-def _cosine(one: Float[Array, "*shape"], other: Float[Array, "*shape"]) -> float:
-    return float((one * other).sum() / np.sqrt((one**2).sum() * (other**2).sum()))
+def _cosine(a: Float[Array, "*shape"], b: Float[Array, "*shape"]) -> float:
+    return float((a * b).sum() / np.sqrt((a**2).sum() * (b**2).sum()))

@@ -10,22 +10,22 @@ import datasets
 from nmt.alignment.aer import read_gold
 from nmt.alignment.links import intersection
 from nmt.alignment.pharaoh import Link, Links
-from nmt.alignment.recut import recut
-from nmt.evaluation.baseline import Baseline, compare, fingerprint, translator_settings
+from nmt.alignment.retokenization import retokenize_weights
+from nmt.evaluation.baseline import Baseline, compare, corpus_digest, translator_settings
 from nmt.evaluation.metrics import (
+    bleu,
     bleu_by_length,
     bleu_interval,
     check_lines,
-    check_tokenizer,
     repetition_rate,
     sentence_chrf,
 )
-from nmt.evaluation.outcome import Outcome, outcome_of, search_errors
-from nmt.evaluation.output import Evidence, prepare_folder, write
+from nmt.evaluation.outcome import Outcome, search_errors, translate_split
+from nmt.evaluation.output import Alignments, prepare_folder, write_files
 from nmt.evaluation.records import finite
 from nmt.evaluation.registry import measure, names_at
 from nmt.evaluation.report import Sentence
-from nmt.evaluation.views import Translating, Views, settings_of
+from nmt.evaluation.views import AlignmentViews, Translating, alignment_settings
 from nmt.translator import Translation
 
 
@@ -39,7 +39,7 @@ def evaluate_split(
     lowercase: bool = False,
     num_heatmaps: int = 12,
     baseline: Baseline | None = None,
-    views: Views | None = None,
+    views: AlignmentViews | None = None,
 ) -> dict[str, Any]:
     """Translate and score a corpus and write metrics.json, hypotheses.txt, alignments.pharaoh, report.html, heatmaps/.
 
@@ -57,40 +57,40 @@ def evaluate_split(
     """
     sources, targets = list(corpus["source"]), list(corpus["target"])
     check_lines(sources, targets)
-    check_tokenizer(bleu_tokenize)
-    gold, views = read_gold(corpus, split), views or Views()
+    bleu(bleu_tokenize)  # raises UserError if the tokenizer is missing
+    gold, views = read_gold(corpus, split), views or AlignmentViews()
     if folder is not None:
         prepare_folder(folder)
-    outcome = outcome_of(translator, sources, targets, gold, views, tokenize=bleu_tokenize, lowercase=lowercase)
+    outcome = translate_split(translator, sources, targets, gold, views, tokenize=bleu_tokenize, lowercase=lowercase)
     if translator.search.beam_size > 1:
         errors = search_errors(outcome.translations, translator.greedy(sources))
         outcome = replace(outcome, search_errors=errors)
     metrics: dict[str, Any] = finite(
         {
-            **scores_of(outcome),
+            **measure_all(outcome),
             "sentences": len(sources),
             "seconds": outcome.seconds,
             "cut_translations": sum(each.cut for each in outcome.translations),  # at the longest length allowed
             "translated_in_parts": sum(each.parts > 1 for each in outcome.translations),  # sources that were too long
             "baseline": compare(outcome, baseline) if baseline else None,
-            "corpus": fingerprint(sources, targets),
+            "corpus": corpus_digest(sources, targets),
             "split": split,
             **translator_settings(translator),
             "bleu_tokenize": bleu_tokenize,
             "lowercase": lowercase,
-            **settings_of(views),
+            **alignment_settings(views),
         }
     )
     if folder is None:
         return metrics
     # Gold counts pieces where text is segmented already, and so cannot be drawn on the words made of them.
     is_segmented = list(map(str.split, outcome.references)) != list(map(str.split, targets))
-    rows = sentences_of(outcome, baseline)
-    write(folder, metrics, rows, gather(outcome, None if is_segmented else gold, views), num_heatmaps)
+    alignments = gather_alignments(outcome, None if is_segmented else gold, views)
+    write_files(folder, metrics, table_of_sentences(outcome, baseline), alignments, num_heatmaps)
     return metrics
 
 
-def scores_of(outcome: Outcome) -> dict[str, Any]:
+def measure_all(outcome: Outcome) -> dict[str, Any]:
     """Return every metric of an evaluation, with its signature, and what is known of them in detail."""
     values, signatures = measure(outcome, names_at("evaluation"))
     scoring: dict[str, Any] = {"tokenize": outcome.tokenize, "lowercase": outcome.lowercase}
@@ -107,36 +107,36 @@ def scores_of(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def sentences_of(outcome: Outcome, baseline: Baseline | None = None) -> list[Sentence]:
+def table_of_sentences(outcome: Outcome, baseline: Baseline | None = None) -> list[Sentence]:
     """Return the rows of the report's table of sentences, with the translations of the baseline if there is one."""
     chrf = sentence_chrf(outcome.hypotheses, outcome.references, lowercase=outcome.lowercase)
     sources = [translation.source for translation in outcome.translations]
     columns: list[Sequence[Any]] = [sources, outcome.hypotheses, outcome.references, chrf]
     if baseline is not None:
-        others = sentence_chrf(baseline.hypotheses, outcome.references, lowercase=outcome.lowercase)
-        columns += [baseline.hypotheses, others]
+        baseline_chrf = sentence_chrf(baseline.hypotheses, outcome.references, lowercase=outcome.lowercase)
+        columns += [baseline.hypotheses, baseline_chrf]
     return [Sentence(number, *row) for number, row in enumerate(zip(*columns, strict=True), start=1)]
 
 
-def gather(outcome: Outcome, gold: Sequence[Links] | None, views: Views) -> Evidence:
+def gather_alignments(outcome: Outcome, gold: Sequence[Links] | None, views: AlignmentViews) -> Alignments:
     """Return what is drawn and written of each translation."""
-    translations = outcome.translations
-    links, confirmed = [views.rule.links(weights) for weights in outcome.weights], None
+    links, agreed = [views.rule.links(weights) for weights in outcome.weights], None
     if views.reverse is not None:
-        confirmed = confirmed_links(links, translations, views.reverse, views)
-    return Evidence(translations, outcome.saliency, links, confirmed, gold)
+        agreed = agreed_links(links, outcome.translations, views.reverse, views)
+    return Alignments(outcome.translations, outcome.saliency, links, agreed, gold)
 
 
-def confirmed_links(
-    links: Sequence[set[Link]], translations: Sequence[Translation], reverse: Translating, views: Views
+def agreed_links(
+    links: Sequence[set[Link]], translations: Sequence[Translation], reverse: Translating, views: AlignmentViews
 ) -> list[set[Link]]:
     """Return the links of translations that `reverse` finds as well, where its words are of the same texts."""
-    texts = [each.line for each in translations], [each.source for each in translations]
-    confirmed = []
-    for forward, ours, theirs in zip(links, translations, reverse.align(*texts, views.words), strict=True):
-        weights = recut(theirs, ours.target_words, ours.source_words)
+    texts, sources = [each.line for each in translations], [each.source for each in translations]
+    backward = reverse.align(texts, sources, views.words)
+    agreed = []
+    for forward_links, ours, theirs in zip(links, translations, backward, strict=True):
+        weights = retokenize_weights(theirs, ours.target_words, ours.source_words)
         if weights is None:  # normalization changed a text: equally many words are taken to be the same ones
             weights = theirs.weights
-        agreed = weights.T.shape == ours.weights.shape
-        confirmed.append(intersection(forward, views.rule.links(weights)) if agreed else set())
-    return confirmed
+        is_comparable = weights.T.shape == ours.weights.shape
+        agreed.append(intersection(forward_links, views.rule.links(weights)) if is_comparable else set())
+    return agreed

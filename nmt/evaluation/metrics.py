@@ -50,7 +50,7 @@ def chrf(tokenize: str = "13a", lowercase: bool = False) -> CHRF:
     return CHRF(lowercase=lowercase)
 
 
-def ter(tokenize: str = "13a", lowercase: bool = False, *, asian: bool = False) -> TER:
+def ter(lowercase: bool = False, *, asian: bool = False) -> TER:
     """Translation edit rate (Snover et al., 2006), at least 0, in percent; its tokenizer is its own.
 
     `asian`: Chinese characters and East Asian marks are words, which takes its normalization as well.
@@ -71,11 +71,6 @@ def bleu_tokenizer(config: TrainConfig) -> str:
     return TOKENIZERS.get(language, "13a")
 
 
-def check_tokenizer(name: str) -> None:
-    """Raise UserError, naming what is missing, where a tokenizer of BLEU cannot be loaded."""
-    bleu(name)
-
-
 def corpus_score(metric: SacrebleuMetric, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     """Score detokenized hypotheses against a reference each; raise UserError for none, or where line counts differ."""
     check_lines(hypotheses, references)
@@ -92,8 +87,8 @@ def bleu_interval(
     distance of their 2.5% and 97.5% quantiles. Where text looks tokenized, sacrebleu logs a warning.
     """
     metric = bleu(tokenize, lowercase, warn=tokenize != "none")
-    found = metric.corpus_score(hypotheses, [references], n_bootstrap=NUM_RESAMPLES)
-    bounds = [max(0.0, found._mean - found._ci), min(100.0, found._mean + found._ci)]
+    score = metric.corpus_score(hypotheses, [references], n_bootstrap=NUM_RESAMPLES)
+    bounds = [max(0.0, score._mean - score._ci), min(100.0, score._mean + score._ci)]
     return bounds, str(metric.get_signature())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from nmt.alignment.pharaoh import Links
 from nmt.alignment.weights import Alignment
 from nmt.evaluation.correlation import Correlation, rank_correlation
-from nmt.evaluation.views import Translating, Views, alignment_metrics
+from nmt.evaluation.views import AlignmentViews, Translating, alignment_metrics
 from nmt.translator import Translation, exponential
 
 
@@ -19,7 +19,7 @@ class Outcome:
 
     translations: Sequence[Translation]
     references: Sequence[str]  # the targets, as translations are written (segmented text is joined)
-    loss: float | None = None  # cross-entropy of the references, in nats a subword
+    loss: float | None = None  # cross-entropy of the references, in nats per subword
     alignment: Mapping[str, float | None] = field(default_factory=dict)  # scores of `views.alignment_metrics`
     saliency: Sequence[Alignment] | None = None  # of the translations, where it was asked for
     search_errors: int | None = None  # of `search_errors`; None if there is no beam
@@ -50,23 +50,23 @@ class Outcome:
         return rank_correlation(self.weights, [alignment.weights for alignment in self.saliency])
 
 
-def outcome_of(
+def translate_split(
     translator: Translating,
     sources: Sequence[str],
     targets: Sequence[str],
     gold: Sequence[Links] | None,
-    views: Views,
+    views: AlignmentViews,
     *,
     tokenize: str,
     lowercase: bool,
 ) -> Outcome:
-    """Translate sources, and align them with their targets."""
+    """Translate the sources of a split, score their targets, and align the two."""
     started = time.perf_counter()
     translations = translator.translate(sources)
     seconds = time.perf_counter() - started
     return Outcome(
         translations=translations,
-        references=translator.plain(targets),
+        references=translator.detokenize(targets),
         loss=translator.cross_entropy(sources, targets),
         alignment=alignment_metrics(translator, sources, targets, gold, views),
         saliency=views.explainer.translations(translations) if views.explainer else None,
@@ -76,11 +76,11 @@ def outcome_of(
     )
 
 
-def search_errors(found: Sequence[Translation], greedy: Sequence[Translation]) -> int:
+def search_errors(translations: Sequence[Translation], greedy: Sequence[Translation]) -> int:
     """Return the number of sentences of which greedy search found a translation with a better score.
 
     A beam search may lose the greedy translation on the way. Scores of the same translation, and scores that differ by
     less than 1e-4, differ by rounding.
     """
-    pairs = [(each, other) for each, other in zip(found, greedy, strict=True) if each.pieces != other.pieces]
-    return sum(other.score > each.score + 1e-4 for each, other in pairs)
+    pairs = zip(translations, greedy, strict=True)
+    return sum(first.pieces != second.pieces and second.score > first.score + 1e-4 for first, second in pairs)

@@ -9,28 +9,29 @@ from typing import NamedTuple
 import numpy as np
 
 from nmt.alignment.pharaoh import Link, Links, format_pharaoh, format_words
-from nmt.alignment.recut import split_links
+from nmt.alignment.retokenization import split_links
 from nmt.alignment.weights import Alignment
 from nmt.data.tables import temporary_folder
 from nmt.errors import writing
 from nmt.evaluation.registry import Values
-from nmt.evaluation.report import Drawing, Sentence, hundredths, render_report
+from nmt.evaluation.report import Drawing, Sentence, alignment_data, render_report
 from nmt.translator import Translation
 from nmt.view.heatmap import LONGEST, draw_heatmap, save_png
 from nmt.view.text_heatmap import render_svg
 
+METRICS_FILE = "metrics.json"
 INTERSECTION = "alignments.intersection.pharaoh"
 HEATMAPS = "heatmaps"
 LONGEST_VIEW = 120  # words of either side, in the views that rows of the report open
 
 
-class Evidence(NamedTuple):
+class Alignments(NamedTuple):
     """How the words of each sentence are aligned."""
 
     attention: Sequence[Translation]
     saliency: Sequence[Alignment] | None  # of the translations, where it was asked for
     links: Sequence[set[Link]]  # of the attention
-    confirmed: Sequence[set[Link]] | None  # those of `links` that a translator of the other direction finds too
+    agreed: Sequence[set[Link]] | None  # those of `links` that a translator of the other direction finds too
     gold: Sequence[Links] | None  # links of the references
 
 
@@ -40,7 +41,9 @@ def prepare_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
-def write(folder: Path, metrics: Values, rows: Sequence[Sentence], evidence: Evidence, num_heatmaps: int) -> None:
+def write_files(
+    folder: Path, metrics: Values, rows: Sequence[Sentence], alignments: Alignments, num_heatmaps: int
+) -> None:
     """Write every file into a temporary folder first, then move each into place, metrics.json last.
 
     The temporary folder is inside `folder`: its parent may be on another disk, or not writable.
@@ -48,19 +51,19 @@ def write(folder: Path, metrics: Values, rows: Sequence[Sentence], evidence: Evi
     Raises:
         UserError: they cannot be written; `folder` is unchanged, or has only some of the new files.
     """
-    with writing(f"the evaluation to {folder}"), temporary_folder(folder / "metrics.json") as staging:
-        drawings = draw(staging / HEATMAPS, rows, evidence, pick(evidence.attention, num_heatmaps))
-        title = f"Evaluation on {metrics['split']}"
-        page = render_report(metrics, rows, drawings, title=title, alignments=views_of(rows, evidence))
-        files = {"alignments.pharaoh": lines(map(format_pharaoh, evidence.links))}
-        files["alignments.words"] = lines(
-            format_words(each.source_words, each.target_words) for each in evidence.attention
-        )
-        if evidence.confirmed is not None:
-            files[INTERSECTION] = lines(map(format_pharaoh, evidence.confirmed))
-        files["hypotheses.txt"] = lines(row.hypothesis for row in rows)
-        files["report.html"] = page
-        files["metrics.json"] = json.dumps(metrics, indent=2, allow_nan=False) + "\n"
+    with writing(f"the evaluation to {folder}"), temporary_folder(folder / METRICS_FILE) as staging:
+        drawings = draw_heatmaps(staging / HEATMAPS, rows, alignments, pick(alignments.attention, num_heatmaps))
+        title, view_data = f"Evaluation on {metrics['split']}", row_alignments(rows, alignments)
+        words = ((each.source_words, each.target_words) for each in alignments.attention)
+        files = {
+            "alignments.pharaoh": lines(map(format_pharaoh, alignments.links)),
+            "alignments.words": lines(format_words(*sides) for sides in words),
+            "hypotheses.txt": lines(row.hypothesis for row in rows),
+            "report.html": render_report(metrics, rows, drawings, title=title, alignments=view_data),
+        }
+        if alignments.agreed is not None:
+            files[INTERSECTION] = lines(map(format_pharaoh, alignments.agreed))
+        files[METRICS_FILE] = json.dumps(metrics, indent=2, allow_nan=False) + "\n"
         for name, text in files.items():
             (staging / name).write_text(text, encoding="utf-8")
         shutil.rmtree(folder / HEATMAPS, ignore_errors=True)
@@ -71,14 +74,16 @@ def write(folder: Path, metrics: Values, rows: Sequence[Sentence], evidence: Evi
 
 def pick(translations: Sequence[Translation], count: int) -> list[int]:
     """Choose sentences to draw: evenly spread over the lengths that a heatmap can show, the same every time."""
-    sizes = [each.weights.shape for each in translations]
-    drawable = [i for i, shape in enumerate(sizes) if min(shape) > 0 and max(shape) <= LONGEST]
+    sizes = [translation.weights.shape for translation in translations]
+    drawable = [i for i, size in enumerate(sizes) if min(size) > 0 and max(size) <= LONGEST]
     drawable.sort(key=lambda i: len(translations[i].source_words))
-    spread = np.linspace(0, len(drawable) - 1, min(count, len(drawable))).round().astype(int)
-    return [drawable[i] for i in spread]
+    chosen = np.linspace(0, len(drawable) - 1, min(count, len(drawable))).round().astype(int)
+    return [drawable[i] for i in chosen]
 
 
-def draw(folder: Path, rows: Sequence[Sentence], evidence: Evidence, chosen: Sequence[int]) -> list[Drawing]:
+def draw_heatmaps(
+    folder: Path, rows: Sequence[Sentence], alignments: Alignments, chosen: Sequence[int]
+) -> list[Drawing]:
     """Write a PNG for each chosen sentence, named by its line, and return the drawings for the report.
 
     Gold is outlined where the translation is the reference, whose parts between spaces gold links join.
@@ -86,33 +91,37 @@ def draw(folder: Path, rows: Sequence[Sentence], evidence: Evidence, chosen: Seq
     folder.mkdir()
     drawings = []
     for index in chosen:
-        row, translation = rows[index], evidence.attention[index]
+        row, translation = rows[index], alignments.attention[index]
         words = translation.source_words, translation.target_words
         panels = {"attention": translation.weights}
-        if evidence.saliency is not None:
-            panels["saliency"] = evidence.saliency[index].weights
-        outlined = outlined_gold(row, evidence, index)
-        figure = draw_heatmap(panels, *words, title=f"line {row.number}", gold=outlined)
+        if alignments.saliency is not None:
+            panels["saliency"] = alignments.saliency[index].weights
+        gold = gold_of_translation(row, alignments, index)
+        figure = draw_heatmap(panels, *words, title=f"line {row.number}", gold=gold)
         save_png(figure, folder / f"{row.number:05d}.png")
-        pictures = {name: render_svg(weights, *words, gold=outlined) for name, weights in panels.items()}
+        pictures = {name: render_svg(weights, *words, gold=gold) for name, weights in panels.items()}
         drawings.append(Drawing(row, pictures))
     return drawings
 
 
-def outlined_gold(row: Sentence, evidence: Evidence, index: int) -> Links | None:
+def gold_of_translation(row: Sentence, alignments: Alignments, index: int) -> Links | None:
     """Return the gold links of a translation that is the reference; None of any other."""
-    words = evidence.attention[index].source_words, evidence.attention[index].target_words
-    return split_links(evidence.gold[index], *words, row.source, row.reference) if evidence.gold else None
+    if not alignments.gold:
+        return None
+    translation = alignments.attention[index]
+    words = translation.source_words, translation.target_words
+    return split_links(alignments.gold[index], *words, row.source, row.reference)
 
 
-def views_of(rows: Sequence[Sentence], evidence: Evidence) -> dict[int, Values]:
+def row_alignments(rows: Sequence[Sentence], alignments: Alignments) -> dict[int, Values]:
     """Return the data of the view that each row of the report opens, by its number."""
-    found: dict[int, Values] = {}
-    for index, (row, translation) in enumerate(zip(rows, evidence.attention, strict=True)):
+    data_of_rows: dict[int, Values] = {}
+    for index, (row, translation) in enumerate(zip(rows, alignments.attention, strict=True)):
         if min(translation.weights.shape) > 0 and max(translation.weights.shape) <= LONGEST_VIEW:
-            saliency = evidence.saliency[index] if evidence.saliency is not None else None
-            found[row.number] = hundredths(translation, saliency, outlined_gold(row, evidence, index))
-    return found
+            saliency = alignments.saliency[index] if alignments.saliency is not None else None
+            gold = gold_of_translation(row, alignments, index)
+            data_of_rows[row.number] = alignment_data(translation, saliency, gold)
+    return data_of_rows
 
 
 def lines(texts: Iterable[str]) -> str:

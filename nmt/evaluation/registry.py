@@ -26,10 +26,10 @@ class Display(NamedTuple):
     note: str | Callable[[Values], str] = ""  # beside the number, or a function of metrics.json that returns it
     scale: float = 1.0  # a factor of the number shown; 100 for percent
 
-    def cells(self, value: float | None, values: Values) -> tuple[str, str, str]:
+    def as_cells(self, value: float | None, values: Values) -> tuple[str, str, str]:
         """Return label, number and note."""
-        shown = number(None if value is None else self.scale * value, self.digits)
-        return self.label, shown, self.note if isinstance(self.note, str) else self.note(values)
+        number = format_number(None if value is None else self.scale * value, self.digits)
+        return self.label, number, self.note if isinstance(self.note, str) else self.note(values)
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Metric:
     """A measure of translations, or of their alignments, and how it is shown and used."""
 
     measure: Callable[[Outcome], float | Score | None]  # with a signature if it has one; None if not available
-    row: Display  # in the table
+    table_display: Display  # in the table
     _: KW_ONLY
-    card: Display | None = None  # in the report, if not as in the table
+    report_display: Display | None = None  # in the report, if not as in the table
     in_report: bool = True  # whether the report shows it at all
     better: Literal["higher", "lower"] | None = None  # without a better direction it cannot be `trainer.metric`
     at_validation: bool = True  # measured at validations, during training
@@ -52,28 +52,31 @@ class Metric:
 
 def by_sacrebleu(build: Callable[[str, bool], SacrebleuMetric]) -> Callable[[Outcome], Score]:
     """Return the measure of a metric of sacrebleu."""
-    return lambda it: corpus_score(build(it.tokenize, it.lowercase), it.hypotheses, it.references)
+    return lambda outcome: corpus_score(
+        build(outcome.tokenize, outcome.lowercase), outcome.hypotheses, outcome.references
+    )
 
 
-def measure_ter(it: Outcome) -> Score:
+def measure_ter(outcome: Outcome) -> Score:
     """Return TER; where most references are in a script without spaces, of characters.
 
     Its Asian option divides East Asian scripts alone.
     """
-    if not is_spaceless(it.references):
-        return corpus_score(ter(it.tokenize, it.lowercase), it.hypotheses, it.references)
-    hypotheses, references = ([with_spaces(line) for line in lines] for lines in (it.hypotheses, it.references))
-    return corpus_score(ter(it.tokenize, it.lowercase, asian=True), hypotheses, references)
+    if not is_spaceless(outcome.references):
+        return corpus_score(ter(outcome.lowercase), outcome.hypotheses, outcome.references)
+    sides = outcome.hypotheses, outcome.references
+    hypotheses, references = ([with_spaces(line) for line in lines] for lines in sides)
+    return corpus_score(ter(outcome.lowercase, asian=True), hypotheses, references)
 
 
-def number(value: float | None, digits: int = 1) -> str:
+def format_number(value: float | None, digits: int = 1) -> str:
     """Write a number for people; an en dash where there is none."""
     return "–" if value is None else f"{value:.{digits}f}"
 
 
 def interval_note(text: str) -> Callable[[Values], str]:
     """Return the note of BLEU; the text has a place for either bound of the confidence interval."""
-    return lambda values: text.format(*map(number, values["bleu_ci95"]))
+    return lambda values: text.format(*map(format_number, values["bleu_ci95"]))
 
 
 def gold_note(values: Values) -> str:
@@ -88,80 +91,87 @@ def gold_note(values: Values) -> str:
 
 OF_THE_MACHINE = ("sentences_per_second",)  # not of the model alone
 METRICS: dict[str, Metric] = {
-    "loss": Metric(lambda it: it.loss, Display("loss", 3), better="lower", at_evaluation=False),
+    "loss": Metric(lambda outcome: outcome.loss, Display("loss", 3), better="lower", at_evaluation=False),
     "bleu": Metric(
         by_sacrebleu(bleu),
         Display("BLEU", 2, interval_note("95% interval {} to {}")),
-        card=Display("BLEU", 1, interval_note("95%: {} – {}")),
+        report_display=Display("BLEU", 1, interval_note("95%: {} – {}")),
         better="higher",
         sacrebleu=bleu,
     ),
     "chrf": Metric(
         by_sacrebleu(chrf),
         Display("chrF"),
-        card=Display("chrF", 1, "higher is better"),
+        report_display=Display("chrF", 1, "higher is better"),
         better="higher",
         sacrebleu=chrf,
     ),
     "ter": Metric(
         measure_ter,
         Display("TER", 2, "lower is better"),
-        card=Display("TER", 1, "lower is better"),
+        report_display=Display("TER", 1, "lower is better"),
         better="lower",
         at_validation=False,  # it takes long
     ),
     "perplexity": Metric(
-        lambda it: it.perplexity, Display("perplexity", 2, "of the references, a subword"), better="lower"
+        lambda outcome: outcome.perplexity, Display("perplexity", 2, "of the references, a subword"), better="lower"
     ),
-    "aer": Metric(lambda it: it.alignment.get("aer"), Display("AER", 3, gold_note), better="lower", needs_gold=True),
+    "aer": Metric(
+        lambda outcome: outcome.alignment.get("aer"), Display("AER", 3, gold_note), better="lower", needs_gold=True
+    ),
     "intersection_aer": Metric(
-        lambda it: it.alignment.get("intersection_aer"),
+        lambda outcome: outcome.alignment.get("intersection_aer"),
         Display("AER, intersection", 3, "with the reverse run"),
         on_request=True,
     ),
     "reverse_aer": Metric(
-        lambda it: it.alignment.get("reverse_aer"),
+        lambda outcome: outcome.alignment.get("reverse_aer"),
         Display("AER, reverse", 3, "of the reverse run alone"),
         in_report=False,
         on_request=True,
     ),
     "saliency_aer": Metric(
-        lambda it: it.alignment.get("saliency_aer"), Display("AER, saliency", 3, "lower is better"), on_request=True
+        lambda outcome: outcome.alignment.get("saliency_aer"),
+        Display("AER, saliency", 3, "lower is better"),
+        on_request=True,
     ),
     "saliency_attention_spearman": Metric(
-        lambda it: it.saliency_correlation.spearman,
+        lambda outcome: outcome.saliency_correlation.spearman,
         Display("saliency-attention", 3, "mean rank correlation, Spearman"),
-        card=Display("Saliency–attention", 3, "rank correlation"),
+        report_display=Display("Saliency–attention", 3, "rank correlation"),
         on_request=True,
     ),
     "saliency_attention_kendall": Metric(
-        lambda it: it.saliency_correlation.kendall, Display("", 3, "Kendall"), in_report=False, on_request=True
+        lambda outcome: outcome.saliency_correlation.kendall,
+        Display("", 3, "Kendall"),
+        in_report=False,
+        on_request=True,
     ),
     "attention_entropy": Metric(
-        lambda it: attention_entropy(it.weights),
+        lambda outcome: attention_entropy(outcome.weights),
         Display("attention entropy", 3, "nats a word"),
-        card=Display("Attention entropy", 2, "nats a word"),
+        report_display=Display("Attention entropy", 2, "nats a word"),
     ),
     "coverage_deficit": Metric(
-        lambda it: coverage_deficit(it.weights),
+        lambda outcome: coverage_deficit(outcome.weights),
         Display("coverage deficit", 3, "attention that a source word lacks"),
-        card=Display("Coverage deficit", 2, "attention a source word lacks"),
+        report_display=Display("Coverage deficit", 2, "attention a source word lacks"),
     ),
     "repetition_rate": Metric(
-        lambda it: repetition_rate(it.hypotheses),
+        lambda outcome: repetition_rate(outcome.hypotheses),
         Display("repetition rate", 4, "share of words"),
-        card=Display("Repetition", 2, "% of words", scale=100),
+        report_display=Display("Repetition", 2, "% of words", scale=100),
     ),
     "search_errors": Metric(
-        lambda it: it.search_errors,
+        lambda outcome: outcome.search_errors,
         Display("search errors", 0, "sentences that greedy search translates with a better score"),
-        card=Display("Search errors", 0, "greedy search scores better"),
+        report_display=Display("Search errors", 0, "greedy search scores better"),
         at_validation=False,
     ),
     "sentences_per_second": Metric(
-        lambda it: len(it.translations) / it.seconds if it.seconds else None,
-        Display("speed", 1, lambda values: f"sentences/s, {number(values['seconds'])} s"),
-        card=Display("Speed", 1, "sentences/s"),
+        lambda outcome: len(outcome.translations) / outcome.seconds if outcome.seconds else None,
+        Display("speed", 1, lambda values: f"sentences/s, {format_number(values['seconds'])} s"),
+        report_display=Display("Speed", 1, "sentences/s"),
         at_validation=False,
     ),
 }
@@ -181,21 +191,25 @@ def names_at(stage: Literal["validation", "evaluation"]) -> list[str]:
     return [name for name, metric in METRICS.items() if metric.at_validation and not metric.on_request]
 
 
-def shown(values: Values) -> dict[str, Metric]:
+def shown_metrics(values: Values) -> dict[str, Metric]:
     """Return the metrics that table and report of an evaluation show."""
-    found = {name: METRICS[name] for name in names_at("evaluation")}
-    return {name: metric for name, metric in found.items() if not metric.on_request or values.get(name) is not None}
+    metrics = {name: METRICS[name] for name in names_at("evaluation")}
+    return {name: metric for name, metric in metrics.items() if not metric.on_request or values.get(name) is not None}
 
 
-def shown_rows(values: Values) -> list[tuple[str, str, str]]:
+def table_rows(values: Values) -> list[tuple[str, str, str]]:
     """Return label, number and note of each row of the table."""
-    return [metric.row.cells(values.get(name), values) for name, metric in shown(values).items()]
+    return [metric.table_display.as_cells(values.get(name), values) for name, metric in shown_metrics(values).items()]
 
 
-def shown_cards(values: Values) -> list[tuple[str, str, str]]:
+def report_cards(values: Values) -> list[tuple[str, str, str]]:
     """Return label, number and note of each card of the report."""
-    cards = {name: metric.card or capitalized(metric.row) for name, metric in shown(values).items() if metric.in_report}
-    return [card.cells(values.get(name), values) for name, card in cards.items()]
+    displays = {
+        name: metric.report_display or capitalized(metric.table_display)
+        for name, metric in shown_metrics(values).items()
+        if metric.in_report
+    }
+    return [display.as_cells(values.get(name), values) for name, display in displays.items()]
 
 
 def capitalized(display: Display) -> Display:
@@ -205,12 +219,12 @@ def capitalized(display: Display) -> Display:
 
 def compared() -> dict[str, str]:
     """Return the metrics that are compared with a baseline, and their labels."""
-    return {name: metric.row.label for name, metric in METRICS.items() if metric.sacrebleu is not None}
+    return {name: metric.table_display.label for name, metric in METRICS.items() if metric.sacrebleu is not None}
 
 
 def check_watched(name: str, *, has_gold: bool) -> None:
     """Raise UserError if `trainer.metric=name` cannot be measured at validations, or has no direction."""
-    choices = [each for each in names_at("validation") if METRICS[each].better]
+    choices = [metric for metric in names_at("validation") if METRICS[metric].better]
     if name not in choices:
         raise unknown("trainer.metric", name, choices)
     if METRICS[name].needs_gold and not has_gold:

@@ -16,7 +16,7 @@ from rich.table import Column, Table
 
 from nmt.alignment.pharaoh import Links
 from nmt.alignment.weights import Alignment
-from nmt.evaluation.registry import Values, compared, number, shown_cards, shown_rows
+from nmt.evaluation.registry import Values, compared, format_number, report_cards, table_rows
 from nmt.text.words import text_words, word_spans
 from nmt.view.alignment import asset, gold_data
 
@@ -55,14 +55,14 @@ def render_report(
 ) -> str:
     """Return the page: scores with their settings, BLEU by length, heatmaps and a sortable table of all sentences.
 
-    The worst sentences stand first. A row opens the view of its alignment where `alignments` has its data, by its
-    number (see `hundredths`). All text is escaped; the drawings are taken as markup.
+    The worst sentences come first. A row opens the view of its alignment if `alignments` has its data, by its number
+    (see `alignment_data`). All text is escaped; the drawings are taken as markup.
     """
     baseline, worst_first = metrics.get("baseline"), sorted(sentences, key=lambda sentence: sentence.chrf)
     return template("report.html.j2", autoescape=True).render(
         title=title,
         summary=summary(metrics),
-        cards=shown_cards(metrics),
+        cards=report_cards(metrics),
         baseline=baseline,
         comparison=comparison(baseline) if baseline else [],
         baseline_summary=search_summary(baseline) if baseline else "",
@@ -78,17 +78,17 @@ def render_report(
     )
 
 
-def hundredths(alignment: Alignment, saliency: Alignment | None, gold: Links | None) -> dict[str, Any]:
+def alignment_data(alignment: Alignment, saliency: Alignment | None, gold: Links | None) -> dict[str, Any]:
     """Return a row's data for the element of `nmt.view`, with weights rounded to integer percentages."""
-    views = {"weights": alignment, **({} if saliency is None else {"saliency": saliency})}
-    matrices = {name: np.rint(100 * each.weights).astype(int).tolist() for name, each in views.items()}
+    weights = {"weights": alignment.weights} | ({} if saliency is None else {"saliency": saliency.weights})
+    matrices = {name: np.rint(100 * matrix).astype(int).tolist() for name, matrix in weights.items()}
     data = {"source_words": alignment.source_words, "target_words": alignment.target_words, "matrices": matrices}
     return data | ({} if gold is None else {"gold": gold_data(gold)})
 
 
 @functools.cache
 def template(name: str, *, autoescape: bool) -> jinja2.Template:
-    """Return a template that stands beside this file."""
+    """Return a template of this folder."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=autoescape,
@@ -113,10 +113,10 @@ def search_summary(settings: Values) -> str:
     penalties = f"length penalty {settings['length_penalty']}"
     if settings["coverage_penalty"]:
         penalties += f" · coverage penalty {settings['coverage_penalty']}"
-    longest = f"at most {settings['max_length_ratio']:g} x source + {settings['max_length_offset']} subwords"
+    limit = f"at most {settings['max_length_ratio']:g} x source + {settings['max_length_offset']} subwords"
     copies = " · unknown words copied" if settings["replace_unknown"] else ""
     return (
-        f"beam {settings['beam_size']} · {penalties} · {longest}{copies} · {settings['precision']} · "
+        f"beam {settings['beam_size']} · {penalties} · {limit}{copies} · {settings['precision']} · "
         f"checkpoint {settings['checkpoint']}, step {settings['step']}"
         + "".join(f" · with {run}" for run in settings["ensemble"])
     )
@@ -127,34 +127,36 @@ def comparison(baseline: Mapping[str, Any]) -> list[list[str]]:
     rows = [["", "baseline", "difference", "p (paired bootstrap)"]]
     for name, label in compared().items():
         test = baseline[name]
-        rows.append([label, number(test["baseline"]), f"{test['difference']:+.2f}", number(test["p_value"], 4)])
+        rows.append(
+            [label, format_number(test["baseline"]), f"{test['difference']:+.2f}", format_number(test["p_value"], 4)]
+        )
     return rows
 
 
 def mark_differences(hypothesis: str, reference: str) -> Markup:
     """Return the hypothesis as HTML, with the words that do not align with the reference in `<mark>`."""
-    agreed = {block.a + k for block in agreement(hypothesis, reference) for k in range(block.size)}
-    return marked(hypothesis, agreed, Markup("<mark>{}</mark>"))
+    matching = {block.a + k for block in matching_blocks(hypothesis, reference) for k in range(block.size)}
+    return mark_others(hypothesis, matching, Markup("<mark>{}</mark>"))
 
 
 def mark_missing(reference: str, hypothesis: str) -> Markup:
     """Return the reference as HTML, with the words that the translation lacks in `<mark class=missing>`."""
-    agreed = {block.b + k for block in agreement(hypothesis, reference) for k in range(block.size)}
-    return marked(reference, agreed, Markup("<mark class=missing>{}</mark>"))
+    matching = {block.b + k for block in matching_blocks(hypothesis, reference) for k in range(block.size)}
+    return mark_others(reference, matching, Markup("<mark class=missing>{}</mark>"))
 
 
-def agreement(hypothesis: str, reference: str) -> list[difflib.Match]:
+def matching_blocks(hypothesis: str, reference: str) -> list[difflib.Match]:
     """Return the runs of words that align."""
     words = text_words(hypothesis), text_words(reference)
     return difflib.SequenceMatcher(None, *words, autojunk=False).get_matching_blocks()
 
 
-def marked(line: str, agreed: Collection[int], mark: Markup) -> Markup:
-    """Return a line as HTML, with the words that are not in `agreed` marked."""
+def mark_others(line: str, matching: Collection[int], mark: Markup) -> Markup:
+    """Return a line as HTML, with the words that are not in `matching` marked."""
     parts, done = [], 0
     for index, (start, end) in enumerate(word_spans(line)):
         word = line[start:end]
-        parts += [escape(line[done:start]), escape(word) if index in agreed else mark.format(word)]
+        parts += [escape(line[done:start]), escape(word) if index in matching else mark.format(word)]
         done = end
     return Markup("").join(parts)
 
@@ -176,18 +178,18 @@ def print_table(metrics: Values, console: Console | None = None) -> None:
     baseline = metrics["baseline"]
     title = f"{metrics['split']}: {metrics['sentences']:,} sentences"
     table = Table("metric", Column("score", justify="right"), "", title=title, title_justify="left")
-    for row in shown_rows(metrics):
+    for row in table_rows(metrics):
         table.add_row(*map(escape_markup, row))
     if baseline is not None:
         for name, label in compared().items():
             test = baseline[name]
-            note = f"against {number(test['baseline'], 2)} of {baseline['run']}, p = {test['p_value']:.4f}"
+            note = f"against {format_number(test['baseline'], 2)} of {baseline['run']}, p = {test['p_value']:.4f}"
             table.add_row(f"{label} difference", f"{test['difference']:+.2f}", escape_markup(note))
     console.print(table)
-    plain: dict[str, Any] = {"highlight": False, "soft_wrap": True, "markup": False}
-    console.print(summary(metrics), **plain)
+    unstyled: dict[str, Any] = {"highlight": False, "soft_wrap": True, "markup": False}
+    console.print(summary(metrics), **unstyled)
     if baseline is not None:
-        console.print(f"against {baseline['run']}: {search_summary(baseline)}", **plain)
+        console.print(f"against {baseline['run']}: {search_summary(baseline)}", **unstyled)
     for name, signature in metrics["signature"].items():
         if name != "bleu_ci95":
-            console.print(f"{name}|{signature}", **plain, style="dim")
+            console.print(f"{name}|{signature}", **unstyled, style="dim")

@@ -14,12 +14,12 @@ from nmt.config.file import load_config
 from nmt.config.schema import DataConfig, EvaluateConfig, LinksConfig, SplitConfig
 from nmt.data.corpus import load_split, open_corpus
 from nmt.errors import UserError
-from nmt.evaluation.baseline import Baseline, baseline_of, lasting
+from nmt.evaluation.baseline import Baseline, baseline_of, stable_path
 from nmt.evaluation.evaluator import evaluate_split
-from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
+from nmt.evaluation.metrics import bleu, bleu_tokenizer
 from nmt.evaluation.report import print_table
 from nmt.evaluation.saliency import Explainer
-from nmt.evaluation.views import Views
+from nmt.evaluation.views import AlignmentViews
 from nmt.models.checkpoint import CONFIG, find_checkpoint, local, run_of, run_of_checkpoint
 from nmt.models.hub import is_address, results_folder
 from nmt.translator import Translator
@@ -37,11 +37,11 @@ def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
         config.checkpoint = str(run_of(Path(config.checkpoint)))
     checkpoint = local(config.checkpoint)
     run_config = load_config(find_checkpoint(checkpoint) / CONFIG)
-    for option, other in (("reverse", config.reverse), ("baseline", config.baseline)):
-        if other is not None:
-            check_languages(config, run_config.data, option, load_config(find_checkpoint(other) / CONFIG).data)
+    for option, path in (("reverse", config.reverse), ("baseline", config.baseline)):
+        if path is not None:
+            check_languages(config, run_config.data, option, load_config(find_checkpoint(path) / CONFIG).data)
     tokenize = config.bleu_tokenize or bleu_tokenizer(run_config)
-    check_tokenizer(tokenize)
+    bleu(tokenize)  # raises UserError if the tokenizer is missing
     corpus = load_split(choose_data(config, run_config.data), config.split)
     search = dataclasses.asdict(config.search)
     translator = Translator.load(
@@ -67,7 +67,7 @@ def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
             views=views,
         )
     print_table(metrics)
-    print(f"written to {lasting(folder)}: look at {lasting(folder / 'report.html')}")
+    print(f"written to {stable_path(folder)}: look at {stable_path(folder / 'report.html')}")
 
 
 def check_languages(config: EvaluateConfig, run: DataConfig, option: str, other: DataConfig) -> None:
@@ -87,11 +87,11 @@ def choose_baseline(config: EvaluateConfig, translator: Translator, corpus: data
     if config.baseline is None:
         return None
     search = dataclasses.asdict(translator.search)
-    other = Translator.load(config.baseline, device=config.device, precision=config.precision, **search)
-    return baseline_of(Path(config.baseline), other, corpus)
+    translator = Translator.load(config.baseline, device=config.device, precision=config.precision, **search)
+    return baseline_of(Path(config.baseline), translator, corpus)
 
 
-def choose_views(config: EvaluateConfig, translator: Translator) -> Views:
+def choose_views(config: EvaluateConfig, translator: Translator) -> AlignmentViews:
     """Return how sentence pairs are aligned, besides the attention.
 
     Raises:
@@ -109,7 +109,7 @@ def choose_views(config: EvaluateConfig, translator: Translator) -> Views:
     if config.reverse is not None:
         unit, size = config.search.batch_unit, config.search.batch_size
         reverse = Translator.load(config.reverse, device=config.device, batch_unit=unit, batch_size=size)
-    return Views(
+    return AlignmentViews(
         rule=LinkRule(method, threshold),
         words=config.alignment.words,
         reverse=reverse,
@@ -123,21 +123,20 @@ def output_folder(config: EvaluateConfig, swept: Sequence[str]) -> Path:
 
     `swept` are the overrides by which the job differs from the others of its sweep.
     """
-    parts = [f"with-{each.strip('/').replace('/', '_')}" for each in config.ensemble]
-    parts += [each.replace("/", "_") for each in swept if not each.startswith(("checkpoint=", "split="))]
-    own = ",".join(parts)
     if config.output is not None:
-        return Path(config.output, ",".join(each.replace("/", "_") for each in swept))
-    place = results_folder(config.checkpoint) if is_address(config.checkpoint) else Path(config.checkpoint)
-    folder = evaluation_folder(place, config.split)
-    return folder.with_name(f"{folder.name}-{own}") if own else folder
+        return Path(config.output, ",".join(override.replace("/", "_") for override in swept))
+    parts = [f"with-{member.strip('/').replace('/', '_')}" for member in config.ensemble]
+    parts += [override.replace("/", "_") for override in swept if not override.startswith(("checkpoint=", "split="))]
+    checkpoint = results_folder(config.checkpoint) if is_address(config.checkpoint) else Path(config.checkpoint)
+    folder = evaluation_folder(checkpoint, config.split)
+    return folder.with_name(f"{folder.name}-{','.join(parts)}") if parts else folder
 
 
 def evaluation_folder(checkpoint: Path, split: str) -> Path:
     """Return the folder of an evaluation of a run or a checkpoint.
 
-    Evaluations of a run's checkpoint stand in the run, because training replaces the folders of checkpoints; that of
-    the best checkpoint is that of the run.
+    Evaluations of a run's checkpoint are written in the run, because training replaces the folders of checkpoints; that
+    of the best checkpoint is that of the run.
     """
     run, name = run_of_checkpoint(checkpoint), checkpoint.resolve().name
     return (run or checkpoint) / "evaluation" / (split if run is None or name == "best" else f"{split}-{name}")
@@ -153,25 +152,25 @@ def choose_data(config: EvaluateConfig, trained_on: DataConfig) -> DataConfig:
         UserError: data is given for a split that is not scored, or only one side is given, or it does not fit the run.
     """
     splits = vars(config.data)
-    for name, given in splits.items():
-        if name != config.split and given != SplitConfig():
+    for name, files in splits.items():
+        if name != config.split and files != SplitConfig():
             raise UserError(f"data.{name} is given, but split={config.split} is scored: add split={name}")
-    given = splits.get(config.split, SplitConfig())
-    if given == SplitConfig():
+    files = splits.get(config.split, SplitConfig())
+    if files == SplitConfig():
         return trained_on
-    if given.source is not None or given.target is not None:
-        if given.source is None or given.target is None:
-            missing = "source" if given.source is None else "target"
+    if files.source is not None or files.target is not None:
+        if files.source is None or files.target is None:
+            missing = "source" if files.source is None else "target"
             raise UserError(f"data.{config.split}.{missing} is missing: give files for both source and target")
-        changed: dict[str, Any] = {"kind": "text", config.split: given}
+        changed: dict[str, Any] = {"kind": "text", config.split: files}
         return dataclasses.replace(trained_on, **changed)
-    known = [key for key in open_corpus(trained_on).split_keys if key not in ("source", "target")]
-    for key, value in vars(given).items():
-        if value is not None and key not in known:
+    usable = [key for key in open_corpus(trained_on).split_keys if key not in ("source", "target")]
+    for key, value in vars(files).items():
+        if value is not None and key not in usable:
             raise UserError(f"data.{config.split}.{key} is given, and the run's data={trained_on.kind} does not use it")
-    kept = {key: getattr(given, key) for key in known}
-    if kept and all(kept.values()):
-        changed = {config.split: dataclasses.replace(getattr(trained_on, config.split), **kept)}
+    values = {key: getattr(files, key) for key in usable}
+    if values and all(values.values()):
+        changed = {config.split: dataclasses.replace(getattr(trained_on, config.split), **values)}
         return dataclasses.replace(trained_on, **changed)
     raise UserError(
         f"data.{config.split} does not fit the run's data={trained_on.kind}: give both data.{config.split}.source and "

@@ -12,12 +12,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nmt.alignment.weights import Alignment, in_characters
+from nmt.alignment.weights import Alignment, empty_alignment, split_characters
 from nmt.data.batch import Batch, fixed_batches
 from nmt.data.tables import Ragged
 from nmt.fast.accelerate import without_fast_path
 from nmt.models.seq2seq import Seq2Seq
-from nmt.translator import Translation, Translator, Words
+from nmt.translation import Translation, Words
+from nmt.translator import Translator
 
 TOKENS = 1_024  # target positions of a batch, whose graph is kept in memory
 
@@ -101,8 +102,8 @@ class Explainer:
         """Return the saliency of given targets, the counterpart of `Translator.align`."""
         source, target = self.tokenizers.source, self.tokenizers.target
         source_ids, target_ids = source.encode(sources), target.encode(targets)
-        source_parts = list(map(source.parts, source_ids, sources))
-        return self._explain(source_ids, target_ids, source_parts, list(map(target.parts, target_ids, targets)))
+        source_words = list(map(source.parts, source_ids, sources))
+        return self._explain(source_ids, target_ids, source_words, list(map(target.parts, target_ids, targets)))
 
     def translations(self, translations: Sequence[Translation]) -> list[Alignment]:
         """Return the saliency of translations, for the pieces that search chose.
@@ -110,14 +111,16 @@ class Explainer:
         That of a translation in parts is 0: the model has never read the whole of it.
         """
         source, target = self.tokenizers.source, self.tokenizers.target
-        whole = [each for each in translations if each.parts == 1]
-        sources = source.encode([each.source for each in whole])
-        targets = [target.ids_of(each.pieces) for each in whole]
-        source_words = [self.words_of(source, ids, each.source) for ids, each in zip(sources, whole, strict=True)]
-        explained = self._explain(sources, targets, source_words, [self.words_of(target, ids) for ids in targets])
-        found = iter(map(in_characters, explained) if self.is_split else explained)
+        whole = [translation for translation in translations if translation.parts == 1]
+        lines = [translation.source for translation in whole]
+        source_ids = source.encode(lines)
+        target_ids = [target.ids_of(translation.pieces) for translation in whole]
+        source_words = [self.words_of(source, ids, line) for ids, line in zip(source_ids, lines, strict=True)]
+        target_words = [self.words_of(target, ids) for ids in target_ids]
+        explained = self._explain(source_ids, target_ids, source_words, target_words)
+        saliency = iter(map(split_characters, explained) if self.is_split else explained)
         return [
-            next(found)
+            next(saliency)
             if each.parts == 1
             else Alignment(each.source_words, each.target_words, np.zeros_like(each.weights))
             for each in translations
@@ -125,17 +128,17 @@ class Explainer:
 
     def _explain(
         self,
-        sources: list[list[int]],
-        targets: list[list[int]],
+        source_ids: list[list[int]],
+        target_ids: list[list[int]],
         source_words: list[Words],
         target_words: list[Words],
     ) -> list[Alignment]:
-        results = [Alignment([], [], np.zeros((0, 0)))] * len(sources)
-        rows = [row for row, source in enumerate(sources) if source]
-        source_ids, target_ids = (Ragged.of([side[row] for row in rows]) for side in (sources, targets))
-        for batch in fixed_batches(source_ids, target_ids, TOKENS):
+        saliency = [empty_alignment()] * len(source_ids)
+        rows = [row for row, ids in enumerate(source_ids) if ids]
+        sources, targets = (Ragged.of([side[row] for row in rows]) for side in (source_ids, target_ids))
+        for batch in fixed_batches(sources, targets, TOKENS):
             matrices = gradient_times_input(self.model, batch.to(self.device)).double().cpu().numpy()
             for row, matrix in zip([rows[number] for number in batch.rows], matrices, strict=True):
                 (source, source_word), (target, target_word) = source_words[row], target_words[row]
-                results[row] = Alignment(source, target, word_saliency(matrix, target_word, source_word))
-        return results
+                saliency[row] = Alignment(source, target, word_saliency(matrix, target_word, source_word))
+        return saliency

@@ -22,7 +22,7 @@ SCORES = {"attention": ("aer", "alignment_precision", "alignment_recall")} | {
 
 @runtime_checkable
 class Translating(Protocol):
-    """The interface of a translator that evaluation needs; `nmt.translator.Translator` has it."""
+    """The interface of a translator that evaluation needs: `nmt.translator.Translator` has it, and tests' own."""
 
     search: SearchConfig
     precision: str
@@ -39,12 +39,12 @@ class Translating(Protocol):
 
     def cross_entropy(self, sources: Sequence[str], targets: Sequence[str]) -> float: ...
 
-    def plain(self, lines: Sequence[str]) -> list[str]: ...
+    def detokenize(self, lines: Sequence[str]) -> list[str]: ...
 
 
 @runtime_checkable
 class Explaining(Protocol):
-    """The interface of an explainer that evaluation needs; `nmt.evaluation.saliency.Explainer` has it."""
+    """The interface of an explainer that evaluation needs: `saliency.Explainer` has it, and tests' own."""
 
     def pairs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]: ...
 
@@ -52,7 +52,7 @@ class Explaining(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Views:
+class AlignmentViews:
     """How sentence pairs are aligned, beside the attention."""
 
     rule: LinkRule = field(default_factory=LinkRule)  # how weights become links, in every view
@@ -67,7 +67,7 @@ def alignment_metrics(
     sources: Sequence[str],
     references: Sequence[str],
     gold: Sequence[Links] | None,
-    views: Views,
+    views: AlignmentViews,
 ) -> dict[str, Any]:
     """Score the links of attention between sources and references against gold, and those of the further views.
 
@@ -96,14 +96,14 @@ def gold_scores(
     links: Sequence[set[Link] | None], gold: Sequence[Links], view: str = "attention"
 ) -> dict[str, float | None]:
     """Return AER, precision and recall of the pairs that have links, under the view's keys; None if no pair has."""
-    pairs = [(found, truth) for found, truth in zip(links, gold, strict=True) if found is not None]
+    pairs = [(hypothesis, truth) for hypothesis, truth in zip(links, gold, strict=True) if hypothesis is not None]
     if not pairs:
         return dict.fromkeys(SCORES[view])
-    scores = alignment_error_rate([found for found, _ in pairs], [truth for _, truth in pairs])
+    scores = alignment_error_rate([hypothesis for hypothesis, _ in pairs], [truth for _, truth in pairs])
     return dict(zip(SCORES[view], scores, strict=True))
 
 
-def settings_of(views: Views) -> Mapping[str, Any]:
+def alignment_settings(views: AlignmentViews) -> Mapping[str, Any]:
     """Return the settings of the alignment scores, for metrics.json."""
     uses_threshold = views.rule.method == "threshold"
     return {

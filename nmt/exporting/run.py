@@ -159,7 +159,7 @@ def description(checkpoint: Checkpoint) -> dict[str, Any]:
             "attention": str(model.decoder.attention),
             "parameters": count_parameters(model),
             "updates": checkpoint.step,
-            "longest_source": checkpoint.longest,
+            "longest_source": checkpoint.longest_source,
         },
         "versions": {name: sys.modules[name].__version__ for name in PACKAGES} | {"opset": OPSET},
     }

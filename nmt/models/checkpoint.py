@@ -48,7 +48,7 @@ class Checkpoint:
     tokenizers: Tokenizers
     folder: Path
     step: int
-    longest: int  # subwords of the longest sources trained on
+    longest_source: int  # in subwords, of those trained on
 
 
 def save_checkpoint(
@@ -58,12 +58,12 @@ def save_checkpoint(
     tokenizers: Tokenizers,
     *,
     step: int,
-    longest: int | None = None,
+    longest_source: int | None = None,
     training_state: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a checkpoint atomically: `folder` is always complete, the old one or the new one.
 
-    A temporary sibling is filled, flushed to disk and renamed into place. `longest` is the length of the longest
+    A temporary sibling is filled, flushed to disk and renamed into place. `longest_source` is the length of the longest
     training sources in subwords; if it is None, loading assumes `batch.max_length`.
 
     Raises:
@@ -73,7 +73,7 @@ def save_checkpoint(
     with writing(folder, "free some space and start again: what was saved before is as it was"):
         shutil.rmtree(temporary, ignore_errors=True)
         try:
-            metadata = {"step": step} | ({} if longest is None else {"longest": longest})
+            metadata = {"step": step} | ({} if longest_source is None else {"longest": longest_source})
             fill(temporary, model, config, tokenizers, metadata, training_state)
             replace_folder(temporary, folder)
         except BaseException:
@@ -253,7 +253,7 @@ def read_checkpoint(folder: Path, device: str | torch.device, verified: bool) ->
     sizes = len(tokenizers.source), len(tokenizers.target)
     try:
         shapes, metadata = read_header(folder / WEIGHTS)
-        step, longest = int(metadata.get("step", 0)), int(metadata.get("longest", config.batch.max_length))
+        step, longest_source = int(metadata.get("step", 0)), int(metadata.get("longest", config.batch.max_length))
         check_sizes(config, sizes[1], shapes)
         model = build_model(config.model, *sizes, joint=tokenizers.joint)
         load_model(model, str(folder / WEIGHTS))
@@ -265,7 +265,7 @@ def read_checkpoint(folder: Path, device: str | torch.device, verified: bool) ->
     for name, value in model.state_dict().items():
         if not value.isfinite().all():
             raise UserError(f"cannot load {folder / WEIGHTS}: {name} has values that are not finite; it is damaged")
-    return Checkpoint(model.to(device).eval(), config, tokenizers, folder, step, longest)
+    return Checkpoint(model.to(device).eval(), config, tokenizers, folder, step, longest_source)
 
 
 def read_header(path: Path) -> tuple[dict[str, list[int]], dict[str, str]]:

@@ -17,9 +17,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from nmt.errors import UserError
-from nmt.serving.asked import read
-from nmt.serving.limits import Rate, Turns
-from nmt.serving.model import ServedRun, validations
+from nmt.serving.limits import RateLimit, RequestQueue
+from nmt.serving.requests import read_request
+from nmt.serving.served_run import ServedRun, validations
 from nmt.view.alignment import asset
 
 logger = logging.getLogger(__name__)
@@ -46,8 +46,8 @@ class Api:
 
     def __init__(self, runs: Mapping[str, ServedRun], *, max_waiting: int, requests_per_second: float) -> None:
         self.runs = runs
-        self.turns = Turns(max_waiting)
-        self.rate = Rate(requests_per_second)
+        self.queue = RequestQueue(max_waiting)
+        self.rate_limit = RateLimit(requests_per_second)
 
     async def file(self, request: Request) -> Response:
         """Return the page, or a file that it loads."""
@@ -60,28 +60,28 @@ class Api:
         return Response(text, media_type=FILES[name], headers=HEADERS)
 
     async def health(self, request: Request) -> Response:
-        """Tell that the server runs, what it serves, and how many requests wait."""
+        """Report that the server runs, what it serves, and how many requests wait."""
         runs = {name: run.describe() for name, run in self.runs.items()}
-        return JSONResponse({"status": "ok", "waiting": self.turns.waiting, "runs": runs}, headers=HEADERS)
+        return JSONResponse({"status": "ok", "waiting": self.queue.waiting, "runs": runs}, headers=HEADERS)
 
     async def validations(self, request: Request) -> Response:
         """Return the alignments that the validations of a run have left."""
-        self.rate.check(address(request))
+        self.rate_limit.count_request(address(request))
         name = request.query_params.get("run", "checkpoint")
         if name not in self.runs:
             raise HTTPException(400, f"run must be one of {', '.join(self.runs)}")
-        found = await run_in_threadpool(validations, self.runs[name].path)
-        return JSONResponse({"validations": found}, headers=HEADERS)
+        records = await run_in_threadpool(validations, self.runs[name].path)
+        return JSONResponse({"validations": records}, headers=HEADERS)
 
     async def answer(self, request: Request, method: str) -> Response:
         """Return what a method of the run, one of `METHODS`, makes of the request."""
-        self.rate.check(address(request))
+        self.rate_limit.count_request(address(request))
         try:
-            asked = await read(request, self.runs)
-            found = await self.turns.run(request, getattr(self.runs[asked.run], method), asked)
+            parsed = await read_request(request, self.runs)
+            result = await self.queue.run(request, getattr(self.runs[parsed.run], method), parsed)
         except asyncio.CancelledError:  # the server has been ending for some seconds, and waits no longer
             raise HTTPException(503, "the server is ending") from None
-        return JSONResponse(found, headers=HEADERS)
+        return JSONResponse(result, headers=HEADERS)
 
 
 def address(request: Request) -> str:
@@ -89,7 +89,7 @@ def address(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
-async def failed(request: Request, error: Exception) -> Response:
+async def error_response(request: Request, error: Exception) -> Response:
     """Answer an error as JSON, `{"error": message}`."""
     headers: dict[str, str] = dict(HEADERS)
     if isinstance(error, HTTPException):
@@ -111,6 +111,6 @@ def build_app(api: Api, hosts: list[str]) -> Starlette:
         *(Route(f"/{name}", partial(api.answer, method=name), methods=["POST"]) for name in METHODS),
         Route("/{name}", api.file),
     ]
-    handlers: dict[Any, Any] = {HTTPException: failed, UserError: failed, Exception: failed}
+    handlers: dict[Any, Any] = {HTTPException: error_response, UserError: error_response, Exception: error_response}
     trusted = Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
     return Starlette(routes=routes, middleware=[trusted], exception_handlers=handlers)

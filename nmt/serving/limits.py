@@ -17,20 +17,20 @@ ADDRESSES = 10_000  # remembered at most
 
 
 @final
-class Rate:
+class RateLimit:
     """A token bucket for each address: `per_second` requests on average, and twice as many at once."""
 
     def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.per_second = per_second
-        self.most = max(1.0, BURST * per_second)
+        self.capacity = max(1.0, BURST * per_second)
         self.clock = clock
         self.buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens left, and when
 
-    def check(self, address: str) -> None:
+    def count_request(self, address: str) -> None:
         """Count a request; raise HTTPException 429 if the address has used up its share."""
         now = self.clock()
-        left, before = self.buckets.pop(address, (self.most, now))
-        left = min(self.most, left + (now - before) * self.per_second)
+        left, before = self.buckets.pop(address, (self.capacity, now))
+        left = min(self.capacity, left + (now - before) * self.per_second)
         self.buckets[address] = (left - 1.0 if left >= 1.0 else left), now  # a refused request costs nothing
         if len(self.buckets) > ADDRESSES:
             self.buckets.popitem(last=False)
@@ -40,14 +40,14 @@ class Rate:
 
 
 @final
-class Turns:
+class RequestQueue:
     """Runs one function at a time in a thread, in the order of the requests, of which a bounded number may wait."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_waiting: int) -> None:
+        self.max_waiting = max_waiting
         self.waiting = 0
-        self.turn = anyio.Lock()
-        self.is_ending: Callable[[], bool] = lambda: False  # the server: no more turns
+        self.lock = anyio.Lock()
+        self.is_ending: Callable[[], bool] = lambda: False  # the server: no further request is answered
 
     async def run(self, request: Request, function: Callable[..., T], *arguments: Any) -> T:
         """Wait for the request's turn and return function(*arguments).
@@ -56,12 +56,12 @@ class Turns:
             HTTPException: 503 if too many requests are waiting or the server is shutting down; 499 if the client has
                 disconnected meanwhile.
         """
-        if self.waiting >= self.most:
+        if self.waiting >= self.max_waiting:
             message = f"busy: {self.waiting} requests are waiting already; try again in a moment"
             raise HTTPException(503, message, {"Retry-After": "1"})
         self.waiting += 1
         try:
-            async with self.turn:
+            async with self.lock:
                 if self.is_ending():
                     raise HTTPException(503, "the server is ending")
                 if await request.is_disconnected():

@@ -20,23 +20,23 @@ from nmt.translator import Translation, Translator
 MAX_PIECES = 12  # of a word that is completed
 
 
-class ForcedState(NamedTuple):
+class PrefixForcingState(NamedTuple):
     """The state of a forced search: the model's, and how many tokens have been produced."""
 
     inner: Any
     position: int
 
-    def select(self, beams: Tensor) -> "ForcedState":
+    def select(self, beams: Tensor) -> "PrefixForcingState":
         """Return the state of k hypotheses of each sentence."""
-        return ForcedState(self.inner.select(beams), self.position)
+        return PrefixForcingState(self.inner.select(beams), self.position)
 
-    def keep(self, sentences: Tensor) -> "ForcedState":
+    def keep(self, sentences: Tensor) -> "PrefixForcingState":
         """Return the state of some of the sentences."""
-        return ForcedState(self.inner.keep(sentences), self.position)
+        return PrefixForcingState(self.inner.keep(sentences), self.position)
 
 
 @final
-class Forced:
+class PrefixForcing:
     """A `StepModel` that can only begin as the prefix does: every other token has probability 0 there.
 
     The tokens of the prefix keep their own log-probabilities, so scores are those of whole translations.
@@ -49,20 +49,19 @@ class Forced:
     def eval(self) -> None:
         """Nothing: the model is in eval mode."""
 
-    def start(self, source: Tensor, source_mask: Tensor, source_lengths: Tensor) -> ForcedState:
+    def start(self, source: Tensor, source_mask: Tensor, source_lengths: Tensor) -> PrefixForcingState:
         """Encode sentences."""
-        return ForcedState(self.model.start(source, source_mask, source_lengths), 0)
+        return PrefixForcingState(self.model.start(source, source_mask, source_lengths), 0)
 
-    def step(self, tokens: Tensor, state: ForcedState) -> StepOutput[ForcedState]:
+    def step(self, tokens: Tensor, state: PrefixForcingState) -> StepOutput[PrefixForcingState]:
         """Extend every hypothesis by a token."""
         output = self.model.step(tokens, state.inner)
         log_probs = output.log_probs
         if state.position < len(self.prefix):
             token = self.prefix[state.position]
-            forced = torch.full_like(log_probs, float("-inf"))
-            forced[..., token] = log_probs[..., token]
-            log_probs = forced
-        return StepOutput(log_probs, output.weights, ForcedState(output.state, state.position + 1))
+            log_probs = torch.full_like(log_probs, -torch.inf)
+            log_probs[..., token] = output.log_probs[..., token]
+        return StepOutput(log_probs, output.weights, PrefixForcingState(output.state, state.position + 1))
 
 
 class NextWord(NamedTuple):
@@ -81,10 +80,12 @@ class NextWord(NamedTuple):
     joins: bool
 
 
-def prefix_ids(tokenizer: Tokenizer | Vocabulary, prefix: str | Sequence[str], *, copies: bool = False) -> list[int]:
+def prefix_ids(
+    tokenizer: Tokenizer | Vocabulary, prefix: str | Sequence[str], *, allow_unknown: bool = False
+) -> list[int]:
     """Return the subword ids of a prefix, given as text or by the names of subwords (`</s>` ends the translation).
 
-    With `copies` a word may be unknown: a source word takes its place.
+    If `allow_unknown`, a word may be unknown: a source word takes its place.
 
     Raises:
         UserError: a subword is not one of the model's, or cannot be produced.
@@ -93,12 +94,12 @@ def prefix_ids(tokenizer: Tokenizer | Vocabulary, prefix: str | Sequence[str], *
         ids = tokenizer.encode([prefix])[0] if isinstance(prefix, str) else tokenizer.ids_of(prefix)
     except UserError as error:
         raise UserError(f"prefix: {error}; give the prefix as text") from None
-    if ({PAD, BOS} if copies else {PAD, BOS, UNK}) & set(ids) or EOS in ids[:-1]:
+    if ({PAD, BOS} if allow_unknown else {PAD, BOS, UNK}) & set(ids) or EOS in ids[:-1]:
         raise UserError("prefix: it has a subword that the model never produces, or goes on after the end mark")
     return ids
 
 
-def searched(
+def translate_with(
     translator: Translator, model: StepModel[Any], sentence: str, prefix: Sequence[int], n: int, *, whole: bool = False
 ) -> list[Translation]:
     """Return the n best translations found with `model` in place of the translator's own model; fewer if fewer exist.
@@ -107,11 +108,19 @@ def searched(
     there is a prefix, because only the first part could begin with it.
     """
     translator.model.eval()
-    other, replacement = copy.copy(translator), cast(Any, model)
-    longest = translator.search.max_length_offset + len(prefix)
-    other.longest = None if whole or prefix else translator.longest
-    other.model, other.search = replacement, dataclasses.replace(translator.search, max_length_offset=longest)
-    return other.translate_n_best([sentence], n)[0]
+    variant = copy.copy(translator)
+    variant.model = cast(Any, model)
+    variant.longest_source = None if whole or prefix else translator.longest_source
+    max_length_offset = translator.search.max_length_offset + len(prefix)
+    variant.search = dataclasses.replace(translator.search, max_length_offset=max_length_offset)
+    return variant.translate_n_best([sentence], n)[0]
+
+
+class WordBeginning(NamedTuple):
+    """The ids of the prefix and of the first pieces of a word, and the log-probability of these pieces."""
+
+    ids: list[int]
+    log_prob: float
 
 
 @torch.inference_mode()
@@ -122,66 +131,71 @@ def next_words(translator: Translator, sentence: str, prefix: Sequence[int], cou
     the translation ends; a word mark that is a subword of its own stands for the `count` most probable ones after it.
     A word found twice, in different pieces, counts once, with the sum of its probabilities.
     """
-    model, ids = translator.model, translator.tokenizers.source.encode([sentence])[0]
+    model, target = translator.model, translator.tokenizers.target
+    ids = translator.tokenizers.source.encode([sentence])[0]
     if not ids or EOS in prefix:
         return []
     model.eval()
     source, source_mask, source_lengths = pad([np.asarray(ids, dtype=np.int32)])
-    source = source.to(translator.device)
+    source, source_mask = source.to(translator.device), source_mask.to(translator.device)
+    words: list[NextWord] = []
     with translator.arithmetic():
-        state: Any = model.start(source, source_mask.to(translator.device), source_lengths)
+        state: Any = model.start(source, source_mask, source_lengths)
         for token in (BOS, *prefix):
             step: Any = model.step(source.new_full((1, 1), token), state)
             state = step.state
-        found = words_after(translator, list(prefix), len(prefix), 0.0, step, count)
+        beginnings = extend(WordBeginning([*prefix], 0.0), step, count)
+        completed = complete_words(translator, beginnings, state, len(prefix))
+        for beginning, word in zip(beginnings, completed, strict=True):
+            if target.pieces(beginning.ids[-1:]) == [WORD_MARK]:
+                step = model.step(source.new_full((1, 1), beginning.ids[-1]), state)
+                words += complete_words(translator, extend(beginning, step, count), step.state, len(prefix))
+            else:
+                words.append(word)
+    return merge_equal_words(words)[:count]
+
+
+def merge_equal_words(words: Sequence[NextWord]) -> list[NextWord]:
+    """Return each word once, with its first pieces and the sum of its probabilities, best first."""
     merged: dict[tuple[str, bool], NextWord] = {}
-    for word in found:
-        before = merged.get((word.word, word.joins))
-        total = word.probability + (before.probability if before else 0.0)
-        merged[word.word, word.joins] = (before or word)._replace(probability=total)
-    return sorted(merged.values(), key=lambda word: -word.probability)[:count]
+    for word in words:
+        first = merged.get((word.word, word.joins))
+        total = word.probability + (first.probability if first else 0.0)
+        merged[word.word, word.joins] = (first or word)._replace(probability=total)
+    return sorted(merged.values(), key=lambda word: -word.probability)
 
 
-def words_after(
-    translator: Translator, ids: list[int], start: int, log_prob: float, step: StepOutput[Any], count: int
-) -> list[NextWord]:
-    """Return words whose pieces begin at `start`: those of `ids` from there, and what may follow by the last step."""
-    tokenizer, model = translator.tokenizers.target, translator.model
-    best, first = without_specials(step.log_probs)[0, 0].topk(min(count, step.log_probs.shape[2] - 3))
-    rows = torch.zeros_like(first)[None]
-    totals = (best + log_prob).tolist()
-    completed = complete_words(
-        translator, [[*ids, token] for token in first.tolist()], totals, step.state.select(rows), start
-    )
-    found = []
-    for token, total, word in zip(first.tolist(), totals, completed, strict=True):
-        if len(ids) == start and tokenizer.pieces([token]) == [WORD_MARK]:
-            opened: Any = model.step(first.new_full((1, 1), token), step.state)
-            found += words_after(translator, [*ids, token], start, total, opened, count)
-        else:
-            found.append(word)
-    return found
+def extend(beginning: WordBeginning, step: StepOutput[Any], count: int) -> list[WordBeginning]:
+    """Return the beginning with each of the `count` most probable pieces of a step after it."""
+    best, tokens = without_specials(step.log_probs)[0, 0].topk(min(count, step.log_probs.shape[2] - 3))
+    totals = (best + beginning.log_prob).tolist()
+    return [WordBeginning([*beginning.ids, token], total) for token, total in zip(tokens.tolist(), totals, strict=True)]
 
 
 def complete_words(
-    translator: Translator, found: list[list[int]], totals: list[float], state: Any, start: int
+    translator: Translator, beginnings: Sequence[WordBeginning], state: Any, start: int
 ) -> list[NextWord]:
-    """Complete words whose pieces begin at `start`, by the most probable continuation; each has its log-probability."""
+    """Complete words whose pieces begin at `start`, by the most probable continuation.
+
+    `state` is the state before the last piece of the beginnings, which have all others in common.
+    """
     tokenizer = translator.tokenizers.target
-    tokens = torch.tensor([[ids[-1] for ids in found]], device=translator.device)
-    totals, is_open = list(totals), [ids[-1] != EOS for ids in found]
+    ids, log_probs = [[*beginning.ids] for beginning in beginnings], [beginning.log_prob for beginning in beginnings]
+    tokens = torch.tensor([[pieces[-1] for pieces in ids]], device=translator.device)
+    state = state.select(torch.zeros_like(tokens))
+    is_open = [pieces[-1] != EOS for pieces in ids]
     for _ in range(MAX_PIECES):
         step: Any = translator.model.step(tokens, state)
         best, tokens = without_specials(step.log_probs).max(dim=2)
         state = step.state
         for row, token in enumerate(tokens[0].tolist()):
-            is_open[row] = is_open[row] and token != EOS and same_word(tokenizer, [*found[row], token], start)
+            is_open[row] = is_open[row] and token != EOS and same_word(tokenizer, [*ids[row], token], start)
             if is_open[row]:
-                found[row].append(token)
-                totals[row] += float(best[0, row])
+                ids[row].append(token)
+                log_probs[row] += float(best[0, row])
         if not any(is_open):
             break
-    return [next_word(tokenizer, ids, start, total) for ids, total in zip(found, totals, strict=True)]
+    return [next_word(tokenizer, pieces, start, total) for pieces, total in zip(ids, log_probs, strict=True)]
 
 
 def same_word(tokenizer: Tokenizer | Vocabulary, ids: list[int], start: int) -> bool:
@@ -192,7 +206,7 @@ def same_word(tokenizer: Tokenizer | Vocabulary, ids: list[int], start: int) -> 
 
 def without_specials(log_probs: Tensor) -> Tensor:
     """Return log-probabilities without the tokens that search never produces."""
-    return log_probs.index_fill(2, torch.tensor((PAD, BOS, UNK), device=log_probs.device), float("-inf"))
+    return log_probs.index_fill(2, torch.tensor((PAD, BOS, UNK), device=log_probs.device), -torch.inf)
 
 
 def next_word(tokenizer: Tokenizer | Vocabulary, ids: list[int], start: int, log_prob: float) -> NextWord:

@@ -10,7 +10,7 @@ import uvicorn
 from nmt.config.schema import ServeConfig
 from nmt.errors import UserError
 from nmt.serving.app import Api, build_app
-from nmt.serving.model import ServedRun
+from nmt.serving.served_run import ServedRun
 
 MAX_CONNECTIONS = 1_000
 LOOPBACK = ["127.0.0.1", "localhost", "::1", "[::1]"]
@@ -30,9 +30,9 @@ def serve(config: ServeConfig) -> None:
         is_local = is_loopback(config.host)
         app = build_app(api, hosts_of(config.host))
         host, port = listener.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
+        url_host = f"[{host}]" if ":" in host else host
         note = "" if is_local else "; other machines can reach it, and there is no password"
-        print(f"serving {config.checkpoint} at http://{shown}:{port} (Ctrl-C ends it{note})", flush=True)
+        print(f"serving {config.checkpoint} at http://{url_host}:{port} (Ctrl-C ends it{note})", flush=True)
         settings = uvicorn.Config(
             app,
             log_level="warning",
@@ -43,7 +43,7 @@ def serve(config: ServeConfig) -> None:
             timeout_graceful_shutdown=5,
         )
         server = uvicorn.Server(settings)
-        api.turns.is_ending = lambda: server.should_exit
+        api.queue.is_ending = lambda: server.should_exit
         server.run(sockets=[listener])
     # Started with SIGINT ignored, as shells start background jobs, uvicorn ends at it all the same, and returns.
     raise KeyboardInterrupt
@@ -61,8 +61,8 @@ def load(config: ServeConfig) -> dict[str, ServedRun]:
     }
     languages = [run.languages[0] for run in runs.values()]
     if len(set(languages)) > 1:
-        both = f"{config.compare} translates from {languages[1]}, and {config.checkpoint} from {languages[0]}"
-        raise UserError(f"compare: {both}: give a run of the same source language")
+        difference = f"{config.compare} translates from {languages[1]}, and {config.checkpoint} from {languages[0]}"
+        raise UserError(f"compare: {difference}: give a run of the same source language")
     return runs
 
 

@@ -79,7 +79,7 @@ def still_improving(validations: Sequence[Mapping[str, Any]], metric: str, longe
     gain = before - last if METRICS[metric].better == "lower" else last - before
     if gain <= GAIN * abs(last):
         return None
-    label, digits = METRICS[metric].row.label, METRICS[metric].row.digits
+    label, digits = METRICS[metric].table_display.label, METRICS[metric].table_display.digits
     first, second = (f"{value:.{digits}f}" for value in (before, last))
     return None if first == second else f"{label} was still improving at the end, from {first} to {second}: {longer}"
 

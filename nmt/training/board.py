@@ -143,9 +143,9 @@ def describe(group: str, name: str) -> str:
     if name not in METRICS:
         return ""
     metric = METRICS[name]
-    note = metric.row.note if isinstance(metric.row.note, str) else ""
+    note = metric.table_display.note if isinstance(metric.table_display.note, str) else ""
     direction = f"{metric.better} is better" if metric.better else ""
-    return ", ".join(dict.fromkeys(filter(None, (metric.row.label, note, direction))))
+    return ", ".join(dict.fromkeys(filter(None, (metric.table_display.label, note, direction))))
 
 
 def tag_of(number: int, source: str) -> str:

@@ -2,7 +2,7 @@
 
 Every rank has a full copy of the model and its own batches; only rank 0 reports and writes. This module adds to
 torch.distributed a single error message for all ranks (`on_rank_zero`, `on_all_ranks`, `rank_zero_first`), distribution
-of validation work over ranks (`spread`), and a common clock.
+of validation work over ranks (`distributed_map`), and a common clock.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ class SingleProcess:
     def all_gather(self, value: T) -> list[T]:
         return [value]
 
-    def spread(self, work: Callable[[Item], T], items: Sequence[Item]) -> Iterable[T]:
+    def distributed_map(self, work: Callable[[Item], T], items: Sequence[Item]) -> Iterable[T]:
         return map(work, items)
 
     def data_parallel(self, module: nn.Module) -> nn.Module:
@@ -130,7 +130,7 @@ class MultiProcess:
         dist.all_gather_object(values, value, group=self._group)
         return values
 
-    def spread(self, work: Callable[[Item], T], items: Sequence[Item]) -> Iterator[T]:
+    def distributed_map(self, work: Callable[[Item], T], items: Sequence[Item]) -> Iterator[T]:
         """Yield `work(item)` for each item, in order; each rank does its share of the work; collective.
 
         The ranks process neighboring items at the same time, so these should take about equally long. Every rank must

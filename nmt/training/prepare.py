@@ -27,7 +27,7 @@ from nmt.data.tables import (
     temporary_folder,
 )
 from nmt.errors import UserError, writing
-from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
+from nmt.evaluation.metrics import bleu, bleu_tokenizer
 from nmt.evaluation.registry import check_watched
 from nmt.models.build import check_model
 from nmt.models.checkpoint import resolve_device
@@ -54,7 +54,7 @@ def check_run(config: TrainConfig) -> None:
     """Raise UserError for settings that cannot work together, or need what is not installed."""
     check_model(config.model, joint=config.tokenizer.joint)
     DECODERS[config.model.decoder].check_ignored_settings(config.model)
-    check_tokenizer(bleu_tokenizer(config))
+    bleu(bleu_tokenizer(config))  # raises UserError if the tokenizer is missing
     limits = (config.trainer.max_steps, config.trainer.max_epochs, config.trainer.max_minutes)
     if all(limit is None for limit in limits):
         raise UserError("training has no end: set trainer.max_steps, trainer.max_epochs or trainer.max_minutes")

@@ -14,7 +14,7 @@ from nmt.config.file import save_config
 from nmt.config.schema import TrainConfig
 from nmt.errors import writing
 from nmt.evaluation.records import ALIGNMENTS, RECORDS, finite, keep_records, read_records
-from nmt.evaluation.registry import METRICS, OF_THE_MACHINE, number
+from nmt.evaluation.registry import METRICS, OF_THE_MACHINE, format_number
 from nmt.training.board import Board, Sample, hyperparameters
 from nmt.training.console import LIVE, LiveDisplay, Log, Phase, duration, unreported
 
@@ -95,7 +95,9 @@ class Reporter:
         """Report the metrics of a validation, and translations and heatmaps of a few sentences."""
         self.step = step
         self.display.validated(metrics)
-        shown = "  ".join(f"{name} {number(value, METRICS[name].row.digits)}" for name, value in metrics.items())
+        shown = "  ".join(
+            f"{name} {format_number(value, METRICS[name].table_display.digits)}" for name, value in metrics.items()
+        )
         logger.info("validation at update %d: %s", step, shown)
         self._record("validation", metrics)
         self._board.scalars("validation", metrics, step)
@@ -132,11 +134,11 @@ class Reporter:
         if not any(same_scores(scores, record) for record in shown):  # TensorBoard cannot take back a point
             self._board.final(hyperparameters(self.config), scores, self.step)
         # Imported here because matplotlib takes 30 MiB, which only the process that reports needs.
-        from nmt.evaluation.film import write_film
+        from nmt.evaluation.filmstrips import write_filmstrips
 
         picture = self.run_dir / "evaluation" / "sharpening.png"
         with writing(picture):
-            write_film(read_records(self.run_dir / ALIGNMENTS), picture)
+            write_filmstrips(read_records(self.run_dir / ALIGNMENTS), picture)
 
     def _is_end(self, record: Mapping[str, Any]) -> bool:
         """Return whether a record has the scores of the test split at this update."""

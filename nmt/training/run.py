@@ -72,7 +72,7 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
             reporter.end_progress()
             final = evaluate_best(config, run_dir, prepared.tests, reporter.phase, processes)
         if isinstance(reporter, Reporter):
-            from nmt.evaluation.card import write_card  # late: only the process that reports needs it
+            from nmt.evaluation.model_card import write_card  # late: only the process that reports needs it
 
             write_card(run_dir / "checkpoints" / "best", run_dir, prepared.cleaning)
             vocab_size = len(prepared.tokenizers.target)
@@ -105,7 +105,7 @@ def start(config: TrainConfig, reporter: Reporter | NullReporter, processes: Pro
     if origin is not None:
         before = processes.on_all_ranks(load_checkpoint, origin)
         model.load_state_dict(before.model.state_dict())
-        longest = max(longest, before.longest)
+        longest = max(longest, before.longest_source)
     model.to(device)
     if config.model.fast == "auto":
         accelerate(model)
@@ -159,7 +159,7 @@ def build_trainer(
             config,
             prepared.tokenizers,
             step=step,
-            longest=longest,
+            longest_source=longest,
             training_state=training_state,
         )
 
@@ -219,7 +219,7 @@ def evaluate_best(
 
     scores: dict[str, Any] = {}
     translator = processes.on_all_ranks(Translator.load, run_dir, config.trainer.device, **vars(config.search))
-    translator.spread = processes.spread
+    translator.map_batches = processes.distributed_map
     for split, corpus in tests.items():
         folder = run_dir / "evaluation" / split
         processes.on_rank_zero(prepare_folder, folder)

@@ -11,9 +11,9 @@ import torch
 from nmt.alignment.aer import check_comparable, read_gold
 from nmt.config.schema import TrainConfig
 from nmt.evaluation.metrics import bleu_tokenizer
-from nmt.evaluation.outcome import outcome_of
+from nmt.evaluation.outcome import translate_split
 from nmt.evaluation.registry import METRICS, measure, names_at
-from nmt.evaluation.views import Views
+from nmt.evaluation.views import AlignmentViews
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers
 from nmt.text.words import plain_words
@@ -68,7 +68,7 @@ class Validator:
         translator, lines = self._translator(model), (self.sources, self.targets)
         with self.phase("validating", len(self.sources) * (2 if self.gold is None else 3)) as advance:
             translator.progress = advance
-            outcome = outcome_of(translator, *lines, self.gold, Views(), **self.scoring)
+            outcome = translate_split(translator, *lines, self.gold, AlignmentViews(), **self.scoring)
         values, _ = self.processes.on_rank_zero(measure, outcome, names_at("validation"))
         metrics = {name: value for name, value in values.items() if value is not None}
         metrics.setdefault(self.metric, math.nan)  # never the best
@@ -82,11 +82,11 @@ class Validator:
         translator = self._translator(model)
         sources, targets = ([side[row] for row in self.sampled] for side in (self.sources, self.targets))
         forced = translator.align(sources, targets, words="split")
-        return [Sample(*each) for each in zip(translations, translator.plain(targets), forced, strict=True)]
+        return [Sample(*each) for each in zip(translations, translator.detokenize(targets), forced, strict=True)]
 
     def _translator(self, model: Seq2Seq) -> Translator:
         translator = Translator(model, self.tokenizers, self.search, self.device)
-        translator.spread, translator.longest = self.processes.spread, self.longest
+        translator.map_batches, translator.longest_source = self.processes.distributed_map, self.longest
         return translator
 
 

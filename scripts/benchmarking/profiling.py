@@ -75,7 +75,7 @@ def translation_phases(translator: Translator, sentences: list[str]) -> dict[str
     Text is segmentation, padding, and the processing of finished hypotheses; the decoder's seconds include the output
     layer; search is the selection of hypotheses by their scores. Batches are translated one after the other.
     """
-    translator.spread = map
+    translator.map_batches = map
     translator.translate(sentences)
     clock = PhaseClock(translator.device, TRANSLATION_PHASES)
     with (

@@ -27,7 +27,7 @@ def measure_translation(
         references: their reference translations.
         repeats: the number of measurements, after one to warm up.
     """
-    translator.aligned = False
+    translator.with_alignment = False
     timed_translation(translator, sources)
     measured = [timed_translation(translator, sources) for _ in range(repeats)]
     memory = peak_memory(translator.device)

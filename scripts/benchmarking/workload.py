@@ -76,7 +76,11 @@ def start_translating(config: TrainConfig, checkpoint: str | None, precision: st
     except RuntimeError as error:
         reason = one_line(error)
         raise UserError(f"the weights of {loaded.folder} do not fit the overrides of model: {reason}") from error
-    translator.checkpoint, translator.step, translator.longest = loaded.folder, loaded.step, loaded.longest
+    translator.checkpoint, translator.step, translator.longest_source = (
+        loaded.folder,
+        loaded.step,
+        loaded.longest_source,
+    )
     return translator
 
 

@@ -79,14 +79,14 @@ def translate(teacher: Teacher, number: int, text: Text, search: Search, folder:
     """Return the translations of a teacher, the `number`-th of all, made unless they are in `folder`; raise UserError
     where the teacher cannot be loaded, the settings do not fit it, or the folder cannot be written.
     """
-    from nmt.evaluation.baseline import fingerprint
+    from nmt.evaluation.baseline import corpus_digest
 
     sources, references = text.sides(teacher.direction)
     translator = load(teacher, search)
     sampling, line_of = search.of(number), form(translator, references)
     settings = {
         "checkpoints": [checkpoint_digest(each) for each in folders_of(translator)],
-        "text": fingerprint(sources, references),
+        "text": corpus_digest(sources, references),
         "precision": search.precision,
         "search": vars(translator.search),
         "sampling": sampling,
@@ -143,8 +143,8 @@ def form(translator: "Translator", references: Sequence[str]) -> Callable[["Tran
     from nmt.text.vocabulary import Vocabulary
 
     words = [" ".join(line.split()) for line in references]
-    if isinstance(translator.tokenizers.target, Vocabulary) and translator.plain(references) != words:
-        translator.copies = False  # a copy is a word, not a piece
+    if isinstance(translator.tokenizers.target, Vocabulary) and translator.detokenize(references) != words:
+        translator.replaces_unknown = False  # a copy is a word, not a piece
         return lambda each: " ".join(each.pieces)
     return lambda each: each.line.replace("\t", " ")
 
@@ -156,7 +156,7 @@ def translating(
     line_of: Callable[["Translation"], str],
 ) -> Callable[[Sequence[str]], list[str]]:
     """Return a function from sentences to lines: the translations of a sentence, separated by tabs."""
-    translator.aligned = False
+    translator.with_alignment = False
 
     def lines(sentences: Sequence[str]) -> list[str]:
         if sampling is None:
@@ -217,5 +217,5 @@ def score(
     from nmt.evaluation.metrics import bleu, bleu_tokenizer, corpus_score
 
     metric = bleu(bleu_tokenizer(teacher.config), teacher.config.lowercase)
-    found = corpus_score(metric, translator.plain(translations), translator.plain(references))
+    found = corpus_score(metric, translator.detokenize(translations), translator.detokenize(references))
     return {"bleu": found.value, "signature": found.signature}

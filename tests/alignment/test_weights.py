@@ -12,8 +12,8 @@ from nmt.alignment.weights import (
     attention_entropy,
     concatenate,
     coverage_deficit,
-    in_characters,
     merge_words,
+    split_characters,
 )
 
 
@@ -119,7 +119,7 @@ def test_parts_of_a_sentence_attend_to_themselves_alone() -> None:
 
 
 def test_pieces_of_east_asia_are_cut_into_characters() -> None:
-    found = in_characters(
+    found = split_characters(
         Alignment(
             ["学生在河边", "。", "the", "แมว"],
             ["The", "買う"],
@@ -138,7 +138,7 @@ def test_pieces_of_east_asia_are_cut_into_characters() -> None:
 )
 def test_cut_words_say_the_same_and_rows_keep_their_sum(sources: list[str], targets: list[str]) -> None:
     weights = np.random.default_rng(1).dirichlet(np.ones(max(1, len(sources))), len(targets))[:, : len(sources)]
-    found = in_characters(Alignment(sources, targets, weights))
+    found = split_characters(Alignment(sources, targets, weights))
     assert "".join(found.source_words) == "".join(sources)
     assert "".join(found.target_words) == "".join(targets)
     assert found.weights.shape == (len(found.target_words), len(found.source_words))
@@ -147,4 +147,4 @@ def test_cut_words_say_the_same_and_rows_keep_their_sum(sources: list[str], targ
 
 def test_other_words_are_left_as_they_are() -> None:
     alignment = Alignment(["a", "b."], ["ä"], np.ones((1, 2)) / 2)
-    assert in_characters(alignment) is alignment
+    assert split_characters(alignment) is alignment

@@ -56,7 +56,7 @@ class Capitals:
     def cross_entropy(self, sources: Sequence[str], targets: Sequence[str]) -> float:
         return 2.0
 
-    def plain(self, lines: Sequence[str]) -> list[str]:
+    def detokenize(self, lines: Sequence[str]) -> list[str]:
         return list(lines)
 
     def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:

@@ -42,7 +42,7 @@ class Echo:
     def cross_entropy(self, sources: Sequence[str], targets: Sequence[str]) -> float:
         return 2.0
 
-    def plain(self, lines: Sequence[str]) -> list[str]:
+    def detokenize(self, lines: Sequence[str]) -> list[str]:
         return list(lines)
 
 

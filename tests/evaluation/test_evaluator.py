@@ -21,7 +21,7 @@ from nmt.evaluation.evaluator import evaluate_split
 from nmt.evaluation.output import pick
 from nmt.evaluation.records import finite
 from nmt.evaluation.report import print_table
-from nmt.evaluation.views import Views
+from nmt.evaluation.views import AlignmentViews
 from nmt.text.words import text_words
 from nmt.translator import Translation
 from tests.evaluation.capitals import GOLD, SOURCES, Capitals, corpus, diagonal, evaluate
@@ -87,7 +87,7 @@ def test_scoring_options_reach_every_score(tmp_path: Path) -> None:
 class Joining(Capitals):
     """Has learned from text that was segmented already."""
 
-    def plain(self, lines: Sequence[str]) -> list[str]:
+    def detokenize(self, lines: Sequence[str]) -> list[str]:
         return [line.replace("@@ ", "") for line in lines]
 
 
@@ -117,7 +117,7 @@ def test_error_rate_is_that_of_the_references_whatever_was_translated(tmp_path: 
 
 def test_gold_speaks_of_words_between_spaces(tmp_path: Path) -> None:
     class Splitting(Capitals):
-        def plain(self, lines: Sequence[str]) -> list[str]:
+        def detokenize(self, lines: Sequence[str]) -> list[str]:
             return list(lines)
 
         def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
@@ -242,7 +242,7 @@ def test_an_empty_corpus(tmp_path: Path) -> None:
 class Lowercase(Capitals):
     """The way back; it attends to the word of the same place as well, but in long sentences to the first alone."""
 
-    def plain(self, lines: Sequence[str]) -> list[str]:
+    def detokenize(self, lines: Sequence[str]) -> list[str]:
         return list(lines)
 
     def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
@@ -280,7 +280,7 @@ def test_what_was_not_asked_for_is_null(tmp_path: Path) -> None:
 
 def test_a_reverse_run_confirms_links(tmp_path: Path) -> None:
     folder = tmp_path / "test"
-    metrics = evaluate(folder, views=Views(reverse=Lowercase(), reverse_run="runs/b"))
+    metrics = evaluate(folder, views=AlignmentViews(reverse=Lowercase(), reverse_run="runs/b"))
     links = (folder / "alignments.intersection.pharaoh").read_text().split("\n")
     assert links == ["0-0 1-1", "0-0 1-1 2-2 3-3", "", "", "0-0", ""]
     assert (folder / "alignments.pharaoh").read_text().split("\n")[3] == GOLD[3]
@@ -294,21 +294,21 @@ def test_a_reverse_run_confirms_links(tmp_path: Path) -> None:
 
 def test_a_reverse_run_that_counts_other_words_confirms_nothing(tmp_path: Path) -> None:
     class Splitting(Capitals):
-        def plain(self, lines: Sequence[str]) -> list[str]:
+        def detokenize(self, lines: Sequence[str]) -> list[str]:
             return list(lines)
 
         def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
             return [Alignment(["x"] * 9, each.target_words, np.ones((len(each.target_words), 9)) / 9)
                     for each in super().align(sources, targets)]  # fmt: skip
 
-    metrics = evaluate(tmp_path / "test", views=Views(reverse=Splitting()))
+    metrics = evaluate(tmp_path / "test", views=AlignmentViews(reverse=Splitting()))
     assert set((tmp_path / "test" / "alignments.intersection.pharaoh").read_text()) == {"\n"}
     assert (metrics["reverse_aer"], metrics["intersection_aer"]) == (None, None)
 
 
 def test_saliency_is_scored_drawn_and_compared(tmp_path: Path) -> None:
     folder = tmp_path / "test"
-    metrics = evaluate(folder, views=Views(explainer=Thinking()), num_heatmaps=2)
+    metrics = evaluate(folder, views=AlignmentViews(explainer=Thinking()), num_heatmaps=2)
     assert metrics["saliency_aer"] == metrics["aer"]
     assert 0 < metrics["saliency_attention_kendall"] < 1
     assert metrics["saliency_attention_spearman"] > 0.7
@@ -331,7 +331,7 @@ def test_the_rule_makes_the_links(tmp_path: Path) -> None:
             even = np.full_like(found.weights, 1 / max(1, len(found.source_words)))
             return Translation(**{**vars(found), "weights": (found.weights + even) / 2})
 
-    metrics = evaluate(tmp_path / "test", Hesitant(), views=Views(rule=LinkRule("threshold", 0.25)))
+    metrics = evaluate(tmp_path / "test", Hesitant(), views=AlignmentViews(rule=LinkRule("threshold", 0.25)))
     assert (tmp_path / "test" / "alignments.pharaoh").read_text().startswith("0-0 0-1 1-0 1-1\n0-0 1-1 2-2 3-3\n")
     assert (metrics["alignment_method"], metrics["alignment_threshold"]) == ("threshold", 0.25)
 
@@ -347,7 +347,9 @@ class Apart(Capitals):
 
 def evaluate_marks(folder: Path, **views: Any) -> dict[str, Any]:
     columns = {"source": ["aa bb.", "cc dd."], "target": ["AA BB.", "CC X."], "alignment": ["0-0 1-1", "0-0 1-1"]}
-    return evaluate_split(Apart(), datasets.Dataset.from_dict(columns), folder, split="test", views=Views(**views))
+    return evaluate_split(
+        Apart(), datasets.Dataset.from_dict(columns), folder, split="test", views=AlignmentViews(**views)
+    )
 
 
 def test_links_count_the_words_of_translations_and_error_rates_those_of_gold(tmp_path: Path) -> None:
@@ -370,7 +372,7 @@ def test_a_reverse_run_with_other_words_of_the_same_text_confirms_links(tmp_path
                 for source, target in zip(sources, targets, strict=True)
             ]
 
-        def plain(self, lines: Sequence[str]) -> list[str]:
+        def detokenize(self, lines: Sequence[str]) -> list[str]:
             return list(lines)
 
     asked: list[str] = []

@@ -59,7 +59,7 @@ class Doubling:
     def cross_entropy(self, sources: Sequence[str], targets: Sequence[str]) -> float:
         return 2.0
 
-    def plain(self, lines: Sequence[str]) -> list[str]:
+    def detokenize(self, lines: Sequence[str]) -> list[str]:
         return list(lines)
 
 
@@ -71,7 +71,7 @@ def length_ratio(outcome: Outcome) -> float:
 
 @pytest.fixture
 def scratch(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = Metric(measure=length_ratio, row=Display("length ratio", 3, "words"), better="lower")
+    entry = Metric(measure=length_ratio, table_display=Display("length ratio", 3, "words"), better="lower")
     monkeypatch.setitem(METRICS, "length_ratio", entry)
 
 
@@ -102,7 +102,7 @@ def test_a_metric_of_sacrebleu_brings_its_signature_and_its_comparison(
     def build(tokenize: str, lowercase: bool) -> CHRF:
         return CHRF(word_order=2, lowercase=lowercase)
 
-    entry = Metric(measure=by_sacrebleu(build), row=Display("chrF++"), better="higher", sacrebleu=build)
+    entry = Metric(measure=by_sacrebleu(build), table_display=Display("chrF++"), better="higher", sacrebleu=build)
     monkeypatch.setitem(METRICS, "chrf2", entry)
     baseline = Baseline("runs/b", REFERENCES, translator_settings(Doubling()))
     metrics = evaluate_split(Doubling(), corpus(), tmp_path / "test", split="test", baseline=baseline)

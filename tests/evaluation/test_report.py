@@ -8,8 +8,16 @@ import pytest
 
 from nmt.alignment.pharaoh import Links
 from nmt.alignment.weights import Alignment
-from nmt.evaluation.registry import gold_note, number
-from nmt.evaluation.report import Drawing, Sentence, hundredths, mark_differences, mark_missing, render_report, summary
+from nmt.evaluation.registry import format_number, gold_note
+from nmt.evaluation.report import (
+    Drawing,
+    Sentence,
+    alignment_data,
+    mark_differences,
+    mark_missing,
+    render_report,
+    summary,
+)
 
 VOID = {"meta", "input", "br"}
 ROWS = [
@@ -172,8 +180,8 @@ def test_an_error_rate_says_what_it_is_of(scored: int, gold: int, note: str) -> 
 
 
 def test_number() -> None:
-    assert number(None) == "–"
-    assert number(1.26) == "1.3"
+    assert format_number(None) == "–"
+    assert format_number(1.26) == "1.3"
 
 
 def test_saliency_stands_beside_attention() -> None:
@@ -238,7 +246,7 @@ def test_a_baseline_stands_beside_each_translation() -> None:
 
 def test_a_row_has_the_data_of_its_view() -> None:
     words = Alignment(["a", "</script>"], ["b"], np.array([[0.256, 0.744]]))
-    data = hundredths(words, None, Links(frozenset({(0, 0)}), frozenset({(0, 0)})))
+    data = alignment_data(words, None, Links(frozenset({(0, 0)}), frozenset({(0, 0)})))
     assert data["matrices"] == {"weights": [[26, 74]]}
     page = render_report(metrics(), ROWS, [], title="t", alignments={2: data})
     reader = Reader()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nmt.alignment.weights import Alignment
-from nmt.evaluation.report import Sentence, hundredths, render_report
+from nmt.evaluation.report import Sentence, alignment_data, render_report
 from tests.browser import Browser, started
 from tests.evaluation.test_report import metrics
 
@@ -28,7 +28,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def report(browser: Browser, tmp_path: Path) -> Browser:
     browser.show()
-    alignments = {1: hundredths(WORDS, WORDS, None), 2: hundredths(WORDS, None, None)}
+    alignments = {1: alignment_data(WORDS, WORDS, None), 2: alignment_data(WORDS, None, None)}
     browser.open_html(render_report(metrics(), ROWS, [], title="t", alignments=alignments), tmp_path)
     browser.errors.clear()
     return browser

@@ -10,7 +10,7 @@ from nmt.config.schema import DataConfig, EvaluateConfig, EvaluationDataConfig, 
 from nmt.data.tables import temporary_folder
 from nmt.errors import UserError
 from nmt.evaluation.run import check_languages, choose_data, evaluation_folder, output_folder
-from nmt.serving.model import ServedRun
+from nmt.serving.served_run import ServedRun
 from nmt.training.run import point_to
 from nmt.translator import Translator
 

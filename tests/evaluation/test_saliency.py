@@ -188,7 +188,7 @@ def test_translations_are_explained_by_the_pieces_they_were_made_of(translator: 
 def test_a_translation_in_parts_has_none(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its words are those of the parts, which may be others than those of the whole: "10 ." and "10."."""
     sentence = "a dog sees the cat. "
-    monkeypatch.setattr(translator, "longest", len(translator.tokenizers.source.encode([sentence])[0]))
+    monkeypatch.setattr(translator, "longest_source", len(translator.tokenizers.source.encode([sentence])[0]))
     translations = translator.translate([SOURCES[2], 3 * sentence, SOURCES[2]])
     assert [each.parts for each in translations] == [1, 3, 1]
     found = Explainer(translator).translations(translations)

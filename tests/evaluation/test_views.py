@@ -17,7 +17,7 @@ from nmt.alignment.weights import Alignment
 from nmt.config.schema import ModelConfig, SearchConfig, TokenizerConfig
 from nmt.data.tables import EncodedCorpus, Ragged
 from nmt.evaluation.saliency import Explainer
-from nmt.evaluation.views import Views, alignment_metrics, gold_scores, settings_of
+from nmt.evaluation.views import AlignmentViews, alignment_metrics, alignment_settings, gold_scores
 from nmt.models.build import build_model
 from nmt.text.tokenizer import build_tokenizers
 from nmt.translator import Translation, Translator
@@ -50,7 +50,7 @@ class Fixed:
     def cross_entropy(self, sources: Sequence[str], targets: Sequence[str]) -> float:
         return 2.0
 
-    def plain(self, lines: Sequence[str]) -> list[str]:
+    def detokenize(self, lines: Sequence[str]) -> list[str]:
         return list(lines)
 
     def greedy(self, sentences: Sequence[str]) -> list[Translation]:
@@ -63,7 +63,7 @@ class Fixed:
 
 
 def measured(gold: list[Links] | None = GOLD, **views: Any) -> dict[str, Any]:
-    return alignment_metrics(Fixed(FORWARD), SOURCES, TARGETS, gold, Views(**views))
+    return alignment_metrics(Fixed(FORWARD), SOURCES, TARGETS, gold, AlignmentViews(**views))
 
 
 def test_attention_alone() -> None:
@@ -144,19 +144,19 @@ def test_in_segmented_text_gold_counts_the_pieces(marks: tuple[str, str]) -> Non
     ideal = [Alignment(aligned.source_words, aligned.target_words, taught.astype(np.float64))]
     links = word_links(ideal, [source], [target], LinkRule("threshold", 0.4))
     assert gold_scores(links, gold)["aer"] == 0
-    found = alignment_metrics(translator, [source], [target], gold, Views())
+    found = alignment_metrics(translator, [source], [target], gold, AlignmentViews())
     assert (found["aer_sentences"], found["gold_sentences"], found["aer"] is None) == (1, 1, False)
 
 
 def test_settings_travel_with_the_scores() -> None:
-    assert settings_of(Views()) == {
+    assert alignment_settings(AlignmentViews()) == {
         "alignment_method": "argmax",
         "alignment_threshold": None,
         "alignment_words": "split",
         "reverse": None,
     }
-    views = Views(rule=LinkRule("threshold", 0.2), reverse_run="runs/b")
-    assert settings_of(views) == {
+    views = AlignmentViews(rule=LinkRule("threshold", 0.2), reverse_run="runs/b")
+    assert alignment_settings(views) == {
         "alignment_method": "threshold",
         "alignment_threshold": 0.2,
         "alignment_words": "split",

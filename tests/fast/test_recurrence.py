@@ -53,7 +53,7 @@ def test_equals_it_under_dropout_between_layers(decoder: str, monkeypatch: pytes
     def every_other(like: torch.Tensor, rate: float) -> torch.Tensor:
         return (torch.arange(like.shape[-1]) % 2 * 2.0).to(like).expand_as(like)
 
-    def readable(x: torch.Tensor, p: float, training: bool, inplace: bool = False) -> torch.Tensor:
+    def readable(x: torch.Tensor, p: float, training: bool = True, inplace: bool = False) -> torch.Tensor:
         return x * every_other(x, p) if training and p else x
 
     monkeypatch.setattr(dropout, "keep_mask", every_other)

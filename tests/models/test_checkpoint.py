@@ -297,16 +297,16 @@ def test_the_same_model_is_the_same_file(parts, tmp_path: Path):
     """Its digest tells whether two runs ended alike; safetensors writes several metadata in any order."""
     model, config, tokenizers = parts
     for name in "abcdefgh":
-        save_checkpoint(tmp_path / name, model, config, tokenizers, step=3, longest=17)
+        save_checkpoint(tmp_path / name, model, config, tokenizers, step=3, longest_source=17)
     assert len({(tmp_path / name / "model.safetensors").read_bytes() for name in "abcdefgh"}) == 1
     found = load_checkpoint(tmp_path / "a")
-    assert (found.step, found.longest) == (3, 17)
+    assert (found.step, found.longest_source) == (3, 17)
 
 
 def test_weights_saved_without_their_lengths_are_cut_at_the_configured_one(parts, tmp_path: Path):
     model, config, tokenizers = parts
     save_checkpoint(tmp_path / "best", model, config, tokenizers, step=3)
-    assert load_checkpoint(tmp_path / "best").longest == config.batch.max_length
+    assert load_checkpoint(tmp_path / "best").longest_source == config.batch.max_length
     path = tmp_path / "best" / "model.safetensors"
     save_file(load_file(path), path, {"step": "5"})  # as before there was a manifest
     (tmp_path / "best" / "manifest.json").unlink()

@@ -5,7 +5,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from nmt.serving.app import Api, build_app
-from nmt.serving.model import ServedRun
+from nmt.serving.served_run import ServedRun
 
 SENTENCE = "She helps her brother."
 

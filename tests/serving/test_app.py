@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from nmt.serving.app import Api, build_app
-from nmt.serving.model import ServedRun
+from nmt.serving.served_run import ServedRun
 from tests.serving.conftest import SENTENCE
 
 
@@ -140,7 +140,7 @@ def test_too_many_and_too_busy(run: ServedRun) -> None:
     statuses = [slow.post("/next", json={"text": ""}).status_code for _ in range(4)]
     assert statuses == [200, 200, 429, 429]
     full = Api({"checkpoint": run}, max_waiting=1, requests_per_second=100)
-    full.turns.waiting = 1
+    full.queue.waiting = 1
     answer = TestClient(build_app(full, ["*"])).post("/translate", json={"text": "a"})
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert "try again" in answer.json()["error"]
@@ -155,12 +155,12 @@ def test_a_server_that_ends_says_so(run: ServedRun, monkeypatch: pytest.MonkeyPa
 
     ending = (503, {"error": "the server is ending"})
     with monkeypatch.context() as patch:
-        patch.setattr(api.turns, "run", cancelled)
+        patch.setattr(api.queue, "run", cancelled)
         answer = client.post("/translate", json={"text": "a"})
         assert (answer.status_code, answer.json()) == ending
-    api.turns.is_ending = lambda: True
+    api.queue.is_ending = lambda: True
     answer = client.post("/translate", json={"text": "a"})
-    assert (answer.status_code, answer.json(), api.turns.waiting) == (*ending, 0)
+    assert (answer.status_code, answer.json(), api.queue.waiting) == (*ending, 0)
 
 
 def test_a_client_that_goes_while_it_sends(run: ServedRun) -> None:

@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 
 from nmt.serving.app import Api, build_app
-from nmt.serving.model import ServedRun
+from nmt.serving.served_run import ServedRun
 from nmt.serving.server import listen
 from tests.browser import Browser, started
 from tests.serving.conftest import SENTENCE

@@ -13,9 +13,9 @@ from nmt.data.batch import collate
 from nmt.errors import UserError
 from nmt.models.build import build_model
 from nmt.search.hypothesis import EOS, UNK
-from nmt.serving.asked import Asked
-from nmt.serving.model import ServedRun, word_starts
-from nmt.serving.prefix import Forced, next_words, prefix_ids, searched
+from nmt.serving.prefix import PrefixForcing, next_words, prefix_ids, translate_with
+from nmt.serving.requests import TranslationRequest
+from nmt.serving.served_run import ServedRun, word_starts
 from nmt.text.tokenizer import build_tokenizers
 from nmt.translator import Translation, Translator
 from tests.serving.conftest import SENTENCE
@@ -27,7 +27,7 @@ def translator(run: ServedRun) -> Translator:
 
 
 def continued(translator: Translator, sentence: str, prefix: list[int], n: int) -> list[Translation]:
-    return searched(translator, Forced(translator.model, prefix), sentence, prefix, n)
+    return translate_with(translator, PrefixForcing(translator.model, prefix), sentence, prefix, n)
 
 
 def log_prob(translator: Translator, sentence: str, ids: list[int]) -> float:
@@ -111,11 +111,11 @@ def test_the_most_probable_next_word_is_the_greedy_one(run: ServedRun) -> None:
 
 def test_a_prefix_begins_a_long_text_once(run: ServedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it is cut into parts otherwise: each of them would begin with it; so would the tree be one of a part."""
-    monkeypatch.setattr(run.translator, "longest", len(run.translator.tokenizers.source.encode([SENTENCE])[0]))
+    monkeypatch.setattr(run.translator, "longest_source", len(run.translator.tokenizers.source.encode([SENTENCE])[0]))
     text = " ".join([SENTENCE] * 3)
     prefix = run.translator.translate(["He sleeps."])[0].pieces[:2]
-    assert run.translate(Asked(text))["parts"] == 3
-    found = run.translate(Asked(text, prefix=prefix, tree=True, n_best=2))
+    assert run.translate(TranslationRequest(text))["parts"] == 3
+    found = run.translate(TranslationRequest(text, prefix=prefix, tree=True, n_best=2))
     assert found["parts"] == 1
     for each, end in zip(found["n_best"], found["tree"]["ends"], strict=True):
         assert each["pieces"][:2] == prefix
@@ -126,7 +126,7 @@ def test_a_prefix_begins_a_long_text_once(run: ServedRun, monkeypatch: pytest.Mo
             node = found["tree"]["nodes"][node]["parent"]
         assert path == each["pieces"][: len(path)]
         assert len(path) >= 2
-    explained = run.translate(Asked(text, saliency=True))
+    explained = run.translate(TranslationRequest(text, saliency=True))
     assert np.shape(explained["saliency"]) == np.shape(explained["weights"])
     assert len(explained["starts"]) == len(explained["target_words"])
 
@@ -142,11 +142,11 @@ def test_a_word_that_was_copied_is_answered() -> None:
         model.output.bias[UNK] = 5.0
     search = SearchConfig(replace_unknown=True, max_length_offset=3, max_length_ratio=0.1)
     copying = ServedRun("run", Translator(model, tokenizers, search, torch.device("cpu")), ("en", "en"), 40)
-    found = copying.translate(Asked("the zebra sleeps", tree=True, n_best=2))
+    found = copying.translate(TranslationRequest("the zebra sleeps", tree=True, n_best=2))
     assert "<unk>" in found["pieces"]
     assert "<unk>" not in found["text"]
     assert len(found["starts"]) == len(found["target_words"])
-    further = copying.translate(Asked("the zebra sleeps", prefix=found["pieces"][:2]))
+    further = copying.translate(TranslationRequest("the zebra sleeps", prefix=found["pieces"][:2]))
     assert further["pieces"][:2] == found["pieces"][:2]
 
 

@@ -6,7 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from nmt.serving.app import Api, build_app
-from nmt.serving.model import ServedRun, validations
+from nmt.serving.served_run import ServedRun, validations
 
 
 def record(step: int, sample: int, **more: Any) -> str:

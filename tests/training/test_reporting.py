@@ -21,7 +21,7 @@ from tensorboard.summary.writer import event_file_writer
 from nmt.alignment.weights import Alignment
 from nmt.config.schema import ModelConfig, TrainConfig
 from nmt.data.tables import ProgressLog
-from nmt.evaluation.film import films, sentence
+from nmt.evaluation.filmstrips import records_by_sentence, sentence_key
 from nmt.evaluation.records import ALIGNMENTS, keep_records, read_records
 from nmt.training.board import Sample, as_markdown
 from nmt.training.console import duration
@@ -307,7 +307,7 @@ def test_samples_that_are_made_again_are_kept_once(tmp_path: Path, plain: Consol
 
 def test_the_film_is_drawn_at_the_end(tmp_path: Path, plain: Console) -> None:
     report(tmp_path / "one", plain, steps=(20,))
-    assert not (tmp_path / "one" / "evaluation").exists()  # a film has two pictures at least
+    assert not (tmp_path / "one" / "evaluation").exists()  # a filmstrip has two pictures at least
     report(tmp_path / "two", plain)
     assert (tmp_path / "two/evaluation/sharpening.png").read_bytes().startswith(b"\x89PNG")
 
@@ -369,8 +369,11 @@ def test_a_flipped_bit_in_the_sample_alignments_harms_nothing(
     (run / ALIGNMENTS).write_bytes(content)
     kept = read_records(run / ALIGNMENTS)
     assert len(kept) >= 2  # a line break more or less concerns two
-    for film in films(kept):
-        for each in film:
-            assert sentence(each) == sentence(film[0])
-            assert np.shape(each["reference_weights"]) == (len(each["reference_words"]), len(each["source_words"]))
-            assert each["step"] > 0
+    for frames in records_by_sentence(kept):
+        for record in frames:
+            assert sentence_key(record) == sentence_key(frames[0])
+            assert np.shape(record["reference_weights"]) == (
+                len(record["reference_words"]),
+                len(record["source_words"]),
+            )
+            assert record["step"] > 0

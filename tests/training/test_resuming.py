@@ -253,7 +253,7 @@ def test_a_run_begins_with_the_weights_of_another(
     for name in before:
         torch.testing.assert_close(before[name], after[name], rtol=0, atol=1e-8)
     # The new text is shorter, and long sentences have not been forgotten.
-    assert load_checkpoint(tuned).longest == load_checkpoint(origin).longest
+    assert load_checkpoint(tuned).longest_source == load_checkpoint(origin).longest_source
     # Once begun, the run goes on from what it has itself.
     again = call("train", *tiny_options, *QUIET, *begun, *other, "trainer.max_steps=2")
     assert "continuing from tuned/checkpoints/last at update 1" in again.stderr

@@ -24,7 +24,8 @@ from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
 from nmt.training.validation import Validator
-from nmt.translator import Translator, empty
+from nmt.translation import empty_translation
+from nmt.translator import Translator
 
 SOURCES = [f"the cat sees {'the big ' * (i % 5)}dog number {i} and sleeps" for i in range(12)]
 TARGETS = [f"le chat voit le {'grand ' * (i % 5)}chien" for i in range(12)]
@@ -135,7 +136,7 @@ def test_attention_is_measured_without_gold_too(model: Seq2Seq, tokenizers: Toke
 def test_a_model_that_says_nothing_has_no_attention_to_measure() -> None:
     names = ("attention_entropy", "coverage_deficit", "repetition_rate")
     assert set(names) <= set(names_at("validation"))
-    values, _ = measure(Outcome(translations=[empty("")], references=["a"]), names)
+    values, _ = measure(Outcome(translations=[empty_translation("")], references=["a"]), names)
     assert set(values.values()) == {None}
 
 
@@ -202,5 +203,5 @@ def test_a_line_that_is_far_too_long_is_cut_as_in_an_evaluation(model: Seq2Seq, 
     columns = {"source": lines, "target": [". ".join(TARGETS), *TARGETS]}
     validate = Validator(datasets.Dataset.from_dict(columns), tokenizers, config, CPU, longest=12)
     translator = validate._translator(model)
-    assert translator.longest == 12
+    assert translator.longest_source == 12
     assert [each.parts > 1 for each in translator.translate(lines[:2])] == [True, True]

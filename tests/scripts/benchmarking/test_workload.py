@@ -14,7 +14,8 @@ from nmt.data.batch import Batch
 from nmt.text.tokenizer import Tokenizers
 from nmt.text.vocabulary import Vocabulary
 from nmt.training.trainer import Trainer
-from nmt.translator import Translation, Translator, empty
+from nmt.translation import Translation, empty_translation
+from nmt.translator import Translator
 
 
 @pytest.fixture
@@ -90,4 +91,4 @@ def test_translations_are_scored_against_joined_references(monkeypatch: pytest.M
 
 def translation(vocabulary: Vocabulary, line: str) -> Translation:
     (text,) = vocabulary.decode(vocabulary.encode([line]))
-    return Translation(**{**vars(empty("a")), "text": text, "pieces": line.split()})
+    return replace(empty_translation("a"), text=text, pieces=line.split())

@@ -40,9 +40,9 @@ def test_segmented_text_stays_segmented(line: str) -> None:
 )
 def test_other_text_is_written_as_text(line: str, tokenizer: dict[str, object]) -> None:
     translator = translator_of([line], **tokenizer)
-    copies, line_of = translator.copies, form(translator, [line])
+    copies, line_of = translator.replaces_unknown, form(translator, [line])
     (found,) = translator.translate([line])
-    assert (line_of(found), translator.copies) == (found.text, copies)
+    assert (line_of(found), translator.replaces_unknown) == (found.text, copies)
 
 
 def test_a_file_is_filled_from_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

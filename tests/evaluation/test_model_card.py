@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from nmt.config.file import load_config
 from nmt.config.schema import DataConfig, HubConfig, SplitConfig, TrainConfig, changes
 from nmt.errors import UserError
-from nmt.evaluation.card import front_matter, is_edited, origin, setting_lines, write_card
+from nmt.evaluation.model_card import data_description, front_matter, is_edited, setting_lines, write_card
 from nmt.models.checkpoint import CARD, PICTURE, load_checkpoint
 
 
@@ -131,7 +131,7 @@ def test_a_card_that_cannot_be_written(best: Path, run: Path, monkeypatch: pytes
     def refuse(place: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("nmt.evaluation.card.temporary_folder", refuse)
+    monkeypatch.setattr("nmt.evaluation.model_card.temporary_folder", refuse)
     with pytest.raises(UserError, match=r"cannot write .*best/README\.md: No space left on device; free some space"):
         write_card(best, run, {})
 
@@ -155,7 +155,7 @@ def test_where_text_comes_from_is_told_without_paths(tmp_path: Path) -> None:
     secret = str(tmp_path / "secret")
     split = SplitConfig(source=[f"{secret}/a.en", f"{secret}/b.en.gz"], target=f"{secret}/a.de")
     data = DataConfig(kind="text", train=split, test=SplitConfig(source=f"{secret}/t.en", target=f"{secret}/t.de"))
-    assert origin(data) == "Files of text; train text: `a.en`, `b.en.gz`, `a.de`; test text: `t.en`, `t.de`."
+    assert data_description(data) == "Files of text; train text: `a.en`, `b.en.gz`, `a.de`; test text: `t.en`, `t.de`."
     config = TrainConfig(run_dir=secret, data=data)
     config.tokenizer.source_model = config.trainer.initialize_from = f"{secret}/x.model"
     data.cache_dir = secret
@@ -168,8 +168,8 @@ def test_where_text_comes_from_is_told_without_paths(tmp_path: Path) -> None:
 
 def test_a_data_set_of_the_hub_is_named(tmp_path: Path) -> None:
     data = DataConfig(kind="hub", hub=HubConfig(path="owner/set", name="de-en", revision="v1"))
-    assert origin(data) == "The data set `owner/set`, name `de-en`, revision `v1`."
+    assert data_description(data) == "The data set `owner/set`, name `de-en`, revision `v1`."
     assert front_matter(TrainConfig(data=data), {})["datasets"] == ["owner/set"]
     data.hub = HubConfig(path=str(tmp_path / "secret"))
-    assert origin(data) == "The data set `secret`."
+    assert data_description(data) == "The data set `secret`."
     assert "datasets" not in front_matter(TrainConfig(data=data), {})

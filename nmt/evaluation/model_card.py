@@ -14,16 +14,16 @@ from nmt.config.schema import DataConfig, TrainConfig, changes
 from nmt.data.corpus import CleaningReport
 from nmt.data.tables import SIDES, TEST_SPLITS, temporary_folder
 from nmt.errors import writing
-from nmt.evaluation.registry import OF_THE_MACHINE, Values, shown
+from nmt.evaluation.registry import OF_THE_MACHINE, Values, shown_metrics
 from nmt.evaluation.report import template
 from nmt.models.checkpoint import CARD, PICTURE, WEIGHTS, Checkpoint, load_checkpoint
 from nmt.models.hub import is_address
 from nmt.models.summary import summarize
 
-HUB_METRICS = ("bleu", "chrf", "ter")  # as the hub calls them, too
-PRIVATE = ("run_dir", "resume", "threads", "automatic", "data.")  # of the machine, or told under `Data`
-PUBLIC = ("data.kind", "data.grammar.", "data.cleaning.")
-PATHS = ("tokenizer.source_model", "tokenizer.target_model", "trainer.initialize_from")
+HUB_METRICS = ("bleu", "chrf", "ter")  # names that the hub uses as well
+OMITTED_KEYS = ("run_dir", "resume", "threads", "automatic", "data.")  # of the machine, or described under `Data`
+SHOWN_DATA_KEYS = ("data.kind", "data.grammar.", "data.cleaning.")
+PATH_KEYS = ("tokenizer.source_model", "tokenizer.target_model", "trainer.initialize_from")
 
 
 def write_card(best: Path, run: Path, cleaning: Mapping[str, CleaningReport]) -> None:
@@ -42,15 +42,15 @@ def write_card(best: Path, run: Path, cleaning: Mapping[str, CleaningReport]) ->
     picture = typical_heatmap(run / "evaluation" / next(iter(evaluations), ""))
     text = render_card(checkpoint, evaluations, cleaning, has_picture=picture is not None)
     with writing(best / CARD), temporary_folder(best / CARD) as folder:
-        (folder / CARD).write_text(text + seal(text), encoding="utf-8")
-        (best / PICTURE).unlink(missing_ok=True)  # of the card before
+        (folder / CARD).write_text(text + signature_line(text), encoding="utf-8")
+        (best / PICTURE).unlink(missing_ok=True)  # of an earlier card
         if picture is not None:
             shutil.copyfile(picture, folder / PICTURE)
             (folder / PICTURE).replace(best / PICTURE)
         (folder / CARD).replace(best / CARD)
 
 
-def seal(text: str) -> str:
+def signature_line(text: str) -> str:
     """Return the last line of a card: a digest of its text, by which an edited card is recognized."""
     return f"\n<!-- written by nmt, {hashlib.sha256(text.encode()).hexdigest()[:16]} -->\n"
 
@@ -60,8 +60,8 @@ def is_edited(card: Path) -> bool:
     if not card.exists():
         return False
     text = card.read_text(encoding="utf-8", errors="replace")
-    written = text[: text.rfind("\n<!-- written by nmt")]
-    return text != written + seal(written)
+    body = text[: text.rfind("\n<!-- written by nmt")]
+    return text != body + signature_line(body)
 
 
 def evaluations_of(run: Path, step: int) -> Iterator[tuple[str, Values]]:
@@ -91,17 +91,17 @@ def render_card(
     import yaml
 
     config = checkpoint.config
-    return template("card.md.j2", autoescape=False).render(
+    return template("model_card.md.j2", autoescape=False).render(
         front=yaml.safe_dump(front_matter(config, evaluations), sort_keys=False, allow_unicode=True),
         version=importlib.import_module("nmt").__version__,  # the root is above all layers
         data=config.data,
         step=checkpoint.step,
         summary=summarize(checkpoint.model),
         evaluations=evaluations,
-        rows=rows,
-        signatures=signatures,
+        score_rows=score_rows,
+        format_signatures=format_signatures,
         picture=PICTURE if has_picture else None,
-        origin=origin(config.data),
+        data_description=data_description(config.data),
         cleaning=cleaning,
         settings=list(setting_lines(config)),
     )
@@ -113,14 +113,14 @@ def front_matter(config: TrainConfig, evaluations: Mapping[str, Values]) -> dict
     languages = [code.lower().replace("_", "-").split("-")[0] for code in (data.source_language, data.target_language)]
     # The hub refuses what is no code of ISO 639.
     codes = [code for code in dict.fromkeys(languages) if re.fullmatch("[a-z]{2,3}", code)]
-    set_name = hub_data_set(data)
+    data_set = hub_data_set(data)
     results = [
         {
             "task": {"type": "translation", "name": f"Translation from {data.direction}"},
-            "dataset": {"name": set_name or data.kind, "type": set_name or data.kind, "split": split},
+            "dataset": {"name": data_set or data.kind, "type": data_set or data.kind, "split": split},
             "metrics": [
                 {"type": name, "value": round(scores[name], 2), "name": label, "args": {"signature": signature}}
-                for name, label, _, _ in rows(scores)
+                for name, label, _, _ in score_rows(scores)
                 if name in HUB_METRICS and (signature := scores["signature"].get(name))
             ],
         }
@@ -132,39 +132,39 @@ def front_matter(config: TrainConfig, evaluations: Mapping[str, Values]) -> dict
         "library_name": "nmt",
         "pipeline_tag": "translation",
         "tags": ["translation", "recurrent-neural-network", "attention", "word-alignment"],
-        **({"datasets": [set_name]} if set_name else {}),
+        **({"datasets": [data_set]} if data_set else {}),
         **({"metrics": list(HUB_METRICS)} if results else {}),
         **({"model-index": [{"name": f"nmt-{'-'.join(languages)}", "results": results}]} if results else {}),
     }
 
 
-def rows(scores: Values) -> Iterator[tuple[str, str, str, str]]:
+def score_rows(scores: Values) -> Iterator[tuple[str, str, str, str]]:
     """Yield name, label, number and note of each score that an evaluation has, without those of the machine."""
-    for name, metric in shown(scores).items():
+    for name, metric in shown_metrics(scores).items():
         if scores.get(name) is not None and name not in OF_THE_MACHINE:
-            yield name, *metric.row.cells(scores[name], scores)
+            yield name, *metric.table_display.as_cells(scores[name], scores)
 
 
-def signatures(scores: Values, name: str) -> str:
-    """Return the signatures of a score and of its interval."""
-    found = (scores["signature"].get(key) for key in (name, f"{name}_ci95"))
-    return ", ".join(f"`{each}`".replace("|", "\\|") for each in found if each)
+def format_signatures(scores: Values, name: str) -> str:
+    """Return the format_signatures of a score and of its interval."""
+    signatures = (scores["signature"].get(key) for key in (name, f"{name}_ci95"))
+    return ", ".join(f"`{signature}`".replace("|", "\\|") for signature in signatures if signature)
 
 
-def origin(data: DataConfig) -> str:
+def data_description(data: DataConfig) -> str:
     """Say where the text of a run comes from; of files the names alone."""
     if data.kind == "grammar":
         return "The built-in grammar corpus: sentences that a program makes, with gold alignments."
     if data.kind == "hub":
         parts = [f"{key} `{value}`" for key in ("name", "revision") if (value := getattr(data.hub, key))]
-        name = hub_data_set(data) or Path(str(data.hub.path)).name
-        return f"The data set {', '.join([f'`{name}`', *parts])}."
-    names = [
+        data_set = hub_data_set(data) or Path(str(data.hub.path)).name
+        return f"The data set {', '.join([f'`{data_set}`', *parts])}."
+    files = [
         f"{split} text: {', '.join(f'`{Path(str(path)).name}`' for path in paths)}"
         for split in ("train", "validation", "test")
-        if (paths := [path for side in SIDES for path in listed(getattr(getattr(data, split), side))])
+        if (paths := [path for side in SIDES for path in as_list(getattr(getattr(data, split), side))])
     ]
-    return f"Files of text; {'; '.join(names)}." if names else f"A corpus of the kind `{data.kind}`."
+    return f"Files of text; {'; '.join(files)}." if files else f"A corpus of the kind `{data.kind}`."
 
 
 def hub_data_set(data: DataConfig) -> str | None:
@@ -173,7 +173,7 @@ def hub_data_set(data: DataConfig) -> str | None:
     return path if path and re.fullmatch(r"[\w.-]+/[\w.-]+", path) and not Path(path).exists() else None
 
 
-def listed(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     """Return a value that may be none, one or a list of them as a list."""
     return value if isinstance(value, list) else [] if value is None else [value]
 
@@ -181,7 +181,7 @@ def listed(value: Any) -> list[Any]:
 def setting_lines(config: TrainConfig) -> Iterator[str]:
     """Yield key=value of what differs from the defaults, without the machine's settings; of paths the names alone."""
     for name, (_, value) in changes(TrainConfig(), config).items():
-        if name in PATHS and value is not None and not is_address(value):
+        if name in PATH_KEYS and value is not None and not is_address(value):
             value = Path(value).name
-        if not name.startswith(PRIVATE) or name.startswith(PUBLIC):
+        if not name.startswith(OMITTED_KEYS) or name.startswith(SHOWN_DATA_KEYS):
             yield f"{name}={'null' if value is None else value}"

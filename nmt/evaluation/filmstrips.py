@@ -19,21 +19,21 @@ WIDTH = 1_600  # pixels of a strip, where its letters stay legible
 GAP = 12  # pixels between strips
 
 
-def write_film(records: Iterable[Record], picture: Path) -> None:
-    """Draw the attention to the references at a few updates, a strip a sentence; nothing if there are none."""
-    strips = [draw_strip(frames) for frames in films(records) if len(frames) > 1]
+def write_filmstrips(records: Iterable[Record], picture: Path) -> None:
+    """Draw the attention to the references at a few updates, one strip per sentence; nothing if there are none."""
+    strips = [draw_strip(frames) for frames in records_by_sentence(records) if len(frames) > 1]
     if strips:
         picture.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(stack(strips)).save(picture)
+        Image.fromarray(stack_pictures(strips)).save(picture)
 
 
-def films(records: Iterable[Record]) -> list[list[Record]]:
+def records_by_sentence(records: Iterable[Record]) -> list[list[Record]]:
     """Return the records of each sentence in the order of updates, without those that cannot be drawn."""
-    ordered = sorted(filter(is_drawable, records), key=lambda each: (sentence(each), each["step"]))
-    return [list(group) for _, group in itertools.groupby(ordered, key=sentence)]
+    ordered = sorted(filter(is_drawable, records), key=lambda record: (sentence_key(record), record["step"]))
+    return [list(group) for _, group in itertools.groupby(ordered, key=sentence_key)]
 
 
-def sentence(record: Record) -> tuple[int, list[str], list[str]]:
+def sentence_key(record: Record) -> tuple[int, list[str], list[str]]:
     """Return what the records of a sentence have in common."""
     return record["sample"], record["source_words"], record["reference_words"]
 
@@ -41,7 +41,7 @@ def sentence(record: Record) -> tuple[int, list[str], list[str]]:
 def is_drawable(record: Record) -> bool:
     """Return whether a record has attention to a reference, with a weight for each pair of words."""
     try:
-        number, source, reference = sentence(record)
+        number, source, reference = sentence_key(record)
         weights = np.array(record["reference_weights"], dtype=float)
         are_words = all(isinstance(word, str) for word in (*source, *reference))
     except (KeyError, TypeError, ValueError):  # a damaged line that is JSON still
@@ -60,8 +60,9 @@ def draw_strip(frames: Sequence[Record]) -> Pixels:
     return to_array(draw_heatmap(panels, frames[0]["source_words"], frames[0]["reference_words"]), width=WIDTH)
 
 
-def stack(strips: Sequence[Pixels]) -> Pixels:
+def stack_pictures(pictures: Sequence[Pixels]) -> Pixels:
     """Put pictures below each other, on white."""
-    width = max(strip.shape[1] for strip in strips)
-    rows = [np.pad(s, ((0, GAP), (0, width - s.shape[1]), (0, 0)), constant_values=255) for s in strips]
-    return np.concatenate(rows)
+    width = max(picture.shape[1] for picture in pictures)
+    return np.concatenate(
+        [np.pad(x, ((0, GAP), (0, width - x.shape[1]), (0, 0)), constant_values=255) for x in pictures]
+    )

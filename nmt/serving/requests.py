@@ -16,7 +16,7 @@ TYPES = {str: "a string", bool: "true or false", int: "an integer", list: "a lis
 JSON_TYPES = TYPES | {dict: "an object", float: "a number", type(None): "null"}
 
 
-class Asked(NamedTuple):
+class TranslationRequest(NamedTuple):
     """A checked request of `/translate` or `/next`.
 
     Attributes:
@@ -41,7 +41,7 @@ FIELDS: dict[str, tuple[type, ...]] = {
 }  # fmt: skip
 
 
-async def read(request: Request, runs: Collection[str]) -> Asked:
+async def read_request(request: Request, runs: Collection[str]) -> TranslationRequest:
     """Read a request; raise HTTPException 400, 413, 415 or 499, with a message that says what is wrong."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "send JSON, with the header content-type: application/json")
@@ -54,39 +54,39 @@ async def read(request: Request, runs: Collection[str]) -> Asked:
     except ClientDisconnect:
         raise HTTPException(499, "the client has gone") from None
     try:
-        given = json.loads(body.decode("utf-8"))
+        fields = json.loads(body.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise HTTPException(400, f"the request is not JSON in UTF-8: {error}") from error
-    return check(given, runs)
+    return check_fields(fields, runs)
 
 
-def check(given: Any, runs: Collection[str]) -> Asked:
+def check_fields(fields: Any, runs: Collection[str]) -> TranslationRequest:
     """Check a request's JSON; raise HTTPException 400, naming the field, what was given and what is allowed."""
-    if not isinstance(given, dict):
-        raise HTTPException(400, f'send an object such as {{"text": "..."}}, not {JSON_TYPES[type(given)]}')
-    for name, value in given.items():
+    if not isinstance(fields, dict):
+        raise HTTPException(400, f'send an object such as {{"text": "..."}}, not {JSON_TYPES[type(fields)]}')
+    for name, value in fields.items():
         if name not in FIELDS:
             raise HTTPException(
                 400, f"unknown field {name[:40]!r}: known are {', '.join(FIELDS)}{nearest(name[:40], FIELDS)}"
             )
         if type(value) not in FIELDS[name]:
-            allowed = " or ".join(TYPES[each] for each in FIELDS[name])
+            allowed = " or ".join(TYPES[kind] for kind in FIELDS[name])
             raise HTTPException(400, f"{name} must be {allowed}, not {JSON_TYPES[type(value)]}")
-    if "text" not in given:
+    if "text" not in fields:
         raise HTTPException(400, "text is missing: the sentence to translate")
-    asked = Asked(**given)
-    check_values(asked, runs)
-    return asked
+    request = TranslationRequest(**fields)
+    check_values(request, runs)
+    return request
 
 
-def check_values(asked: Asked, runs: Collection[str]) -> None:
+def check_values(request: TranslationRequest, runs: Collection[str]) -> None:
     """Check fields whose types are right; raise HTTPException 400, naming the field."""
-    if asked.run not in runs:
-        raise HTTPException(400, f"run must be one of {', '.join(runs)}, not {asked.run[:40]!r}")
-    if not 1 <= asked.n_best <= MAX_N_BEST:
-        raise HTTPException(400, f"n_best must be from 1 to {MAX_N_BEST}, not {asked.n_best}")
-    if isinstance(asked.prefix, list) and not all(isinstance(piece, str) for piece in asked.prefix):
+    if request.run not in runs:
+        raise HTTPException(400, f"run must be one of {', '.join(runs)}, not {request.run[:40]!r}")
+    if not 1 <= request.n_best <= MAX_N_BEST:
+        raise HTTPException(400, f"n_best must be from 1 to {MAX_N_BEST}, not {request.n_best}")
+    if isinstance(request.prefix, list) and not all(isinstance(piece, str) for piece in request.prefix):
         raise HTTPException(400, "prefix must be a string, or a list of subwords, each a string")
-    for name, text in (("text", asked.text), ("prefix", "".join(asked.prefix))):
+    for name, text in (("text", request.text), ("prefix", "".join(request.prefix))):
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise HTTPException(400, f"{name} has a lone surrogate, which is not a character")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.alignment.pharaoh import Links, parse_pharaoh
-from nmt.alignment.recut import recut, split_links
+from nmt.alignment.retokenization import retokenize_weights, split_links
 from nmt.alignment.weights import Alignment
 
 
@@ -25,7 +25,7 @@ def test_weights_between_other_words(one: set[int], two: set[int], three: set[in
     ours, theirs = (cut(source, one), cut(target, two)), (cut(source, three), cut(target, four))
     weights = np.random.default_rng(seed).random((len(ours[1]), len(ours[0])))
     weights /= weights.sum(axis=1, keepdims=True)
-    found = recut(Alignment(*ours, weights), *theirs)
+    found = retokenize_weights(Alignment(*ours, weights), *theirs)
     assert found is not None
     # By characters, in plain Python: a row and a share of the column for each.
     by_character = np.array([[weights[j, i] / len(ours[0][i]) for i in owners(ours[0])] for j in owners(ours[1])])
@@ -45,8 +45,8 @@ def owners(words: list[str]) -> list[int]:
 
 def test_other_texts_have_no_weights() -> None:
     alignment = Alignment(["ab"], ["cd"], np.ones((1, 1)))
-    assert recut(alignment, ["a", "c"], ["cd"]) is None
-    assert recut(alignment, ["ab"], ["c", "", "d"]) is None
+    assert retokenize_weights(alignment, ["a", "c"], ["cd"]) is None
+    assert retokenize_weights(alignment, ["ab"], ["c", "", "d"]) is None
 
 
 def test_links_of_words_with_their_marks_are_those_of_words_and_of_marks() -> None:

@@ -11,9 +11,9 @@ from nmt.evaluation.records import ALIGNMENTS, read_records
 from nmt.evaluation.saliency import Explainer
 from nmt.models.checkpoint import CONFIG, find_checkpoint, local, run_of, run_of_checkpoint
 from nmt.models.hub import is_address
-from nmt.serving.asked import Asked
-from nmt.serving.prefix import Forced, next_words, prefix_ids, searched
-from nmt.serving.tree import Recorded
+from nmt.serving.beam_tree import BeamRecorder
+from nmt.serving.prefix import PrefixForcing, next_words, prefix_ids, translate_with
+from nmt.serving.requests import TranslationRequest
 from nmt.text.vocabulary import WORD_MARK
 from nmt.translator import Translation, Translator
 from nmt.view.alignment import rounded
@@ -61,54 +61,61 @@ class ServedRun:
             "saliency": self.explainer is not None,
         }
 
-    def translate(self, asked: Asked) -> dict[str, Any]:
+    def translate(self, request: TranslationRequest) -> dict[str, Any]:
         """Return the best translation that begins with the prefix, with the n best in `n_best`, and where asked for the
         search's tree and the saliency; raise UserError if sentence or prefix is too long, the prefix cannot be
         forced, or there is no saliency.
         """
-        if asked.saliency and self.explainer is None:
+        if request.saliency and self.explainer is None:
             raise UserError("saliency needs gradients, and precision=int8 has none: leave saliency out")
         started = time.perf_counter()
-        prefix = self._prefix(asked)
-        forced = Forced(self.translator.model, prefix)
-        recorded = Recorded(forced) if asked.tree else None  # of one search: a text in parts has several at a time
-        model = recorded or forced
-        found = searched(self.translator, model, asked.text, prefix, asked.n_best, whole=asked.tree)
-        best = self._answer(found[0])
-        if asked.saliency and self.explainer is not None:
-            best["saliency"] = rounded(self.explainer.translations(found[:1])[0].weights)
-        if recorded is not None:
-            best["tree"] = self._tree(recorded, found)
-        best |= {"run": asked.run, "forced": len(prefix), "n_best": [self._answer(each) for each in found]}
+        prefix = self._prefix(request)
+        forcing = PrefixForcing(self.translator.model, prefix)
+        # The recorder follows one search: a text in parts has several at a time.
+        recorder = BeamRecorder(forcing) if request.tree else None
+        translations = translate_with(
+            self.translator, recorder or forcing, request.text, prefix, request.n_best, whole=request.tree
+        )
+        best = self._answer(translations[0])
+        if request.saliency and self.explainer is not None:
+            best["saliency"] = rounded(self.explainer.translations(translations[:1])[0].weights)
+        if recorder is not None:
+            best["tree"] = self._tree(recorder, translations)
+        n_best = [self._answer(translation) for translation in translations]
+        best |= {"run": request.run, "forced": len(prefix), "n_best": n_best}
         return best | {"seconds": round(time.perf_counter() - started, 4)}
 
-    def next(self, asked: Asked) -> dict[str, Any]:
+    def next(self, request: TranslationRequest) -> dict[str, Any]:
         """Return the most probable words after the prefix, `n_best` of them at most; raise UserError if sentence or
         prefix is too long, or the prefix cannot be forced.
         """
-        words = next_words(self.translator, asked.text, self._prefix(asked), asked.n_best)
-        return {"run": asked.run, "words": [word._asdict() for word in words]}
+        words = next_words(self.translator, request.text, self._prefix(request), request.n_best)
+        return {"run": request.run, "words": [word._asdict() for word in words]}
 
-    def _prefix(self, asked: Asked) -> list[int]:
+    def _prefix(self, request: TranslationRequest) -> list[int]:
         """Check the lengths, and return the ids of the prefix: none where there is nothing to translate."""
-        sides = self.translator.tokenizers
-        text = sides.source.encode([asked.text])[0]
-        prefix = prefix_ids(sides.target, asked.prefix, copies=self.translator.copies)
+        source, target = self.translator.tokenizers.source, self.translator.tokenizers.target
+        text = source.encode([request.text])[0]
+        prefix = prefix_ids(target, request.prefix, allow_unknown=self.translator.replaces_unknown)
         for name, ids in (("text", text), ("prefix", prefix)):
             if len(ids) > self.max_subwords:
                 limit = f"at most {self.max_subwords:,} (max_subwords)"
                 raise UserError(f"{name} is too long: it has {len(ids):,} subwords; {limit}")
         return prefix if text else []
 
-    def _tree(self, recorded: Recorded, found: Sequence[Translation]) -> dict[str, Any]:
+    def _tree(self, recorder: BeamRecorder, translations: Sequence[Translation]) -> dict[str, Any]:
         """Return the hypotheses that were in the beam, and where the translations that were found end among them."""
         target = self.translator.tokenizers.target
-        pieces = target.pieces(node.token for node in recorded.nodes)
+        pieces = target.pieces(node.token for node in recorder.nodes)
         nodes = [
             {"parent": node.parent, "piece": piece, "log_prob": round(node.log_prob, 4), "step": node.step}
-            for node, piece in zip(recorded.nodes, pieces, strict=True)
+            for node, piece in zip(recorder.nodes, pieces, strict=True)
         ]
-        ends = [{"node": recorded.end_of(target.ids_of(each.pieces)), "score": each.score} for each in found if nodes]
+        ends = [
+            {"node": recorder.end_of(target.ids_of(translation.pieces)), "score": translation.score}
+            for translation in translations
+            if nodes
+        ]
         return {"nodes": nodes, "ends": ends}
 
     def _answer(self, translation: Translation) -> dict[str, Any]:
@@ -127,14 +134,13 @@ def word_starts(translator: Translator, translation: Translation) -> list[int]:
     if translation.parts == 1 and len(words) == len(translation.target_words):
         return [word_of_piece.index(number) for number in range(len(words))]
     ends = [len(text) for text in tokenizer.decode([ids[: count + 1] for count in range(len(ids))])]
-    starts, place = [], 0
+    starts, position = [], 0
     for word in translation.target_words:
-        found = translation.text.find(word, place)
-        place = place if found < 0 else found
-        start = next((index for index, end in enumerate(ends) if end > place), len(ids))
+        position = max(position, translation.text.find(word, position))
+        start = next((index for index, end in enumerate(ends) if end > position), len(ids))
         # A word mark that is a piece of its own belongs to the word after it.
         starts.append(start - 1 if start and translation.pieces[start - 1] == WORD_MARK else start)
-        place += len(word)
+        position += len(word)
     return starts
 
 
@@ -149,4 +155,6 @@ def validations(path: str) -> list[dict[str, Any]]:
     for record in read_records((run_of_checkpoint(folder) or folder) / ALIGNMENTS):
         if isinstance(record.get("sample"), int):
             steps.setdefault(record["step"], {})[record["sample"]] = record
-    return [{"step": step, "samples": [each for _, each in sorted(steps[step].items())]} for step in sorted(steps)]
+    return [
+        {"step": step, "samples": [steps[step][number] for number in sorted(steps[step])]} for step in sorted(steps)
+    ]
