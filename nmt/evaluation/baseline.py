@@ -12,6 +12,7 @@ from nmt.evaluation.metrics import paired_bootstrap
 from nmt.evaluation.outcome import Outcome
 from nmt.evaluation.registry import METRICS
 from nmt.evaluation.views import Translating
+from nmt.formats import from_here
 
 
 class Baseline(NamedTuple):
@@ -42,22 +43,21 @@ def compare(outcome: Outcome, baseline: Baseline) -> dict[str, Any]:
 def translator_settings(translator: Translating) -> dict[str, Any]:
     """Return the settings of translations: the checkpoint and the search."""
     return {
-        "checkpoint": None if translator.checkpoint is None else lasting(translator.checkpoint),
+        "checkpoint": None if translator.checkpoint is None else resolved_path(translator.checkpoint),
         "step": translator.step,
-        "ensemble": [lasting(each) for each in translator.ensemble],
+        "ensemble": [resolved_path(each) for each in translator.ensemble],
         **dataclasses.asdict(translator.search),
         "precision": translator.precision,
         "device": translator.device.type,
     }
 
 
-def lasting(path: Path) -> str:
+def resolved_path(path: Path) -> str:
     """Resolve links such as outputs/latest, whose target changes; relative to the working directory where possible."""
-    path, here = path.resolve(), Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+    return str(from_here(path.resolve()))
 
 
-def fingerprint(sources: Sequence[str], references: Sequence[str]) -> str:
+def corpus_digest(sources: Sequence[str], references: Sequence[str]) -> str:
     """Return a digest of a corpus, by which evaluations on the same corpus are recognized."""
     digest = hashlib.sha256()
     for side in (sources, references):

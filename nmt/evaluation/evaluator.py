@@ -11,7 +11,7 @@ from nmt.alignment.aer import read_gold
 from nmt.alignment.links import intersection
 from nmt.alignment.pharaoh import Link, Links
 from nmt.alignment.recut import recut
-from nmt.evaluation.baseline import Baseline, compare, fingerprint, translator_settings
+from nmt.evaluation.baseline import Baseline, compare, corpus_digest, translator_settings
 from nmt.evaluation.metrics import (
     bleu_by_length,
     bleu_interval,
@@ -73,7 +73,7 @@ def evaluate_split(
             "cut_translations": sum(each.cut for each in outcome.translations),  # at the longest length allowed
             "translated_in_parts": sum(each.parts > 1 for each in outcome.translations),  # sources that were too long
             "baseline": compare(outcome, baseline) if baseline else None,
-            "corpus": fingerprint(sources, targets),
+            "corpus": corpus_digest(sources, targets),
             "split": split,
             **translator_settings(translator),
             "bleu_tokenize": bleu_tokenize,

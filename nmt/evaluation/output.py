@@ -12,7 +12,7 @@ from nmt.alignment.pharaoh import Link, Links, format_pharaoh, format_words
 from nmt.alignment.recut import split_links
 from nmt.alignment.weights import Alignment
 from nmt.data.tables import temporary_folder
-from nmt.errors import writing
+from nmt.errors import write_errors
 from nmt.evaluation.registry import Values
 from nmt.evaluation.report import Drawing, Sentence, hundredths, render_report
 from nmt.translator import Translation
@@ -36,7 +36,7 @@ class Evidence(NamedTuple):
 
 def prepare_folder(folder: Path) -> None:
     """Create the folder, before the work begins, or raise UserError."""
-    with writing(f"the evaluation to {folder}"):
+    with write_errors(f"the evaluation to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
 
 
@@ -48,7 +48,7 @@ def write(folder: Path, metrics: Values, rows: Sequence[Sentence], evidence: Evi
     Raises:
         UserError: they cannot be written; `folder` is unchanged, or has only some of the new files.
     """
-    with writing(f"the evaluation to {folder}"), temporary_folder(folder / "metrics.json") as staging:
+    with write_errors(f"the evaluation to {folder}"), temporary_folder(folder / "metrics.json") as staging:
         drawings = draw(staging / HEATMAPS, rows, evidence, pick(evidence.attention, num_heatmaps))
         title = f"Evaluation on {metrics['split']}"
         page = render_report(metrics, rows, drawings, title=title, alignments=views_of(rows, evidence))

@@ -14,7 +14,7 @@ from nmt.config.file import load_config
 from nmt.config.schema import DataConfig, EvaluateConfig, LinksConfig, SplitConfig
 from nmt.data.corpus import load_split, open_corpus
 from nmt.errors import UserError
-from nmt.evaluation.baseline import Baseline, baseline_of, lasting
+from nmt.evaluation.baseline import Baseline, baseline_of, resolved_path
 from nmt.evaluation.evaluator import evaluate_split
 from nmt.evaluation.metrics import bleu_tokenizer, check_tokenizer
 from nmt.evaluation.report import print_table
@@ -67,7 +67,7 @@ def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
             views=views,
         )
     print_table(metrics)
-    print(f"written to {lasting(folder)}: look at {lasting(folder / 'report.html')}")
+    print(f"written to {resolved_path(folder)}: look at {resolved_path(folder / 'report.html')}")
 
 
 def check_languages(config: EvaluateConfig, run: DataConfig, option: str, other: DataConfig) -> None:
