@@ -17,17 +17,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from nmt.config.automatic import complete, nullable
-from nmt.config.check import check, explain
-from nmt.config.options import arrange
+from nmt.config.automatic import fill_defaults, with_null_defaults
+from nmt.config.check import check, readable_error
+from nmt.config.options import normalize_arguments
 from nmt.config.schema import EvaluateConfig, ServeConfig, TrainConfig
 from nmt.errors import UNWRITABLE, UserError, is_out_of_memory, unknown
+from nmt.formats import from_here
 from nmt.training.torchrun_env import RankEnvironment
 
 Config = TypeVar("Config", TrainConfig, EvaluateConfig, ServeConfig)
 
-EXIT_DELAY = 3.0  # seconds
-DATE = re.compile(r"\d{4}-\d\d-\d\d")
+EXIT_DELAY = 3.0  # seconds; torchrun kills all ranks when one fails, and rank 0 should print the error first
+DATE_FOLDER = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 class Parser(argparse.ArgumentParser):
@@ -51,29 +52,31 @@ def user_errors(*, show: bool = True) -> Iterator[None]:
     open_streams()
     try:
         try:
-            with kept_interrupts():
+            with reraise_lost_interrupts():
                 yield
         finally:
             sys.stdout.flush()  # a reader that has gone away is noticed here, not while the interpreter ends
-    except UserError as error:
-        if show:
-            print(f"error: {' '.join(str(error).splitlines())}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        if show:
-            print("interrupted", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:
-        discard_output()
-        sys.exit(141)
-    except (OSError, MemoryError, RuntimeError) as error:
-        line = full(error)
-        if line is None:
+    except (Exception, KeyboardInterrupt) as error:
+        if (outcome := status_and_message(error)) is None:
             raise
-        if show:
-            print(f"error: {line}", file=sys.stderr)
-        discard_output()
-        sys.exit(2)
+        status, message = outcome
+        if show and message:
+            print(message, file=sys.stderr)
+        if not isinstance(error, UserError | KeyboardInterrupt):
+            discard_output()
+        sys.exit(status)
+
+
+def status_and_message(error: BaseException) -> tuple[int, str] | None:
+    """Return the exit status of an exception and the line to print, which may be empty; None if it is a defect."""
+    if isinstance(error, UserError):
+        return 2, f"error: {' '.join(str(error).splitlines())}"
+    if isinstance(error, KeyboardInterrupt):
+        return 130, "interrupted"
+    if isinstance(error, BrokenPipeError):
+        return 141, ""
+    message = resource_message(error)
+    return None if message is None else (2, f"error: {message}")
 
 
 def open_streams() -> None:
@@ -84,29 +87,27 @@ def open_streams() -> None:
 
 
 @contextlib.contextmanager
-def kept_interrupts() -> Iterator[None]:
-    """Raise again any KeyboardInterrupt that Python discards inside `__del__` or a weak-reference callback.
+def reraise_lost_interrupts() -> Iterator[None]:
+    """Raise again any KeyboardInterrupt that Python discards inside `__del__` or a weak-reference callback."""
+    # Seen while heatmaps were drawn: Ctrl-C was lost in an object that matplotlib dropped.
+    previous_hook = sys.unraisablehook
 
-    Otherwise Ctrl-C could be lost in code that creates and drops many objects, such as matplotlib.
-    """
-    before = sys.unraisablehook
-
-    def again(lost: Any) -> None:
-        if lost.exc_type is not KeyboardInterrupt:
-            before(lost)
+    def reraise(unraisable: Any) -> None:
+        if unraisable.exc_type is not KeyboardInterrupt:
+            previous_hook(unraisable)
             return
-        later = threading.Timer(0.05, _thread.interrupt_main)  # out of what drops it
-        later.daemon = True
-        later.start()
+        timer = threading.Timer(0.05, _thread.interrupt_main)  # when the code that drops it has ended
+        timer.daemon = True
+        timer.start()
 
-    sys.unraisablehook = again
+    sys.unraisablehook = reraise
     try:
         yield
     finally:
-        sys.unraisablehook = before
+        sys.unraisablehook = previous_hook
 
 
-def full(error: Exception) -> str | None:
+def resource_message(error: BaseException) -> str | None:
     """Return a one-line message if an exception means full memory, a full disk or a forbidden file, else None."""
     if is_out_of_memory(error):
         return "memory does not suffice: lower batch.size, search.batch_size or the sizes of the model"
@@ -138,7 +139,7 @@ def register_schemas() -> None:
     """
     from hydra.core.config_store import ConfigStore
 
-    ConfigStore.instance().store(name="train_schema", node=nullable(TrainConfig))
+    ConfigStore.instance().store(name="train_schema", node=with_null_defaults(TrainConfig))
     ConfigStore.instance().store(name="evaluate_schema", node=EvaluateConfig)
     ConfigStore.instance().store(name="serve_schema", node=ServeConfig)
 
@@ -157,23 +158,29 @@ def hydra_main(
 
     def decorate(function: Callable[[Config], None]) -> Callable[[], None]:
         def main() -> None:
-            with user_errors():
-                environment = RankEnvironment.of(os.environ) if distributed else RankEnvironment()
-            is_rank_zero = environment.is_rank_zero
-            try:
-                with user_errors(show=is_rank_zero):
-                    sys.argv[1:] = arrange(sys.argv[1:], schema())
-                    prepare_rank(environment)
-                    compose_and_run(config_name, schema, function, show_errors=is_rank_zero)
-            except SystemExit:
-                if not is_rank_zero:
-                    time.sleep(EXIT_DELAY)  # torchrun kills all when one has failed, and rank 0 prints the error
-                raise
+            run_command(config_name, schema, function, distributed=distributed)
 
         main.__doc__ = function.__doc__
         return main
 
     return decorate
+
+
+def run_command(
+    config_name: str, schema: type[Config], function: Callable[[Config], None], *, distributed: bool
+) -> None:
+    """Call a function with the configuration that the command line describes; see `hydra_main`."""
+    with user_errors():
+        environment = RankEnvironment.of(os.environ) if distributed else RankEnvironment()
+    try:
+        with user_errors(show=environment.is_rank_zero):
+            sys.argv[1:] = normalize_arguments(sys.argv[1:], schema())
+            prepare_rank(environment)
+            compose_and_run(config_name, schema, function, show_errors=environment.is_rank_zero)
+    except SystemExit:
+        if not environment.is_rank_zero:
+            time.sleep(EXIT_DELAY)
+        raise
 
 
 def prepare_rank(environment: RankEnvironment) -> None:
@@ -215,49 +222,49 @@ def compose_and_run(
     from hydra.types import RunMode
     from omegaconf.errors import OmegaConfBaseException
 
-    started, failed = 0, 0
+    num_started, num_failed = 0, 0
 
     def job(composed: Any) -> None:
-        nonlocal started, failed
-        started += 1
+        nonlocal num_started, num_failed
+        num_started += 1
         try:
             # Errors exit here: Hydra would print lines of its own first.
-            with user_errors(show=show_errors), named_job(), no_empty_folder():
+            with user_errors(show=show_errors), prefix_job_name(), remove_empty_folder():
                 function(resolve(composed, schema))
         except SystemExit as exit:
             if exit.code != 2 or HydraConfig.get().mode != RunMode.MULTIRUN:
                 raise
             if not HydraConfig.get().launcher._target_.endswith(".BasicLauncher"):  # not here, but in another process
                 raise UserError(f"job {HydraConfig.get().job.num} of this sweep failed: see its log") from None
-            failed += 1
+            num_failed += 1
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # raise errors instead of printing them
     register_schemas()
     try:
         hydra.main(config_path=str(config_folder()), config_name=config_name, version_base="1.3")(job)()
     except (HydraException, OmegaConfBaseException, yaml.YAMLError, OSError, ValueError) as error:
-        if started or isinstance(error, BrokenPipeError) or full(error):
+        if num_started or isinstance(error, BrokenPipeError) or resource_message(error):
             raise
         raise composition_error(error, schema()) from error
-    if failed:
-        raise UserError(f"{failed} of the {started} jobs of this sweep failed: see the errors above")
+    if num_failed:
+        raise UserError(f"{num_failed} of the {num_started} jobs of this sweep failed: see the errors above")
 
 
 @contextlib.contextmanager
-def named_job() -> Iterator[None]:
+def prefix_job_name() -> Iterator[None]:
     """Prefix the message of a UserError in a sweep's job with the job's number and its own overrides."""
     from hydra.core.hydra_config import HydraConfig
 
     try:
         yield
     except UserError as error:
-        if own := " ".join(swept_overrides()):
-            raise UserError(f"job {HydraConfig.get().job.num} ({own}): {error}") from error
+        if overrides := " ".join(swept_overrides()):
+            raise UserError(f"job {HydraConfig.get().job.num} ({overrides}): {error}") from error
         raise
 
 
 @contextlib.contextmanager
-def no_empty_folder() -> Iterator[None]:
+def remove_empty_folder() -> Iterator[None]:
     """Remove the folder that Hydra created for the job if a UserError ends the job before it writes anything."""
     try:
         yield
@@ -266,7 +273,7 @@ def no_empty_folder() -> Iterator[None]:
         if folder != Path.cwd():
             with contextlib.suppress(OSError):
                 folder.rmdir()
-                if DATE.fullmatch(folder.parent.name):  # made by Hydra too, for the default `run_dir`
+                if DATE_FOLDER.fullmatch(folder.parent.name):  # also made by Hydra, for the default `run_dir`
                     folder.parent.rmdir()
         raise
 
@@ -277,15 +284,14 @@ def resolve(composed: Any, schema: type[Config]) -> Config:
     from omegaconf.errors import OmegaConfBaseException
 
     try:
-        config = complete(OmegaConf.to_object(composed), schema)
+        config = fill_defaults(OmegaConf.to_object(composed), schema)
     except OmegaConfBaseException as error:
-        raise explain(error, schema()) from error
+        raise readable_error(error, schema()) from error
     check(config)
     if isinstance(config, TrainConfig):
         if not config.run_dir.strip():
             raise UserError("run_dir is empty: give the folder of the run, or leave it out")
-        folder = output_folder()
-        config.run_dir = str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)
+        config.run_dir = str(from_here(output_folder()))
     return config
 
 
@@ -303,9 +309,9 @@ def swept_overrides() -> list[str]:
 
     if HydraConfig.get().mode != RunMode.MULTIRUN:
         return []
-    # Overrides given verbatim on the command line apply to every job. Lowercased, as Hydra writes `false` as `False`.
-    given = {argument.lower() for argument in sys.argv}
-    return [override for override in HydraConfig.get().overrides.task if override.lower() not in given]
+    # Overrides that are verbatim on the command line apply to every job. Lowercased: Hydra writes `false` as `False`.
+    arguments = {argument.lower() for argument in sys.argv}
+    return [override for override in HydraConfig.get().overrides.task if override.lower() not in arguments]
 
 
 def composition_error(error: Exception, config: Any) -> UserError:
@@ -320,5 +326,6 @@ def composition_error(error: Exception, config: Any) -> UserError:
     if isinstance(error, OverrideParseException):
         hint = "write key=value; quote a value that has special characters: 'key=\"value\"'"
         return UserError(f"cannot read the override {error.override!r}: {hint}")
+    readable = readable_error(error, config)
     file = re.match(r"In '(.+?)': ", str(error))
-    return UserError(f"in {file[1]}.yaml: {explain(error, config)}" if file else str(explain(error, config)))
+    return UserError(f"in {file[1]}.yaml: {readable}") if file else readable

@@ -71,21 +71,21 @@ def examine(folder: Path) -> Iterator[Finding]:
 
 def examine_run(run: Path) -> Iterator[Finding]:
     """Yield the findings for a run: its lock, checkpoints, configuration and records."""
-    from nmt.training.lock import holder
+    from nmt.training.lock import lock_holder
 
-    held = holder(run)
-    if held:
-        yield Finding("note", str(run), f"is being trained in by {held}")
+    holder = lock_holder(run)
+    if holder:
+        yield Finding("note", str(run), f"is being trained in by {holder}")
     else:
         yield Finding("ok", str(run), "is at rest")
     checkpoints = [run / "checkpoints" / name for name in ("best", "last")]
     for folder in checkpoints:
         if folder.is_dir():
             yield from examine_checkpoint(folder)
-        elif not held:
+        elif not holder:
             yield Finding("note", str(folder), "is missing: training has ended before its first validation")
     for left in sorted((run / "checkpoints").glob(".*")):
-        if not held:
+        if not holder:
             yield Finding("note", str(left), "was left by a killed training: the next one removes or restores it")
     yield from examine_config(run / "config.yaml")
     yield from examine_records(run / "metrics.jsonl")

@@ -72,7 +72,7 @@ def write_failure(error: BaseException) -> str | None:
 
 
 @contextlib.contextmanager
-def writing(what: object, advice: str = "free some space, or choose another folder") -> Iterator[None]:
+def write_errors(what: object, advice: str = "free some space, or choose another folder") -> Iterator[None]:
     """Turn a failure to write into a UserError.
 
     Args:

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from nmt.cli import Parser, user_errors
-from nmt.errors import UserError, writing
+from nmt.errors import UserError, write_errors
 
 PLACEHOLDER = b"hub:USER/NAME"  # in a card, before its model has a name
 
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> None:
         raise UserError(f"{options.name} has a revision: write {address.name} --revision {address.revision}")
     address = address._replace(revision=options.revision)
     with tempfile.TemporaryDirectory(prefix="nmt-share-") as folder:
-        with writing(folder, "free some space, or set TMPDIR to another folder"):
+        with write_errors(folder, "free some space, or set TMPDIR to another folder"):
             files = stage(options.run, Path(folder), str(address))
         for file in files:
             print(f"{file.stat().st_size:>15,}  {file.name}")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 from nmt.cli import Parser, user_errors
 from nmt.config.check import check
 from nmt.config.schema import PRECISIONS, UNITS, WORDS, SamplingConfig, SearchConfig
-from nmt.errors import UserError, writing
+from nmt.errors import UserError, write_errors
 
 if TYPE_CHECKING:
     from nmt.translator import Translation, Translator
@@ -164,7 +164,7 @@ def run(options: argparse.Namespace) -> None:
         translate: Callable[[list[str], int], list[list[Translation]]] = translator.translate_n_best
         if sampling is not None:
             translate = functools.partial(translator.sample, **sampling)
-        stack.enter_context(writing(options.output or "standard output"))
+        stack.enter_context(write_errors(options.output or "standard output"))
         output = open_output(options.output, stack)
         number = 0
         size = CHUNK if options.text or options.input or not sys.stdin.isatty() else 1

@@ -11,7 +11,7 @@ from nmt.alignment.links import argmax_links
 from nmt.alignment.pharaoh import format_pharaoh
 from nmt.alignment.weights import Alignment, concatenate, empty_alignment, merge_words
 from nmt.errors import UserError
-from nmt.text.parts import join_texts
+from nmt.text.long_lines import join_texts
 from nmt.view.alignment import alignment_html, rounded
 
 Words = tuple[list[str], list[int]]  # words, and for each piece the index of its word

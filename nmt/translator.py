@@ -27,7 +27,7 @@ from nmt.search.beam import beam_search
 from nmt.search.hypothesis import Hypothesis, StepModel
 from nmt.search.sampling import sample
 from nmt.search.threads import map_in_threads
-from nmt.text.parts import split_line
+from nmt.text.long_lines import split_line
 from nmt.text.tokenizer import Tokenizer, Tokenizers
 from nmt.text.vocabulary import UNK, Vocabulary, text_of
 from nmt.translation import (

@@ -20,7 +20,7 @@ from typing import Any
 
 from nmt.cli import user_errors
 from nmt.config.schema import PRECISIONS, TrainConfig
-from nmt.errors import UserError, writing
+from nmt.errors import UserError, write_errors
 from studies.options import configured, positive, use_threads
 
 
@@ -32,7 +32,7 @@ def main() -> None:
         if options.checkpoint is not None and options.mode not in ("translate", "startup"):
             raise UserError("--checkpoint belongs to translate and startup: the others start from random weights")
         if options.json is not None:
-            with writing(options.json):
+            with write_errors(options.json):
                 options.json.parent.mkdir(parents=True, exist_ok=True)  # before the work
         config = configured(overrides, options.checkpoint)
         use_threads(config.threads)
@@ -41,7 +41,7 @@ def main() -> None:
         if options.json is not None:
             command = shlex.join(["python", *sys.argv])
             figures = {"command": command, "mode": options.mode, "model": asdict(config.model), **figures}
-            with writing(options.json):
+            with write_errors(options.json):
                 options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 

@@ -19,7 +19,7 @@ from PIL import Image
 
 from nmt import Translator
 from nmt.cli import user_errors
-from nmt.errors import writing
+from nmt.errors import write_errors
 from nmt.view.heatmap import draw_heatmap, save_png
 from tests.browser import Browser, started
 
@@ -102,7 +102,7 @@ def main() -> None:
     names = ("heatmap", "report", "page", "tensorboard")
     heatmap, report, page, tensorboard = paths = [options.output / f"{name}.png" for name in names]
     with user_errors():
-        with writing(options.output):
+        with write_errors(options.output):
             options.output.mkdir(parents=True, exist_ok=True)
         draw_attention(options.run, heatmap)
         with started() as browser:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nmt.data.tables import digest_file
-from nmt.training.lock import holder, locked
+from nmt.training.lock import lock_holder, locked
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_notes(run: Path, doctor: Callable[..., Any]) -> None:
 
 def test_who_trains(run: Path, command: Callable[..., Any]) -> None:
     """Locks are between processes, so the command is one of its own."""
-    assert holder(run) is None
+    assert lock_holder(run) is None
     with locked(run):
         done = command("doctor", "run", cwd=run.parent)
     assert done.returncode == 0, done.stderr
@@ -111,7 +111,7 @@ def test_who_trains_can_be_asked_by_those_who_may_only_read(run: Path, monkeypat
         return path_open(path, mode, **options)
 
     monkeypatch.setattr(Path, "open", noting)
-    assert holder(run) is None
+    assert lock_holder(run) is None
     assert opened == ["r"]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from nmt.cli import user_errors
-from nmt.errors import UserError, is_out_of_memory, writing
+from nmt.errors import UserError, is_out_of_memory, write_errors
 from nmt.models.checkpoint import find_checkpoint, load_checkpoint, resolve_device, save_checkpoint
 from nmt.translate import replace_together
 from nmt.translator import Translator
@@ -196,12 +196,12 @@ def test_other_errors_keep_their_traceback(error: Exception) -> None:
 def test_writing_names_what_is_written() -> None:
     with (
         pytest.raises(UserError, match=r"^cannot write the log: No space left on device; sweep$"),
-        writing("the log", "sweep"),
+        write_errors("the log", "sweep"),
     ):
         raise OSError(28, "No space left on device")
-    with pytest.raises(BrokenPipeError), writing("the log"):
+    with pytest.raises(BrokenPipeError), write_errors("the log"):
         raise BrokenPipeError
-    with pytest.raises(ValueError, match=r"^x$"), writing("the log"):
+    with pytest.raises(ValueError, match=r"^x$"), write_errors("the log"):
         raise ValueError("x")
 
 

@@ -25,7 +25,7 @@ LAYERS = [
     ["nmt.alignment"],
     ["nmt.attention", "nmt.search", "nmt.text"],
     ["nmt.config"],
-    ["nmt.errors"],
+    ["nmt.errors", "nmt.formats"],
 ]
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -17,7 +17,7 @@ from nmt.config.schema import ServeConfig, TrainConfig, TrainerConfig
 from nmt.models.checkpoint import TRAINING_STATE
 from nmt.serving.server import load
 from nmt.share import stage
-from nmt.training.resuming import initial_checkpoint
+from nmt.training.resuming import find_initial_checkpoint
 from tests.hub_stand_in import Hub
 
 ROOT = Path(__file__).parents[1]
@@ -100,7 +100,7 @@ def test_everything_that_takes_a_checkpoint_takes_an_address(
     assert [ours[name] for name in ("bleu", "aer", "step")] == [theirs[name] for name in ("bleu", "aer", "step")]
     served = load(ServeConfig(checkpoint=ADDRESS, compare="run"))
     assert served["checkpoint"].describe() == served["compare"].describe() | {"path": ADDRESS}
-    origin = initial_checkpoint(TrainConfig(trainer=TrainerConfig(initialize_from=ADDRESS), automatic=FIXED))
+    origin = find_initial_checkpoint(TrainConfig(trainer=TrainerConfig(initialize_from=ADDRESS), automatic=FIXED))
     assert origin is not None
     assert (origin / "model.safetensors").read_bytes() == shared["model.safetensors"]
 

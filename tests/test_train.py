@@ -19,7 +19,7 @@ from tensorboard.backend.event_processing.plugin_event_multiplexer import EventM
 from nmt.config.file import load_config
 from nmt.data.corpus import load_split
 from nmt.models.checkpoint import find_checkpoint
-from nmt.training.run import evaluate_best, point_to
+from nmt.training.run import evaluate_best_checkpoint, link_latest
 from nmt.training.run import train as train_here
 from nmt.training.trainer import Trainer
 from tests.template_pairs import write_template_corpus
@@ -246,10 +246,10 @@ def test_the_final_evaluation_scores_as_configured(tiny_run: Path, tmp_path: Pat
     shutil.copytree(tiny_run / "checkpoints" / "best", tmp_path / "checkpoints" / "best")
     config = load_config(tiny_run / "config.yaml")
     tests = {"test": load_split(config.data, "test")}
-    plain = evaluate_best(config, tmp_path, tests)
+    plain = evaluate_best_checkpoint(config, tmp_path, tests)
     assert (plain["bleu_tokenize"], plain["lowercase"]) == ("13a", False)
     config.bleu_tokenize, config.lowercase = "char", True
-    changed = evaluate_best(config, tmp_path, tests)
+    changed = evaluate_best_checkpoint(config, tmp_path, tests)
     assert (changed["bleu_tokenize"], changed["lowercase"]) == ("char", True)
     assert "tok:char" in changed["signature"]["bleu"]
 
@@ -259,10 +259,10 @@ def test_latest_points_to_the_newest_run(tmp_path: Path, monkeypatch: pytest.Mon
     latest = tmp_path / "outputs/latest"
     for run in ("outputs/2024-01-01/10-00-00", "elsewhere/run"):
         (tmp_path / run).mkdir(parents=True)
-        point_to(Path(run))
+        link_latest(Path(run))
         assert latest_run(tmp_path) == tmp_path / run
         assert not any(link.readlink().is_absolute() for link in latest.iterdir())
-    point_to(Path("outputs/latest"))
+    link_latest(Path("outputs/latest"))
     assert latest_run(tmp_path) == tmp_path / "elsewhere/run"
     assert {path.name for path in latest.parent.iterdir()} == {"latest", "2024-01-01"}
 
@@ -277,7 +277,7 @@ def latest_run(folder: Path) -> Path:
 def test_tensorboard_finds_every_run_once(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     shutil.copytree(tiny_run, tmp_path / "outputs/2024-01-01/10-00-00")
-    point_to(Path("outputs/2024-01-01/10-00-00"))
+    link_latest(Path("outputs/2024-01-01/10-00-00"))
     found = EventMultiplexer().AddRunsFromDirectory("outputs")
     assert list(found.Runs()) == ["2024-01-01/10-00-00/tensorboard"]
     assert find_checkpoint("outputs/latest").resolve() == tmp_path / "outputs/2024-01-01/10-00-00/checkpoints/best"
@@ -288,7 +288,7 @@ def test_the_newest_run_can_be_continued_by_that_name(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run = shutil.copytree(tiny_run, tmp_path / "outputs/run")
-    point_to(run)
+    link_latest(run)
     config = load_config(run / "config.yaml")
     config.run_dir, config.trainer.evaluate, config.trainer.max_steps = "outputs/latest", False, 101
     assert train_here(config, latest=True) == Path("outputs/run")
@@ -335,7 +335,7 @@ def test_a_link_of_an_earlier_version_is_replaced(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     (tmp_path / "outputs/old").mkdir(parents=True)
     (tmp_path / "outputs/latest").symlink_to("old")
-    point_to(Path("outputs/new"))
+    link_latest(Path("outputs/new"))
     assert latest_run(tmp_path) == tmp_path / "outputs/new"
     assert (tmp_path / "outputs/old").is_dir()
 
@@ -358,6 +358,6 @@ def test_a_real_folder_named_latest_is_left_alone(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     (tmp_path / "outputs/latest").mkdir(parents=True)
     (tmp_path / "outputs/latest/mine").touch()
-    point_to(Path("run"))
+    link_latest(Path("run"))
     assert not (tmp_path / "outputs/latest").is_symlink()
     assert [each.name for each in (tmp_path / "outputs/latest").iterdir()] == ["mine"]

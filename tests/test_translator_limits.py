@@ -16,7 +16,7 @@ from nmt.errors import UserError
 from nmt.models.checkpoint import find_checkpoint
 from nmt.search.beam import beam_search
 from nmt.search.threads import map_in_threads
-from nmt.text.parts import split_line
+from nmt.text.long_lines import split_line
 from nmt.translator import Translator, halve_on_memory_error
 from tests.sentences import SENTENCES
 

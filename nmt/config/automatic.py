@@ -1,7 +1,7 @@
 """Automatic keys: null when composed, and chosen by the program once the corpus and the time are known.
 
 Composition must distinguish values that were given, on the command line or in a YAML file, from defaults. So these keys
-(`automatic=True` in `nmt.config.schema`) are null in a composed configuration unless they are given; `complete`
+(`automatic=True` in `nmt.config.schema`) are null in a composed configuration unless they are given; `fill_defaults`
 replaces the nulls by the schema's defaults and lists these keys in `TrainConfig.automatic`. Saved files list none.
 """
 
@@ -20,27 +20,27 @@ AUTOMATIC = tuple(
 )
 
 
-def nullable(schema: type) -> type:
+def with_null_defaults(schema: type) -> type:
     """Return a dataclass like `schema` in which automatic keys may be null, and are unless a value is given."""
     members: list[Any] = []
     for member in dataclasses.fields(schema):
         kind: Any = member.type
-        own: dict[str, Any] = {"default": member.default, "default_factory": member.default_factory}
+        defaults: dict[str, Any] = {"default": member.default, "default_factory": member.default_factory}
         if dataclasses.is_dataclass(kind):
-            kind = nullable(kind)  # type: ignore[arg-type]
-            own = {"default_factory": kind}
+            kind = with_null_defaults(kind)  # type: ignore[arg-type]
+            defaults = {"default_factory": kind}
         elif member.metadata.get("automatic"):
-            kind, own = kind | None, {"default": None}
-        members.append((member.name, kind, dataclasses.field(**own, metadata=member.metadata)))
+            kind, defaults = kind | None, {"default": None}
+        members.append((member.name, kind, dataclasses.field(**defaults, metadata=member.metadata)))
     return dataclasses.make_dataclass(schema.__name__, members, kw_only=True)
 
 
-def complete(composed: Any, schema: type[Config]) -> Config:
-    """Return an instance of `nullable(schema)` as one of `schema`, without nulls (see `TrainConfig.automatic`); raise
-    UserError where a key does not exist, or `automatic` names one that cannot be.
+def fill_defaults(composed: Any, schema: type[Config]) -> Config:
+    """Return an instance of `with_null_defaults(schema)` as one of `schema`, with its defaults instead of nulls; raise
+    UserError if a key does not exist, or `automatic` names one that cannot be automatic.
     """
     check_names(composed)
-    config = _with_defaults(composed, schema)
+    config = _replace_nulls(composed, schema)
     if isinstance(config, TrainConfig):
         allowed = AUTOMATIC if composed.automatic is None else composed.automatic
         for name in allowed:
@@ -50,12 +50,12 @@ def complete(composed: Any, schema: type[Config]) -> Config:
     return config
 
 
-def _with_defaults(composed: Any, schema: type[Config]) -> Config:
+def _replace_nulls(composed: Any, schema: type[Config]) -> Config:
     values = {}
     for member in dataclasses.fields(schema):  # type: ignore[arg-type]
         value = getattr(composed, member.name)
         if isinstance(member.type, type) and dataclasses.is_dataclass(member.type):
-            values[member.name] = _with_defaults(value, member.type)
+            values[member.name] = _replace_nulls(value, member.type)
         elif value is not None or not member.metadata.get("automatic"):
             values[member.name] = value
     return schema(**values)
@@ -68,7 +68,7 @@ def value_of(config: Any, name: str) -> Any:
     return config
 
 
-def assign(config: Any, values: Mapping[str, Any]) -> None:
+def set_keys(config: Any, values: Mapping[str, Any]) -> None:
     """Set keys by their dotted names."""
     for name, value in values.items():
         group, _, last = name.rpartition(".")

@@ -44,30 +44,31 @@ def check_names(config: Any, prefix: str = "", root: Any = None) -> None:
 
 def unknown_key(name: str, config: Any) -> UserError:
     """Return the error for a key that does not exist, naming the nearest that does."""
-    names = [known for known, _, _ in keys(config)]
+    declared = [declared_name for declared_name, _, _ in keys(config)]
     group, dot, last = name.rpartition(".")
-    siblings = [known for known in names if dot and known.startswith(f"{group}.")]
-    namesakes = [known for known in names if known.split(".")[-1] == last]
+    siblings = [each for each in declared if dot and each.startswith(f"{group}.")]
+    namesakes = [each for each in declared if each.split(".")[-1] == last]
     if siblings:
-        hint = nearest(last, [known.removeprefix(f"{group}.") for known in siblings]).replace("'", f"'{group}.", 1)
+        hint = nearest(last, [sibling.removeprefix(f"{group}.") for sibling in siblings]).replace("'", f"'{group}.", 1)
     elif len(namesakes) == 1:
         hint = f"; did you mean {namesakes[0]!r}?"
     else:
-        hint = nearest(name, {*names, *(known.rpartition(".")[0] for known in names if "." in known)})
+        groups = (each.rpartition(".")[0] for each in declared if "." in each)
+        hint = nearest(name, {*declared, *groups})
     return UserError(f"unknown key {name!r}{hint or ' (--cfg job lists all keys)'}")
 
 
-def explain(error: Exception, config: Any) -> UserError:
+def readable_error(error: Exception, config: Any) -> UserError:
     """Return an error of OmegaConf, or one of Hydra that it caused, as one clear line about a key of `config`."""
     from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, ValidationError
 
     cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__ or error.__context__
     name = (getattr(cause, "full_key", None) or "").split("[")[0]
-    members = {known: member for known, member, _ in keys(config)}
+    members = {key: member for key, member, _ in keys(config)}
     if isinstance(cause, ConfigAttributeError | ConfigKeyError) and name:
         return unknown_key(name, config)
     if isinstance(cause, ValidationError) and name in members:
         value = "null" if cause.value is None else repr(cause.value)
         return UserError(f"{name}={value} has the wrong type: it must be {type_name(members[name])}")
-    text = " ".join(str(cause or error).split("\n    full_key")[0].split())
-    return UserError(f"{name}: {text}" if name else text)
+    message = " ".join(str(cause or error).split("\n    full_key")[0].split())
+    return UserError(f"{name}: {message}" if name else message)

@@ -5,7 +5,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from nmt.config.check import check, explain
+from nmt.config.check import check, readable_error
 from nmt.config.schema import TrainConfig
 from nmt.errors import UserError, one_line
 
@@ -34,33 +34,33 @@ def load_config(path: Path) -> TrainConfig:
     from omegaconf.errors import OmegaConfBaseException
 
     try:
-        values = _escape(parse(path))
+        values = _escape_interpolations(parse_yaml(path))
         if not isinstance(values, dict):
             raise UserError("not a mapping of keys to values")
-        config = OmegaConf.to_object(OmegaConf.merge(defaults(), values))
+        config = OmegaConf.to_object(OmegaConf.merge(typed_defaults(), values))
         assert isinstance(config, TrainConfig)
         check(config)
-        sections = [each.name for each in dataclasses.fields(TrainConfig) if dataclasses.is_dataclass(each.type)]
+        sections = [member.name for member in dataclasses.fields(TrainConfig) if dataclasses.is_dataclass(member.type)]
         if missing := [name for name in sections if name not in values]:  # single keys may be younger than the file
             raise UserError(f"it has no {missing[-1]}: has it been cut?")
     except UserError as error:
         raise UserError(f"{path} is not a configuration of nmt: {error}") from error
     except OmegaConfBaseException as error:
-        raise UserError(f"{path} is not a configuration of nmt: {explain(error, TrainConfig())}") from error
+        raise UserError(f"{path} is not a configuration of nmt: {readable_error(error, TrainConfig())}") from error
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"cannot read the configuration {path}: {one_line(error)}") from error
     return config
 
 
 @functools.cache
-def defaults() -> Any:
-    """Return the defaults of `TrainConfig` with their types, to merge a file into: made once, as that takes longest."""
+def typed_defaults() -> Any:
+    """Return the defaults of `TrainConfig` with their types, to merge a file into: made once, as it takes longest."""
     from omegaconf import OmegaConf
 
     return OmegaConf.structured(TrainConfig)
 
 
-def parse(path: Path) -> Any:
+def parse_yaml(path: Path) -> Any:
     """Return the content of a YAML file without aliases, of which a few lines can stand for gigabytes.
 
     Raises:
@@ -79,9 +79,9 @@ def parse(path: Path) -> Any:
     return yaml.safe_load(text)
 
 
-def _escape(value: Any) -> Any:
+def _escape_interpolations(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _escape(member) for name, member in value.items()}
+        return {name: _escape_interpolations(member) for name, member in value.items()}
     if isinstance(value, list):
-        return [_escape(member) for member in value]
+        return [_escape_interpolations(member) for member in value]
     return value.replace("${", "\\${") if isinstance(value, str) else value

@@ -11,61 +11,64 @@ from typing import Any
 from nmt.config.schema import keys, type_name
 from nmt.errors import UserError
 
-HOME = re.compile(r"""(?P<key>[+\w./]+)=(?:(?P<quote>["'])(?P<quoted>~/[^"']*)(?P=quote)|(?P<plain>~/[^"',]*))""")
+HOME_VALUE = re.compile(r"""(?P<key>[+\w./]+)=(?:(?P<quote>["'])(?P<quoted>~/[^"']*)(?P=quote)|(?P<plain>~/[^"',]*))""")
 
 
-def arrange(arguments: Sequence[str], config: Any) -> list[str]:
+def normalize_arguments(arguments: Sequence[str], config: Any) -> list[str]:
     """Return a command line that Hydra can read: its options first, then the overrides of `config`'s keys.
 
-    `--checkpoint RUN`, as `nmt.translate` has it, becomes `checkpoint=RUN` where that is a key.
+    `--checkpoint RUN`, as in `nmt.translate`, becomes `checkpoint=RUN` if that is a key.
 
     Raises:
         UserError: an option that Hydra does not have; the message says which key to set instead.
     """
     from hydra._internal.utils import get_args_parser
 
-    texts = {name for name, member, _ in keys(config) if {"str", "any"} & set(type_name(member).split())}
-    arguments = [with_quotes(with_home(each), texts) for each in with_checkpoint(arguments, config)]
-    told = io.StringIO()
+    text_keys = {name for name, member, _ in keys(config) if {"str", "any"} & set(type_name(member).split())}
+    arguments = [with_quotes(with_home(argument), text_keys) for argument in with_checkpoint(arguments, config)]
+    stderr = io.StringIO()
     try:
-        with contextlib.redirect_stderr(told):
-            found, unknown = get_args_parser().parse_known_intermixed_args(arguments)
+        with contextlib.redirect_stderr(stderr):
+            options, unknown = get_args_parser().parse_known_intermixed_args(arguments)
     except SystemExit as exit:
         if not exit.code:  # --version
             raise
-        raise UserError(f"{told.getvalue().strip().rpartition('error: ')[2]}; see --help") from None
-    if strange := [each for each in unknown if each.startswith("-")]:
-        raise unknown_option(strange[0], arguments, config)
-    overrides = [*found.overrides, *unknown]
-    return [each for each in arguments if each not in overrides] + overrides
+        raise UserError(f"{stderr.getvalue().strip().rpartition('error: ')[2]}; see --help") from None
+    for argument in unknown:
+        if argument.startswith("-"):
+            raise unknown_option(argument, arguments, config)
+    overrides = [*options.overrides, *unknown]
+    return [argument for argument in arguments if argument not in overrides] + overrides
 
 
 def with_checkpoint(arguments: Sequence[str], config: Any) -> list[str]:
     """Return the arguments with `--checkpoint RUN` or `--checkpoint=RUN` as `checkpoint=RUN`, if that is a key."""
     if "checkpoint" not in vars(config):
         return list(arguments)
-    joined = [each.removeprefix("--") if each.startswith("--checkpoint=") else each for each in arguments]
-    if "--checkpoint" in joined[:-1]:
-        place = joined.index("--checkpoint")
-        joined[place : place + 2] = [f"checkpoint={joined[place + 1]}"]
-    return joined
+    arguments = [
+        argument.removeprefix("--") if argument.startswith("--checkpoint=") else argument for argument in arguments
+    ]
+    if "--checkpoint" in arguments[:-1]:
+        place = arguments.index("--checkpoint")
+        arguments[place : place + 2] = [f"checkpoint={arguments[place + 1]}"]
+    return arguments
 
 
 def with_home(argument: str) -> str:
     """Expand a leading ~/ in the value of an override, quoted or not; lists are left alone."""
-    found = HOME.fullmatch(argument)
-    return f'{found["key"]}="{Path(found["quoted"] or found["plain"]).expanduser()}"' if found else argument
+    match = HOME_VALUE.fullmatch(argument)
+    return f'{match["key"]}="{Path(match["quoted"] or match["plain"]).expanduser()}"' if match else argument
 
 
-def with_quotes(argument: str, texts: Container[str]) -> str:
+def with_quotes(argument: str, text_keys: Container[str]) -> str:
     """Return an override in quotes if Hydra cannot read it without: a path may have letters that its grammar lacks.
 
     Lists, and what begins with a quote or a tilde, are left as they are.
     """
     key, equals, value = argument.partition("=")
-    if not equals or key not in texts or value.startswith(("'", '"', "[", "{", "~")) or is_readable(argument):
+    if not equals or key not in text_keys or value.startswith(("'", '"', "[", "{", "~")) or is_readable(argument):
         return argument
-    escaped = re.sub(r'(\\*)("|$)', lambda found: 2 * found[1] + (r"\"" if found[2] else ""), value)
+    escaped = re.sub(r'(\\*)("|$)', lambda match: 2 * match[1] + (r"\"" if match[2] else ""), value)
     return f'{key}="{escaped}"'
 
 
@@ -83,15 +86,15 @@ def is_readable(override: str) -> bool:
 
 def unknown_option(option: str, arguments: Sequence[str], config: Any) -> UserError:
     """Return the error for an option that does not exist, with the override that was probably meant."""
-    name, equals, value = option.partition("=")
+    option_name, equals, value = option.partition("=")
     following = arguments[arguments.index(option) + 1 :]
     if not equals:
         is_value = following and "=" not in following[0] and not following[0].startswith("-")
         value = following[0] if is_value else "..."
-    known = [key for key, _, _ in keys(config)]
-    names = [*(group for group in vars(config) if group not in known), *known]
-    word = name.lstrip("-").replace("-", "_")
-    close = difflib.get_close_matches(word, [each.split(".")[-1] for each in names], n=1)
-    meant = [word] if word in names else [each for each in names if each.split(".")[-1] in close]
-    hint = f"write {' or '.join(f'{key}={value}' for key in meant)}" if meant else "write key=value"
-    return UserError(f"there is no option {name}: {hint}; --cfg job lists all keys")
+    leaves = [key for key, _, _ in keys(config)]
+    names = [*(group for group in vars(config) if group not in leaves), *leaves]
+    word = option_name.lstrip("-").replace("-", "_")
+    close = difflib.get_close_matches(word, [name.split(".")[-1] for name in names], n=1)
+    suggestions = [word] if word in names else [name for name in names if name.split(".")[-1] in close]
+    hint = f"write {' or '.join(f'{key}={value}' for key in suggestions)}" if suggestions else "write key=value"
+    return UserError(f"there is no option {option_name}: {hint}; --cfg job lists all keys")

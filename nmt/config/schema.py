@@ -41,8 +41,8 @@ def key(
 
 def override(config: type, name: str) -> Any:
     """A field that overrides a key of another dataclass, within the same bounds; null keeps the value of that one."""
-    (member,) = (each for each in dataclasses.fields(config) if each.name == name)
-    return field(default=None, metadata=member.metadata)
+    (metadata,) = (member.metadata for member in dataclasses.fields(config) if member.name == name)
+    return field(default=None, metadata=metadata)
 
 
 @dataclass(kw_only=True)
@@ -307,6 +307,7 @@ class EvaluationDataConfig:
 class EvaluateSearchConfig:
     """Search settings that override those of the run; null keeps the run's."""
 
+    # A list, and no class made from `SearchConfig`, so that mypy knows the types.
     beam_size: int | None = override(SearchConfig, "beam_size")
     length_penalty: float | None = override(SearchConfig, "length_penalty")
     coverage_penalty: float | None = override(SearchConfig, "coverage_penalty")

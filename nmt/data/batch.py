@@ -216,13 +216,13 @@ class BatchWindow(Dataset[Batch]):
     sides: tuple[Ragged, Ragged]
     batches: list[IntArray]
     rows: IntArray | None = None  # None: indices are those of the corpus
-    guide: AlignmentTargets | None = None
+    alignment_targets: AlignmentTargets | None = None
 
     def __getitem__(self, index: int) -> Batch:
         numbers = self.batches[index]
         sources, targets = ([side[number] for number in numbers.tolist()] for side in self.sides)
         rows = numbers if self.rows is None else self.rows[numbers]
-        alignment = None if self.guide is None else self.guide(rows, sources, targets)
+        alignment = None if self.alignment_targets is None else self.alignment_targets(rows, sources, targets)
         return collate(sources, targets, rows, alignment)
 
 
@@ -295,7 +295,7 @@ class TrainLoader:
         sampling: above 0, segment every sentence anew in each epoch (`Tokenizer.sample` with this alpha), before
             the batches are planned: sorted by other lengths than their own, a third of them would be padding. If there
             are several windows, another process makes the next one ahead of time.
-        guide: makes `Batch.alignment`, where attention is guided.
+        alignment_targets: makes `Batch.alignment`, where attention is guided.
 
     Raises:
         UserError: when no pair is left after leaving out those longer than `config.max_length` subwords.
@@ -307,7 +307,7 @@ class TrainLoader:
     _: KW_ONLY
     seed: int
     sampling: float = 0.0
-    guide: AlignmentTargets | None = None
+    alignment_targets: AlignmentTargets | None = None
     rank: int = 0
     world_size: int = 1
     pin_memory: bool = False
@@ -400,7 +400,8 @@ class TrainLoader:
                 if window is None or window.place != place:
                     self._coming = self._from(place)
                     window = next(self._coming)
-            self._planned = replace(window, guide=self.guide)  # not before: a worker would have to pickle it
+            # Not before: a worker would have to pickle them.
+            self._planned = replace(window, alignment_targets=self.alignment_targets)
         return self._planned
 
     def _from(self, place: tuple[int, int]) -> Iterator[BatchWindow]:

@@ -12,6 +12,7 @@ from nmt.evaluation.metrics import paired_bootstrap
 from nmt.evaluation.outcome import Outcome
 from nmt.evaluation.registry import METRICS
 from nmt.evaluation.views import Translating
+from nmt.formats import from_here
 
 
 class Baseline(NamedTuple):
@@ -53,8 +54,7 @@ def translator_settings(translator: Translating) -> dict[str, Any]:
 
 def stable_path(path: Path) -> str:
     """Resolve links such as outputs/latest, whose target changes; relative to the working directory where possible."""
-    path, here = path.resolve(), Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+    return str(from_here(path.resolve()))
 
 
 def corpus_digest(sources: Sequence[str], references: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from nmt.config.schema import DataConfig, TrainConfig, changes
 from nmt.data.corpus import CleaningReport
 from nmt.data.tables import SIDES, TEST_SPLITS, temporary_folder
-from nmt.errors import writing
+from nmt.errors import write_errors
 from nmt.evaluation.registry import OF_THE_MACHINE, Values, shown_metrics
 from nmt.evaluation.report import template
 from nmt.models.checkpoint import CARD, PICTURE, WEIGHTS, Checkpoint, load_checkpoint
@@ -41,7 +41,7 @@ def write_card(best: Path, run: Path, cleaning: Mapping[str, CleaningReport]) ->
     evaluations = dict(evaluations_of(run, checkpoint.step))
     picture = typical_heatmap(run / "evaluation" / next(iter(evaluations), ""))
     text = render_card(checkpoint, evaluations, cleaning, has_picture=picture is not None)
-    with writing(best / CARD), temporary_folder(best / CARD) as folder:
+    with write_errors(best / CARD), temporary_folder(best / CARD) as folder:
         (folder / CARD).write_text(text + signature_line(text), encoding="utf-8")
         (best / PICTURE).unlink(missing_ok=True)  # of an earlier card
         if picture is not None:

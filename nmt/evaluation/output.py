@@ -12,7 +12,7 @@ from nmt.alignment.pharaoh import Link, Links, format_pharaoh, format_words
 from nmt.alignment.retokenization import split_links
 from nmt.alignment.weights import Alignment
 from nmt.data.tables import temporary_folder
-from nmt.errors import writing
+from nmt.errors import write_errors
 from nmt.evaluation.registry import Values
 from nmt.evaluation.report import Drawing, Sentence, alignment_data, render_report
 from nmt.translator import Translation
@@ -37,7 +37,7 @@ class Alignments(NamedTuple):
 
 def prepare_folder(folder: Path) -> None:
     """Create the folder, before the work begins, or raise UserError."""
-    with writing(f"the evaluation to {folder}"):
+    with write_errors(f"the evaluation to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
 
 
@@ -51,7 +51,7 @@ def write_files(
     Raises:
         UserError: they cannot be written; `folder` is unchanged, or has only some of the new files.
     """
-    with writing(f"the evaluation to {folder}"), temporary_folder(folder / METRICS_FILE) as staging:
+    with write_errors(f"the evaluation to {folder}"), temporary_folder(folder / METRICS_FILE) as staging:
         drawings = draw_heatmaps(staging / HEATMAPS, rows, alignments, pick(alignments.attention, num_heatmaps))
         title, view_data = f"Evaluation on {metrics['split']}", row_alignments(rows, alignments)
         words = ((each.source_words, each.target_words) for each in alignments.attention)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.data.tables import remove_leftovers, temporary_folder
-from nmt.errors import UserError, one_line, writing
+from nmt.errors import UserError, one_line, write_errors
 from nmt.exporting.check import largest_differences, signature
 from nmt.exporting.graphs import OPSET, write_graphs
 from nmt.exporting.quantize import quantize_graph
@@ -17,7 +17,7 @@ from nmt.models.checkpoint import Checkpoint, load_checkpoint, run_of_checkpoint
 from nmt.models.hub import is_address, results_folder
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import count_parameters
-from nmt.text.model import parse
+from nmt.text.sentencepiece_model import parse
 from nmt.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from nmt.text.vocabulary import Vocabulary
 
@@ -48,7 +48,7 @@ def export(run: str, output: str | None, *, int8: bool) -> None:
     folder = Path(output) if output is not None else own
     remove_leftovers(folder / MODEL)
     check_free(folder)
-    with writing(folder), removed_if_empty(folder):
+    with write_errors(folder), removed_if_empty(folder):
         folder.mkdir(parents=True, exist_ok=True)
         # Within the folder: what is beside it may be another disk, or forbidden.
         with temporary_folder(folder / MODEL) as staging:

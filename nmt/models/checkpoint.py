@@ -22,7 +22,8 @@ from torch import nn
 
 from nmt.config.file import load_config, save_config
 from nmt.config.schema import TrainConfig
-from nmt.errors import UserError, one_line, writing
+from nmt.errors import UserError, one_line, write_errors
+from nmt.formats import from_here
 from nmt.models.build import build_model
 from nmt.models.hub import fetch, is_address, parse_address
 from nmt.models.manifest import MANIFEST, verify, write_manifest
@@ -70,7 +71,7 @@ def save_checkpoint(
         UserError: the disk is full, or the folder cannot be written.
     """
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    with writing(folder, "free some space and start again: what was saved before is as it was"):
+    with write_errors(folder, "free some space and start again: what was saved before is as it was"):
         shutil.rmtree(temporary, ignore_errors=True)
         try:
             metadata = {"step": step} | ({} if longest_source is None else {"longest": longest_source})
@@ -189,8 +190,7 @@ def run_of(path: Path) -> Path:
     """
     if not ((path / CONFIG).is_symlink() and (path / "checkpoints").is_symlink()):
         return path
-    found, here = (path / CONFIG).resolve().parent, Path.cwd()
-    return found.relative_to(here) if found.is_relative_to(here) else found
+    return from_here((path / CONFIG).resolve().parent)
 
 
 def run_of_checkpoint(folder: Path) -> Path | None:

@@ -17,8 +17,8 @@ from typing import Any
 
 from nmt.config.schema import TokenizerConfig
 from nmt.errors import UserError
-from nmt.text.model import learn_model, load_model
-from nmt.text.sampling import Sampler, build_sampler
+from nmt.text.sentencepiece_model import learn_model, load_model
+from nmt.text.subword_sampling import Sampler, build_sampler
 from nmt.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, WORD_MARK, PieceModel, Vocabulary
 from nmt.text.words import cut_words
 

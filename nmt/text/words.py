@@ -25,7 +25,7 @@ EAST_ASIAN = re.compile(f"[{EAST_ASIAN_SCRIPTS}]")
 JOINS_NEXT = frozenset("เแโใไເແໂໃໄ\u17d2\u1039")  # vowels written before their consonant, signs that stack the next one
 JOINS_LAST = frozenset("\u0e33\u0eb3")  # vowels that are letters in Unicode, but marks to the eye
 
-INNER = re.compile("—+|―+|…+")  # marks that part words inside, too
+INNER_PUNCTUATION = re.compile("—+|―+|…+")  # marks that part words inside, too
 PARTS_OF_WORDS = frozenset("'’-‐‑_#@&׳״")  # l', rock-, C#, rive@@: not apart at the edge of a word
 APOSTROPHES = frozenset("'‘’")
 ENTITY = re.compile("&#?\\w+;$")
@@ -103,7 +103,7 @@ def punctuation_cuts(text: str, follower: str) -> Iterator[int]:
         in_edge = position <= first or position >= last
         if in_edge and (position in (first, last) or text[position] != text[position - 1]):
             yield position
-    for dash in INNER.finditer(text, first, last):
+    for dash in INNER_PUNCTUATION.finditer(text, first, last):
         yield from dash.span()
 
 

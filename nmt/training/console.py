@@ -13,8 +13,10 @@ from typing import final
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TimeElapsedColumn
 
-LIVE = {"live": True}  # marks a log record that the live bar replaces
-SILENCE = 4.0  # seconds without a message after which progress is logged, at the end of the current update or batch
+from nmt.formats import duration
+
+SHOWN_BY_BAR = {"live": True}  # marks a log record that the live bar replaces
+MAX_SILENT_SECONDS = 4.0  # without a message; then progress is logged at the end of the current update or batch
 
 Advance = Callable[[int], None]  # called with the number of sentences just read
 Phase = Callable[[str, int], AbstractContextManager[Advance]]  # called with a name and the number of sentences to read
@@ -23,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def unreported(name: str, total: int) -> Iterator[Advance]:
+def silent_phase(name: str, total: int) -> Iterator[Advance]:
     """A `Phase` that nobody watches."""
     yield lambda count: None
 
@@ -53,11 +55,11 @@ class LiveDisplay:
     def _task(self, name: str, total: float) -> TaskID:
         return self.progress.add_task(name, total=total, loss="", quality="", speed="", eta="")
 
-    def update(self, share_done: float, *, loss: float, speed: float, eta: float | None) -> None:
-        """Show share (0 to 1), loss (nats a token), speed (tokens/s) and the remaining seconds on the bar."""
+    def update(self, fraction_done: float, *, loss: float, speed: float, eta: float | None) -> None:
+        """Show the fraction done, loss (nats per token), speed (tokens/s) and the remaining seconds on the bar."""
         self.progress.update(
             self.task,
-            completed=min(1.0, share_done),
+            completed=min(1.0, fraction_done),
             loss=f"loss {loss:.3f}",
             speed=f"{speed:,.0f} tokens/s",
             eta=f"ETA {duration(eta)}",
@@ -68,16 +70,17 @@ class LiveDisplay:
         """Show the progress of a phase, a `Phase`: a bar of its own, or a line now and then where there are no bars."""
         was_live = self.progress.live.is_started
         self.progress.start()
-        task, started, told, done = self._task(name, total), time.monotonic(), time.monotonic(), 0
+        task, done = self._task(name, total), 0
+        started = last_message = time.monotonic()
 
         def advance(count: int) -> None:
-            nonlocal done, told
+            nonlocal done, last_message
             done, now = done + count, time.monotonic()
-            left = duration((now - started) * max(0, total - done) / done)
-            self.progress.update(task, completed=done, eta=f"ETA {left}")
-            if now - told >= SILENCE:
-                told = now
-                logger.info("%s: %.0f%%  %s left", name, min(100, 100 * done / total), left, extra=LIVE)
+            time_left = duration((now - started) * max(0, total - done) / done)
+            self.progress.update(task, completed=done, eta=f"ETA {time_left}")
+            if now - last_message >= MAX_SILENT_SECONDS:
+                last_message = now
+                logger.info("%s: %.0f%%  %s left", name, min(100, 100 * done / total), time_left, extra=SHOWN_BY_BAR)
 
         try:
             yield advance
@@ -93,16 +96,18 @@ class LiveDisplay:
 
 
 @final
-class Log(logging.Handler):
-    """Handler that shows the log messages of nmt on the console and, after `write_to`, writes them to a file."""
+class LogHandler(logging.Handler):
+    """Shows the log messages of nmt on the console and, after `write_to`, writes them to a file."""
 
     def __init__(self, display: LiveDisplay) -> None:
         super().__init__()
         self.display = display
         self.logger = logging.getLogger("nmt")
-        self.before = (self.logger.level, self.logger.propagate)
-        self.early = logging.handlers.MemoryHandler(10_000, flushLevel=logging.CRITICAL + 1, flushOnClose=False)
-        self.file: logging.Handler = self.early
+        self.previous_settings = (self.logger.level, self.logger.propagate)
+        self.early_messages = logging.handlers.MemoryHandler(
+            10_000, flushLevel=logging.CRITICAL + 1, flushOnClose=False
+        )
+        self.file: logging.Handler = self.early_messages
 
     def open(self) -> None:
         self.logger.setLevel(logging.INFO)
@@ -120,14 +125,14 @@ class Log(logging.Handler):
         """Append messages to a file, including those logged so far."""
         self.file = LogFile(path, encoding="utf-8")
         self.file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        self.early.setTarget(self.file)
-        self.early.flush()
+        self.early_messages.setTarget(self.file)
+        self.early_messages.flush()
 
     def close(self) -> None:
         self.logger.removeHandler(self)
-        self.logger.setLevel(self.before[0])
-        self.logger.propagate = self.before[1]
-        with contextlib.suppress(OSError):  # said by `LogFile`
+        level, self.logger.propagate = self.previous_settings
+        self.logger.setLevel(level)
+        with contextlib.suppress(OSError):  # logged by `LogFile`
             self.file.close()
         super().close()
 
@@ -139,19 +144,10 @@ class LogFile(logging.FileHandler):
     is_lost = False
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802, a method of the library
-        """Say once that the file cannot be written."""
+        """Log once that the file cannot be written."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             super().handleError(record)
         elif not self.is_lost:
             self.is_lost = True
             logger.warning("%s cannot be written (%s): the run goes on", self.baseFilename, error.strerror or error)
-
-
-def duration(seconds: float | None) -> str:
-    """Return seconds as `m:ss` or `h:mm:ss`, or `?` when unknown."""
-    if seconds is None:
-        return "?"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

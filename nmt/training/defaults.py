@@ -1,4 +1,4 @@
-"""Defaults for sizes and rates that are not given, by the number of training pairs and the time: the table below.
+"""Defaults for sizes and rates that are not set, by the number of training pairs and the time: the table below.
 
 The guide explains it (docs/guide.md, "Sizes that are not given"); a test keeps the two tables the same.
 """
@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 
 import datasets
 
-from nmt.config.automatic import assign
+from nmt.config.automatic import set_keys
 from nmt.config.schema import TokenizerConfig, TrainConfig, TrainerConfig
 from nmt.data.tables import SIDES, lines_of
-from nmt.text.fidelity import many_changed, sample_lines
-from nmt.text.model import SPACES, normalized
+from nmt.text.round_trip import many_changed_lines, sample_lines
+from nmt.text.sentencepiece_model import SPACES, normalize
 from nmt.training.progress import validates_by_time
-from nmt.training.resuming import shown
+from nmt.training.resuming import format_value
 
 logger = logging.getLogger(__name__)
 
 
-class Row(NamedTuple):
+class DefaultsRow(NamedTuple):
     """Values for at least `pairs` training pairs and at least `minutes` minutes of training."""
 
     pairs: int
@@ -34,31 +34,33 @@ class Row(NamedTuple):
 
 
 TABLE = (
-    Row(0, 0, 1_000, 64, 128, 250, 5e-3, 50),
-    Row(0, 3, 2_000, 128, 256, 500, 3e-3, 100),
-    Row(10_000, 0, 4_000, 128, 256, 500, 3e-3, 100),
-    Row(10_000, 40, 8_000, 256, 512, 2_000, 2e-3, 200),
-    Row(300_000, 480, 16_000, 512, 1_024, 4_096, 1e-3, 500),
+    DefaultsRow(0, 0, 1_000, 64, 128, 250, 5e-3, 50),
+    DefaultsRow(0, 3, 2_000, 128, 256, 500, 3e-3, 100),
+    DefaultsRow(10_000, 0, 4_000, 128, 256, 500, 3e-3, 100),
+    DefaultsRow(10_000, 40, 8_000, 256, 512, 2_000, 2e-3, 200),
+    DefaultsRow(300_000, 480, 16_000, 512, 1_024, 4_096, 1e-3, 500),
 )
 DROPOUT = {0: 0.1, 10: 0.2, 30: 0.3}  # by how often the text is read, at least
-PAIRS_A_MINUTE = 20_000  # the second row on two cores, sentences of 14 tokens: 290 to 410 pairs/s
-UPDATES_A_MINUTE = 500
+PAIRS_PER_MINUTE = 20_000  # the second row on two cores, sentences of 14 tokens: 290 to 410 pairs/s
+UPDATES_PER_MINUTE = 500
 GPU_FACTOR = 20  # a minute on a GPU counts as so many
-TOKENS_A_SENTENCE = 20
-VALIDATIONS = 8  # in the time
+TOKENS_PER_SENTENCE = 20
+VALIDATIONS_PER_RUN = 8
 COUNTED_PAIRS = 100_000
 
 
-def settle(config: TrainConfig, train: datasets.Dataset, *, on_gpu: bool) -> None:
+def choose_automatic_values(config: TrainConfig, train: datasets.Dataset, *, on_gpu: bool) -> None:
     """Set the keys of `config.automatic`, in place, for a training text, log them, and empty the list."""
     if not config.automatic:
         return
     minutes = time_to_train(config.trainer, len(train), on_gpu=on_gpu)
-    loses = "tokenizer.normalization" in config.automatic and loses_characters(config.tokenizer, train)
-    values = choose(config, len(train), minutes, num_characters=count_characters(train), loses_characters=loses)
+    is_lossy = "tokenizer.normalization" in config.automatic and loses_characters(config.tokenizer, train)
+    values = automatic_values(
+        config, len(train), minutes, num_characters=count_characters(train), loses_characters=is_lossy
+    )
     values = {name: value for name, value in values.items() if name in config.automatic and value is not None}
-    assign(config, {**values, "automatic": []})
-    overrides = " ".join(f"{name}={shown(value)}" for name, value in values.items())
+    set_keys(config, {**values, "automatic": []})
+    overrides = " ".join(f"{name}={format_value(value)}" for name, value in values.items())
     if overrides:
         logger.info(
             "not given, so chosen for %s pairs in %.3g minutes on two cores (see the guide): %s",
@@ -69,9 +71,9 @@ def settle(config: TrainConfig, train: datasets.Dataset, *, on_gpu: bool) -> Non
 
 
 def count_characters(corpus: datasets.Dataset) -> int:
-    """Return the number of distinct characters of both sides, of a large corpus in a part of it."""
-    part = corpus.select(range(0, len(corpus), 1 + len(corpus) // COUNTED_PAIRS))
-    return len(set().union(*(line for side in SIDES for line in lines_of(part, side))))
+    """Return the number of distinct characters of both sides, in a sample of a large corpus."""
+    sample = corpus.select(range(0, len(corpus), 1 + len(corpus) // COUNTED_PAIRS))
+    return len(set().union(*(line for side in SIDES for line in lines_of(sample, side))))
 
 
 def loses_characters(config: TokenizerConfig, corpus: datasets.Dataset) -> bool:
@@ -80,7 +82,7 @@ def loses_characters(config: TokenizerConfig, corpus: datasets.Dataset) -> bool:
     It makes wide punctuation of Chinese and Japanese narrow, takes a vowel sign of Thai apart, and so on.
     """
     lines = sample_lines(corpus)
-    return bool(many_changed(lines, normalized(lines, config.normalization)))
+    return bool(many_changed_lines(lines, normalize(lines, config.normalization)))
 
 
 def time_to_train(config: TrainerConfig, pairs: int, *, on_gpu: bool) -> float:
@@ -90,35 +92,35 @@ def time_to_train(config: TrainerConfig, pairs: int, *, on_gpu: bool) -> float:
     """
     limits = (
         math.inf if config.max_minutes is None else config.max_minutes * (GPU_FACTOR if on_gpu else 1),
-        math.inf if config.max_epochs is None else config.max_epochs * pairs / PAIRS_A_MINUTE,
-        math.inf if config.max_steps is None else config.max_steps / UPDATES_A_MINUTE,
+        math.inf if config.max_epochs is None else config.max_epochs * pairs / PAIRS_PER_MINUTE,
+        math.inf if config.max_steps is None else config.max_steps / UPDATES_PER_MINUTE,
     )
     return min(limits)
 
 
-def choose(
+def automatic_values(
     config: TrainConfig, pairs: int, minutes: float, *, num_characters: int, loses_characters: bool = False
 ) -> dict[str, Any]:
     """Return a value for every automatic key; None leaves the default of the schema.
 
     Args:
-        config: what was given: the unit of batches, the kind of segmentation, limits and validations.
+        config: the keys that are set: the unit of batches, the kind of segmentation, limits and validations.
         pairs: training pairs.
         minutes: as `time_to_train` returns it.
         num_characters: distinct characters of both sides.
         loses_characters: whether normalization would change many target lines.
     """
     row = [row for row in TABLE if pairs >= row.pairs and minutes >= row.minutes][-1]
-    trainer, readings = config.trainer, minutes * PAIRS_A_MINUTE / pairs
+    trainer, num_readings = config.trainer, minutes * PAIRS_PER_MINUTE / pairs
     is_by_tokens = config.batch.unit == "tokens"
     return {
         "tokenizer.vocab_size": vocabulary_size(config.tokenizer, row, num_characters),
         "tokenizer.normalization": SPACES if loses_characters and learns_subwords(config.tokenizer) else None,
-        "batch.size": row.batch_size if is_by_tokens else row.batch_size // TOKENS_A_SENTENCE,
+        "batch.size": row.batch_size if is_by_tokens else row.batch_size // TOKENS_PER_SENTENCE,
         "model.embedding_size": row.embedding_size,
         "model.hidden_size": row.hidden_size,
         "model.tied_embeddings": "target",
-        "model.dropout": next(rate for least, rate in reversed(DROPOUT.items()) if readings >= least),
+        "model.dropout": next(rate for least, rate in reversed(DROPOUT.items()) if num_readings >= least),
         "optimizer.learning_rate": row.learning_rate,
         "schedule.warmup_steps": min(row.warmup_steps, (trainer.max_steps or 10**9) // 10),
         "trainer.validate_every_minutes": validation_time(trainer),
@@ -133,10 +135,10 @@ def learns_subwords(config: TokenizerConfig) -> bool:
 def validation_time(config: TrainerConfig) -> float | None:
     """Return the minutes between two validations; None if they are scheduled otherwise or there is no time limit."""
     minutes = config.max_minutes if validates_by_time(config) else None
-    return None if minutes is None else float(f"{minutes / VALIDATIONS:.3g}")
+    return None if minutes is None else float(f"{minutes / VALIDATIONS_PER_RUN:.3g}")
 
 
-def vocabulary_size(config: TokenizerConfig, row: Row, num_characters: int) -> int | None:
+def vocabulary_size(config: TokenizerConfig, row: DefaultsRow, num_characters: int) -> int | None:
     """Return the number of pieces: that of the row, or twice the characters of writing systems with many.
 
     Text that is segmented already has its own pieces: None.

@@ -8,10 +8,10 @@ import torch.utils.deterministic
 from nmt.config.schema import TrainConfig
 from nmt.errors import UserError
 
-BY_THE_CLOCK = ("max_minutes", "validate_every_minutes")
+CLOCK_LIMITS = ("max_minutes", "validate_every_minutes")
 
 
-def be_deterministic(config: TrainConfig) -> None:
+def use_deterministic_kernels(config: TrainConfig) -> None:
     """Use PyTorch's deterministic kernels only, for the rest of the process.
 
     On a CPU they are the usual ones, which add in a fixed order for a given number of threads.
@@ -19,7 +19,7 @@ def be_deterministic(config: TrainConfig) -> None:
     Raises:
         UserError: how the run goes depends on the clock.
     """
-    for name in BY_THE_CLOCK:
+    for name in CLOCK_LIMITS:
         value = getattr(config.trainer, name)
         if value is not None:
             raise UserError(

@@ -14,15 +14,15 @@ import os
 
 from nmt.fast.kernels import AMX
 
-VARIABLES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
-KEPT = 8  # 16 take more memory, and with 4 training was slower
-KEPT_FOR_AMX = 128  # with 32 training was slower, and 1,024 are no faster
+CACHE_SIZE_VARIABLES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+CACHED_KERNELS = 8  # 16 take more memory, and with 4 training was slower
+CACHED_KERNELS_FOR_AMX = 128  # with 32 training was slower, and 1,024 are no faster
 
 
-def keep_few_kernels(*, bf16: bool = False) -> None:
+def limit_kernel_caches(*, bf16: bool = False) -> None:
     """Cache only the kernels of the last few shapes, unless the environment sets the numbers.
 
     The variables are read at the first product, so this must be called before it.
     """
-    for variable in VARIABLES:
-        os.environ.setdefault(variable, str(KEPT_FOR_AMX if AMX and bf16 else KEPT))
+    for variable in CACHE_SIZE_VARIABLES:
+        os.environ.setdefault(variable, str(CACHED_KERNELS_FOR_AMX if AMX and bf16 else CACHED_KERNELS))

@@ -10,12 +10,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from nmt.errors import UserError, writing
+from nmt.errors import UserError, write_errors
 
 logger = logging.getLogger(__name__)
 
-LOCK = ".lock"
-UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+LOCK_FILE = ".lock"
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 @contextlib.contextmanager
@@ -29,12 +29,12 @@ def locked(run_dir: Path) -> Iterator[None]:
     Raises:
         UserError: another process holds it, or the folder cannot be written.
     """
-    path = run_dir / LOCK
-    with writing(path, "choose another run_dir"):
+    path = run_dir / LOCK_FILE
+    with write_errors(path, "choose another run_dir"):
         run_dir.mkdir(parents=True, exist_ok=True)
         file = path.open("a+", encoding="utf-8")
     with file:
-        take(file.fileno(), path)
+        take_lock(file.fileno(), path)
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
         file.flush()
@@ -45,13 +45,13 @@ def locked(run_dir: Path) -> Iterator[None]:
                 path.unlink()
 
 
-def take(descriptor: int, path: Path) -> None:
+def take_lock(descriptor: int, path: Path) -> None:
     """Lock an open file, or raise UserError naming the holder; a file system without locks gets a warning."""
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         is_held = path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino
     except OSError as error:
-        if error.errno in UNSUPPORTED:
+        if error.errno in NO_LOCKS:
             logger.warning("%s: its file system has no locks; start one training in it at a time", path.parent)
             return
         is_held = False
@@ -63,17 +63,17 @@ def take(descriptor: int, path: Path) -> None:
         )
 
 
-def holder(run_dir: Path) -> str | None:
+def lock_holder(run_dir: Path) -> str | None:
     """Return who holds the lock of a run, or None; nothing is changed.
 
     Not for the process that trains: the system frees its lock when any of its descriptors of the file is closed.
     """
-    path = run_dir / LOCK
+    path = run_dir / LOCK_FILE
     if not path.is_file():
         return None
     with path.open(encoding="utf-8", errors="replace") as file:
         try:
             fcntl.lockf(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)  # who may read the run may ask
         except OSError as error:
-            return None if error.errno in UNSUPPORTED else file.read().strip() or "another process"
+            return None if error.errno in NO_LOCKS else file.read().strip() or "another process"
     return None

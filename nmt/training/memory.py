@@ -20,16 +20,16 @@ class BatchHalving:
 
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
-        self.limit = math.inf  # most positions of a batch
+        self.max_positions = math.inf  # of a batch
 
-    def fitting(self, batch: Batch) -> list[Batch]:
+    def split(self, batch: Batch) -> list[Batch]:
         """Return parts of a batch that are not known to be too large: mostly the batch itself."""
-        if positions(batch) <= self.limit or len(batch) == 1:
+        if count_positions(batch) <= self.max_positions or len(batch) == 1:
             return [batch]
         half = len(batch) // 2
-        return [*self.fitting(batch.part(slice(half))), *self.fitting(batch.part(slice(half, None)))]
+        return [*self.split(batch.part(slice(half))), *self.split(batch.part(slice(half, None)))]
 
-    def ran_out(self, batch: Batch, error: Exception) -> None:
+    def record_out_of_memory(self, batch: Batch, error: Exception) -> None:
         """Remember that a batch was too large.
 
         Raises:
@@ -50,15 +50,15 @@ class BatchHalving:
                 f"memory does not suffice for a pair of {lengths} subwords ({reason}): lower batch.max_length, or the "
                 "sizes of the model"
             ) from error
-        if math.isinf(self.limit):
+        if math.isinf(self.max_positions):
             logger.info(
                 "memory does not suffice for a batch of %d pairs: from now on such batches are halved, which takes "
                 "longer; to avoid it, lower batch.size and raise trainer.accumulate as much",
                 len(batch),
             )
-        self.limit = positions(batch) // 2
+        self.max_positions = count_positions(batch) // 2
 
 
-def positions(batch: Batch) -> int:
+def count_positions(batch: Batch) -> int:
     """Return the number of subwords of both sides, padding included."""
     return batch.source.numel() + batch.target_in.numel()

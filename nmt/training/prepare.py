@@ -11,7 +11,7 @@ import datasets
 import numpy as np
 
 from nmt.alignment.targets import AlignmentTargets
-from nmt.config.automatic import AUTOMATIC, assign, value_of
+from nmt.config.automatic import AUTOMATIC, set_keys, value_of
 from nmt.config.schema import DataConfig, TokenizerConfig, TrainConfig
 from nmt.data.corpus import CleaningReport, clean, load_split, open_corpus
 from nmt.data.tables import (
@@ -26,16 +26,16 @@ from nmt.data.tables import (
     lines_of,
     temporary_folder,
 )
-from nmt.errors import UserError, writing
+from nmt.errors import UserError, write_errors
 from nmt.evaluation.metrics import bleu, bleu_tokenizer
 from nmt.evaluation.registry import check_watched
 from nmt.models.build import check_model
 from nmt.models.checkpoint import resolve_device
 from nmt.models.decoder import DECODERS
 from nmt.models.sizes import has_dropout
-from nmt.text.fidelity import warn_of_changes
+from nmt.text.round_trip import warn_of_changes
 from nmt.text.tokenizer import Tokenizers, build_tokenizers, check_sampling
-from nmt.training.defaults import settle
+from nmt.training.defaults import choose_automatic_values
 from nmt.training.distributed import ProcessGroup
 
 logger = logging.getLogger(__name__)
@@ -107,42 +107,44 @@ def check_consistency(config: TrainConfig) -> None:
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """Subwords and text; `guide`: the gold links where attention is guided; `cleaning`: what was dropped."""
+class TrainingData:
+    """Subwords and text; `alignment_targets`: gold links if attention is guided; `cleaning`: what was dropped."""
 
     tokenizers: Tokenizers
     train: EncodedCorpus
     validation: datasets.Dataset
     tests: Mapping[str, datasets.Dataset] = field(default_factory=dict)
-    guide: AlignmentTargets | None = None
+    alignment_targets: AlignmentTargets | None = None
     cleaning: Mapping[str, CleaningReport] = field(default_factory=dict)
 
 
-def prepare(config: TrainConfig, origin: Path | None, processes: ProcessGroup) -> Prepared:
+def prepare(config: TrainConfig, initial_checkpoint: Path | None, processes: ProcessGroup) -> TrainingData:
     """Load and clean the training and validation splits, and encode the first; collective.
 
-    Rank 0 goes first: it learns subwords, or takes those of the checkpoint `origin`, and sets the keys of
-    `config.automatic` (see `settle`). The others read the text that it stored, and each rank encodes a part of it.
+    Rank 0 goes first: it learns subwords, or takes those of the initial checkpoint, and sets the keys of
+    `config.automatic` (see `choose_automatic_values`). The others read the text that it stored, and each rank encodes
+    a part of it.
 
     Raises:
         UserError: the corpus cannot be trained on.
     """
-    given = None if origin is None else processes.on_rank_zero(Tokenizers.load, origin)
+    loaded = None if initial_checkpoint is None else processes.on_rank_zero(Tokenizers.load, initial_checkpoint)
     text, cleaning = processes.rank_zero_first(load_text, config)
 
-    def choose() -> tuple[Tokenizers, dict[str, Any]]:
-        settle(config, text["train"], on_gpu=resolve_device(config.trainer.device).type == "cuda")
-        tokenizers = given or learn_subwords(text["train"], config.tokenizer)
+    def choose_subwords_and_values() -> tuple[Tokenizers, dict[str, Any]]:
+        choose_automatic_values(config, text["train"], on_gpu=resolve_device(config.trainer.device).type == "cuda")
+        tokenizers = loaded or learn_subwords(text["train"], config.tokenizer)
         warn_of_changes(text["train"], tokenizers.target, lowercase=config.lowercase)
         return tokenizers, {name: value_of(config, name) for name in ("automatic", *AUTOMATIC)}
 
-    tokenizers, values = processes.on_rank_zero(choose)
-    assign(config, values)  # on every rank: only rank 0 has read the checkpoint that some values come from
+    tokenizers, values = processes.on_rank_zero(choose_subwords_and_values)
+    set_keys(config, values)  # on every rank: only rank 0 has read the checkpoint that some values come from
     logger.info("encoding %s pairs", f"{len(text['train']):,}")
     train = encode_together(text.pop("train"), tokenizers, config.data, processes)
-    guided = config.trainer.guided_alignment.weight > 0
-    guide = processes.on_all_ranks(lambda: AlignmentTargets(train.corpus, tokenizers) if guided else None)
-    return Prepared(tokenizers, train, text.pop("validation"), tests=text, guide=guide, cleaning=cleaning)
+    is_guided = config.trainer.guided_alignment.weight > 0
+    targets = processes.on_all_ranks(AlignmentTargets, train.corpus, tokenizers) if is_guided else None
+    validation = text.pop("validation")
+    return TrainingData(tokenizers, train, validation, tests=text, alignment_targets=targets, cleaning=cleaning)
 
 
 def load_text(config: TrainConfig) -> tuple[dict[str, datasets.Dataset], dict[str, CleaningReport]]:
@@ -186,7 +188,7 @@ def encode_together(
             if processes.world_size == 1 or len(corpus) < PARALLEL_FROM:
                 return None
             path = encoded_path(corpus, tokenizers, config.cache_dir)
-            with writing(path, ADVICE):
+            with write_errors(path, ADVICE):
                 return None if path.exists() else stack.enter_context(temporary_folder(path))
 
         folder = processes.on_rank_zero(make_folder)
@@ -194,14 +196,14 @@ def encode_together(
         if folder is not None and folder.is_dir():
             parts = [folder / f"{rank}.arrow" for rank in range(processes.world_size)]
 
-        def encode_mine() -> None:
+        def encode_part_of_rank() -> None:
             if parts:
                 encode_part(corpus, tokenizers, parts, processes.rank, num_workers=workers)
 
         def encode_all() -> EncodedCorpus:
             return encode(corpus, tokenizers, cache_dir=config.cache_dir, num_workers=workers, parts=parts)
 
-        processes.on_all_ranks(encode_mine)
+        processes.on_all_ranks(encode_part_of_rank)
         return processes.rank_zero_first(encode_all)
 
 

@@ -11,7 +11,7 @@ from nmt.evaluation.registry import METRICS
 
 # Updates after which samples are drawn before the first validation: alignments change most at the beginning.
 EARLY_SAMPLES = frozenset(factor * 10**power for factor in (1, 3) for power in range(1, 7)) | {1}
-SAVED = ("step", "epochs", "stale", "best", "validated_epoch", "validated_step", "validated_seconds")
+SAVED_COUNTERS = ("step", "epochs", "stale", "best", "validated_epoch", "validated_step", "validated_seconds")
 
 
 @dataclass
@@ -27,10 +27,15 @@ class Progress:
     validated_step: int = -1
     validated_seconds: float = 0.0
     clock: Callable[[], float] = time.monotonic
-    started: float = field(init=False)
+    started: float = field(init=False)  # when this process began to train, and with which counters
+    first_step: int = field(init=False)
+    first_epochs: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.started = self.clock()
+        self._begin()
+
+    def _begin(self) -> None:
+        self.started, self.first_step, self.first_epochs = self.clock(), self.step, self.epochs
 
     @property
     def seconds(self) -> float:
@@ -47,17 +52,18 @@ class Progress:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counters and the training time."""
-        return {"seconds": self.seconds, **{name: getattr(self, name) for name in SAVED}}
+        return {"seconds": self.seconds, **{name: getattr(self, name) for name in SAVED_COUNTERS}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         state = {"validated_seconds": state["seconds"]} | state  # earlier versions have not saved it
-        for name in SAVED:
+        for name in SAVED_COUNTERS:
             setattr(self, name, state[name])
-        self.seconds_before, self.started = state["seconds"], self.clock()
+        self.seconds_before = state["seconds"]
+        self._begin()
 
 
-def shares_done(progress: Progress, config: TrainerConfig) -> dict[str, float]:
-    """Return the share of training that is done, from 0 to 1, for each limit that is set."""
+def fractions_done(progress: Progress, config: TrainerConfig) -> dict[str, float]:
+    """Return the fraction of training that is done, for each limit that is set."""
     limits = {
         "max_steps": (progress.step, config.max_steps),
         "max_epochs": (progress.epochs, config.max_epochs),
@@ -66,14 +72,34 @@ def shares_done(progress: Progress, config: TrainerConfig) -> dict[str, float]:
     return {name: used / limit for name, (used, limit) in limits.items() if limit is not None}
 
 
-def share_done(progress: Progress, config: TrainerConfig) -> float:
-    """Return the share of training that is done: the largest over the limits that are set, 0 without any."""
-    return max(shares_done(progress, config).values(), default=0.0)
+def fraction_done(progress: Progress, config: TrainerConfig) -> float:
+    """Return the fraction of training that is done: the largest over the limits that are set, 0 without any."""
+    return max(fractions_done(progress, config).values(), default=0.0)
+
+
+def seconds_left(progress: Progress, config: TrainerConfig) -> float | None:
+    """Return the time until the first limit is reached; None if no limit is set, or this process made no update yet.
+
+    Updates and epochs are extrapolated from the speed of this process: earlier ones may have run on another machine.
+    """
+    if progress.step == progress.first_step:
+        return None
+    estimates = []
+    if config.max_minutes is not None:
+        estimates.append(60 * config.max_minutes - progress.seconds)
+    for done, before, limit in (
+        (progress.step, progress.first_step, config.max_steps),
+        (progress.epochs, progress.first_epochs, config.max_epochs),
+    ):
+        if limit is not None and done > before:
+            seconds = progress.clock() - progress.started
+            estimates.append((limit - done) / (done - before) * seconds)
+    return max(0.0, min(estimates)) if estimates else None
 
 
 def ending(progress: Progress, config: TrainerConfig) -> str:
     """Return why training ended, in words."""
-    reached = [name for name, share in shares_done(progress, config).items() if share >= 1.0]
+    reached = [name for name, fraction in fractions_done(progress, config).items() if fraction >= 1.0]
     reasons = [f"trainer.{name}={getattr(config, name)} is reached" for name in reached]
     if out_of_patience(progress, config):
         reasons.append(

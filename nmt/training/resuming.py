@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nmt.config.automatic import assign, value_of
+from nmt.config.automatic import set_keys, value_of
 from nmt.config.file import load_config
 from nmt.config.schema import TrainConfig, changes
 from nmt.errors import UserError
@@ -12,13 +12,13 @@ from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.models.checkpoint import CONFIG, WEIGHTS, find_checkpoint, recover, retired
 from nmt.training.progress import validates_by_time
 
-UNSCORED = ("data.train.", "data.test.", "data.cache_dir", "data.num_workers", "data.max_gzip_ratio")
+UNSCORED_TEXT_KEYS = ("data.train.", "data.test.", "data.cache_dir", "data.num_workers", "data.max_gzip_ratio")
 # Validations have a beam size of their own, and how sentences are batched changes no score.
-UNVALIDATED = ("search.beam_size", "search.batch_size", "search.batch_unit")
+UNVALIDATED_SEARCH_KEYS = ("search.beam_size", "search.batch_size", "search.batch_unit")
 
 
-def previous_checkpoint(config: TrainConfig) -> Path | None:
-    """Return the checkpoint that the run resumes from, or None. Keys that were not given take its values.
+def find_previous_checkpoint(config: TrainConfig) -> Path | None:
+    """Return the checkpoint that the run resumes from, or None. Keys that are not set take its values.
 
     Raises:
         UserError: there is a checkpoint although `resume=never`, or it does not fit the configuration.
@@ -31,72 +31,75 @@ def previous_checkpoint(config: TrainConfig) -> Path | None:
         return None
     if not validates_by_time(config.trainer):  # then the minutes of a run with a limit of time make no sense
         config.automatic = [name for name in config.automatic if name != "trainer.validate_every_minutes"]
-    adopt(config, last, lambda name: True)
-    check_same(config, last, fixed_in_run, f"cannot continue from {last}", "restore that, or give another run_dir")
+    take_values(config, last, lambda name: True)
+    check_fixed_keys(
+        config, last, is_fixed_in_run, f"cannot continue from {last}", "restore that, or give another run_dir"
+    )
     return last
 
 
-def initial_checkpoint(config: TrainConfig) -> Path | None:
+def find_initial_checkpoint(config: TrainConfig) -> Path | None:
     """Return the checkpoint whose weights and subwords a new run begins with (`trainer.initialize_from`), or None.
 
-    Keys of the model and of subwords that were not given get its values.
+    Keys of the model and of subwords that are not set take its values.
 
     Raises:
         UserError: there is no checkpoint, or it is not of the model configured.
     """
     if config.trainer.initialize_from is None:
         return None
-    found = find_checkpoint(config.trainer.initialize_from)
-    adopt(config, found, fixed_in_model)
-    check_same(
-        config, found, fixed_in_model, f"cannot begin with the weights of {found}", "set what they were trained with"
-    )
-    return found
+    checkpoint = find_checkpoint(config.trainer.initialize_from)
+    take_values(config, checkpoint, is_fixed_in_model)
+    failure = f"cannot begin with the weights of {checkpoint}"
+    check_fixed_keys(config, checkpoint, is_fixed_in_model, failure, "set what they were trained with")
+    return checkpoint
 
 
-def adopt(config: TrainConfig, checkpoint: Path, is_adopted: Callable[[str], bool]) -> None:
+def take_values(config: TrainConfig, checkpoint: Path, is_taken: Callable[[str], bool]) -> None:
     """Give keys of `config.automatic` their values in a checkpoint, in place; they are automatic no more."""
-    before = load_config(checkpoint / CONFIG)
-    names = [name for name in config.automatic if is_adopted(name)]
-    assign(config, {name: value_of(before, name) for name in names})
+    saved_config = load_config(checkpoint / CONFIG)
+    names = [name for name in config.automatic if is_taken(name)]
+    set_keys(config, {name: value_of(saved_config, name) for name in names})
     config.automatic = [name for name in config.automatic if name not in names]
 
 
-def check_same(
+def check_fixed_keys(
     config: TrainConfig, checkpoint: Path, is_fixed: Callable[[str], bool], failure: str, remedy: str
 ) -> None:
     """Raise UserError if a fixed key has another value than in the checkpoint's configuration."""
-    before = load_config(checkpoint / CONFIG)
-    wrong = {name: values for name, values in changes(before, config).items() if is_fixed(name)}
-    if wrong:
-        now, then = (" ".join(f"{name}={shown(values[side])}" for name, values in wrong.items()) for side in (1, 0))
+    saved_config = load_config(checkpoint / CONFIG)
+    changed = {name: values for name, values in changes(saved_config, config).items() if is_fixed(name)}
+    if changed:
+        then = " ".join(f"{name}={format_value(saved)}" for name, (saved, _) in changed.items())
+        now = " ".join(f"{name}={format_value(value)}" for name, (_, value) in changed.items())
         raise UserError(f"{failure} with {now}: it was trained with {then}; {remedy}")
 
 
-def fixed_in_model(name: str) -> bool:
+def is_fixed_in_model(name: str) -> bool:
     """Return whether weights are tied to a key's value: those of model and subwords, except rates of dropout."""
     may_change = name.endswith("dropout") or name in ("model.fast", "tokenizer.sampling")
     return name.startswith(("model.", "tokenizer.")) and not may_change
 
 
-def fixed_in_run(name: str) -> bool:
+def is_fixed_in_run(name: str) -> bool:
     """Return whether a key may not change within a run; the loader itself checks those that order the batches."""
-    return fixed_in_model(name) or name == "seed"
+    return is_fixed_in_model(name) or name == "seed"
 
 
 def scores_are_comparable(config: TrainConfig, checkpoint: Path) -> bool:
     """Return whether validations as configured can be compared with the best score of a checkpoint."""
-    before = load_config(checkpoint / CONFIG)
-    return bleu_tokenizer(before) == bleu_tokenizer(config) and not any(map(affects_scores, changes(before, config)))
+    saved_config = load_config(checkpoint / CONFIG)
+    has_same_tokenizer = bleu_tokenizer(saved_config) == bleu_tokenizer(config)
+    return has_same_tokenizer and not any(map(affects_scores, changes(saved_config, config)))
 
 
 def affects_scores(name: str) -> bool:
     """Return whether validation scores depend on a key, besides those of the model and BLEU's tokenizer."""
-    text = name.startswith("data.") and not name.startswith(UNSCORED)
-    search = name.startswith("search.") and name not in UNVALIDATED
-    return text or search or name in ("trainer.metric", "trainer.validation_beam_size", "lowercase")
+    is_text = name.startswith("data.") and not name.startswith(UNSCORED_TEXT_KEYS)
+    is_search = name.startswith("search.") and name not in UNVALIDATED_SEARCH_KEYS
+    return is_text or is_search or name in ("trainer.metric", "trainer.validation_beam_size", "lowercase")
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a value as it is written on the command line."""
     return "null" if value is None else str(value)

@@ -12,8 +12,8 @@ from nmt.config.schema import TrainerConfig
 from nmt.data.batch import Batch, TrainLoader
 from nmt.errors import UserError
 from nmt.models.seq2seq import Seq2Seq
-from nmt.training.board import Sample
-from nmt.training.console import SILENCE
+from nmt.training.console import MAX_SILENT_SECONDS
+from nmt.training.contention import ContentionMonitor
 from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, no_sync, random_state, restore_random_state
 from nmt.training.interrupts import deferred_interrupts
 from nmt.training.memory import BatchHalving
@@ -21,10 +21,18 @@ from nmt.training.meter import Meter
 from nmt.training.objective import Objective, TrainingStep, token_loss
 from nmt.training.optimizer import Schedule, build_average, clipped_step, load_optimizer_state
 from nmt.training.precision import autocast_dtype
-from nmt.training.processors import Processors
-from nmt.training.progress import Progress, ending, out_of_patience, samples_due, share_done, validation_due
+from nmt.training.progress import (
+    Progress,
+    ending,
+    fraction_done,
+    out_of_patience,
+    samples_due,
+    seconds_left,
+    validation_due,
+)
 from nmt.training.reinforce import Reinforce
-from nmt.training.reporting import NullReporter, Reporter
+from nmt.training.reporting import NullReporter, Reporter, Status
+from nmt.training.tensorboard import Sample
 from nmt.training.validation import Validation
 
 MAX_SKIPPED_UPDATES = 10  # in a row
@@ -81,11 +89,13 @@ class Trainer:
         self.training_step = processes.data_parallel(training_step)  # the weights are those of rank 0 from here on
         self.average = None if config.ema_decay is None else build_average(model, config.ema_decay)
         self.meter = Meter(device, processes)
-        self.memory = BatchHalving(processes.world_size)
-        self.processors = Processors(torch.get_num_threads() if device.type == "cpu" else 1)
-        self.saved = processes.clock()
-        self.shown = -math.inf  # when progress was shown last: it is after the first update
-        self.resumable = False  # whether the state is that between two updates
+        self.halving = BatchHalving(processes.world_size)
+        self.contention = ContentionMonitor(torch.get_num_threads() if device.type == "cpu" else 1)
+        self.last_save = processes.clock()
+        self.last_report = -math.inf  # so that progress is shown after the first update
+        # Whether the state is that between two updates. False from the moment a batch is fetched, which the loader
+        # already counts, until its update is complete, and while a validation may still save `best`.
+        self.resumable = False
 
     def fit(self) -> None:
         """Train, validate and save until a limit is reached or patience is exhausted.
@@ -137,13 +147,13 @@ class Trainer:
 
     def finished(self) -> bool:
         """Return whether a limit is reached or patience is exhausted."""
-        return share_done(self.progress, self.config) >= 1.0 or out_of_patience(self.progress, self.config)
+        return fraction_done(self.progress, self.config) >= 1.0 or out_of_patience(self.progress, self.config)
 
     def update(self, batches: list[Batch]) -> None:
         """Do one update on the mean loss per real target token of these batches, over all ranks."""
         self.model.train()
         self.progress.step += 1
-        learning_rate = self.schedule.set(self.progress.step, share_done(self.progress, self.config))
+        learning_rate = self.schedule.set(self.progress.step, fraction_done(self.progress, self.config))
         (num_tokens,) = map(int, self.processes.sum_over_ranks(sum(batch.num_target_tokens for batch in batches)))
         while not self.add_gradients(batches, num_tokens):
             self.optimizer.zero_grad(set_to_none=True)
@@ -157,24 +167,24 @@ class Trainer:
 
     def add_gradients(self, batches: list[Batch], num_tokens: int) -> bool:
         """Add the gradients of batches, or of as many as memory suffices for; return whether it was all."""
-        parts = [part for batch in batches for part in self.memory.fitting(batch)]
+        parts = [part for batch in batches for part in self.halving.split(batch)]
         for number, part in enumerate(parts, start=1):
             is_last = number == len(parts)  # only then are gradients averaged over the ranks
             try:
                 with contextlib.nullcontext() if is_last else no_sync(self.training_step):
                     self.backward(part, num_tokens)
             except (RuntimeError, MemoryError) as error:
-                self.memory.ran_out(part, error)
+                self.halving.record_out_of_memory(part, error)
                 return False
         return True
 
     def backward(self, batch: Batch, num_tokens: int) -> None:
-        """Add the gradient of a batch's share in the mean over `num_tokens` tokens."""
+        """Add the gradient of a batch's part of the mean over `num_tokens` tokens."""
         batch = batch.to(self.device, non_blocking=True)
         with torch.autocast(self.device.type, self.autocast_dtype, enabled=self.autocast_dtype is not None):
             losses = self.training_step(batch, self.progress.epochs)
         self.meter.add(**losses.reported)
-        # Gradients are averaged over ranks, but those of the ranks' shares have to be summed.
+        # Gradients are averaged over ranks, but those of the ranks' parts have to be summed.
         (losses.objective * self.processes.world_size / num_tokens).backward()
 
     def after_update(self) -> None:
@@ -182,29 +192,29 @@ class Trainer:
         if self.progress.step % self.config.log_every == 0:
             self.report()
             self.check_skipped()
-        elif self.processes.clock() - self.shown >= SILENCE:
-            self.shown = self.processes.clock()
-            self.reporter.progress(**self.status(self.meter.measure()))
+        elif self.processes.clock() - self.last_report >= MAX_SILENT_SECONDS:
+            self.last_report = self.processes.clock()
+            self.reporter.progress(self.status(self.meter.measure()))
         if validation_due(self.progress, self.config):
             self.checkpoint()
         elif self.sample is not None and samples_due(self.progress) and not self.finished():
             with self.meter.paused():
                 self.reporter.samples(step=self.progress.step, samples=self.sample(self.averaged()))
-        elif self.processes.clock() - self.saved >= 60 * (self.config.save_every_minutes or math.inf):
+        elif self.processes.clock() - self.last_save >= 60 * (self.config.save_every_minutes or math.inf):
             self.save_last()
 
     def report(self) -> None:
         """Report the updates since the last report."""
-        self.shown = self.processes.clock()
-        self.reporter.train(**self.status(self.meter.read()))
+        self.last_report = self.processes.clock()
+        self.reporter.train(self.status(self.meter.read()))
 
-    def status(self, measured: dict[str, Any]) -> dict[str, Any]:
-        """Return what the meter has measured, and how far training has come."""
-        self.processors.look()
-        done = share_done(self.progress, self.config)
-        eta = self.progress.seconds * max(0.0, 1.0 - done) / done if done else None
-        now = {"step": self.progress.step, "epoch": self.progress.epochs, "eta_seconds": eta, "share_done": done}
-        return measured | now
+    def status(self, measured: dict[str, float]) -> Status:
+        """Return how far training has come, and what the meter has measured."""
+        self.contention.check()
+        progress, config = self.progress, self.config
+        return Status(
+            progress.step, progress.epochs, fraction_done(progress, config), seconds_left(progress, config), measured
+        )
 
     def check_skipped(self) -> None:
         """Raise UserError if too many updates in a row were skipped."""
@@ -244,7 +254,7 @@ class Trainer:
     def save_last(self) -> None:
         """Save everything needed to resume exactly from here."""
         self.save("last", self.model, step=self.progress.step, training_state=self.state_dict())
-        self.saved = self.processes.clock()
+        self.last_save = self.processes.clock()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of training without weights and configuration; collective."""

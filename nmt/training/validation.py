@@ -17,9 +17,9 @@ from nmt.evaluation.views import AlignmentViews
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers
 from nmt.text.words import plain_words
-from nmt.training.board import Sample
-from nmt.training.console import Phase, unreported
+from nmt.training.console import Phase, silent_phase
 from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup
+from nmt.training.tensorboard import Sample
 from nmt.translator import Translation, Translator
 
 
@@ -33,7 +33,7 @@ class Validation:
 
 @final
 class Validator:
-    """Measures a model on the validation split; calls are collective, and every rank does its share."""
+    """Measures a model on the validation split; calls are collective, and every rank does a part of the work."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Validator:
         tokenizers: Tokenizers,
         config: TrainConfig,
         device: torch.device,
-        phase: Phase = unreported,
+        phase: Phase = silent_phase,
         processes: ProcessGroup = SINGLE_PROCESS,
         *,
         longest: int | None = None,
@@ -55,7 +55,7 @@ class Validator:
         self.longest = longest
         self.metric = config.trainer.metric
         self.sources, self.targets = list(corpus["source"]), list(corpus["target"])
-        self.sampled = sample_rows(self.sources, config.trainer.num_samples)
+        self.sample_rows = choose_sample_rows(self.sources, config.trainer.num_samples)
         self.gold = read_gold(corpus, "validation")
         if METRICS[self.metric].needs_gold:
             check_comparable(self.metric, tokenizers, self.sources, self.targets)
@@ -65,24 +65,28 @@ class Validator:
 
         The model is left in eval mode.
         """
-        translator, lines = self._translator(model), (self.sources, self.targets)
+        translator = self._translator(model)
         with self.phase("validating", len(self.sources) * (2 if self.gold is None else 3)) as advance:
             translator.progress = advance
-            outcome = translate_split(translator, *lines, self.gold, AlignmentViews(), **self.scoring)
+            outcome = translate_split(
+                translator, self.sources, self.targets, self.gold, AlignmentViews(), **self.scoring
+            )
         values, _ = self.processes.on_rank_zero(measure, outcome, names_at("validation"))
         metrics = {name: value for name, value in values.items() if value is not None}
         metrics.setdefault(self.metric, math.nan)  # never the best
-        return Validation(metrics, self._samples(model, [outcome.translations[row] for row in self.sampled]))
+        return Validation(metrics, self._samples(model, [outcome.translations[row] for row in self.sample_rows]))
 
     def samples(self, model: Seq2Seq) -> list[Sample]:
         """Return the translations of a few sentences, those that validations show; the model is left in eval mode."""
-        return self._samples(model, self._translator(model).translate([self.sources[row] for row in self.sampled]))
+        return self._samples(model, self._translator(model).translate([self.sources[row] for row in self.sample_rows]))
 
     def _samples(self, model: Seq2Seq, translations: Sequence[Translation]) -> list[Sample]:
         translator = self._translator(model)
-        sources, targets = ([side[row] for row in self.sampled] for side in (self.sources, self.targets))
+        sources = [self.sources[row] for row in self.sample_rows]
+        targets = [self.targets[row] for row in self.sample_rows]
         forced = translator.align(sources, targets, words="split")
-        return [Sample(*each) for each in zip(translations, translator.detokenize(targets), forced, strict=True)]
+        references = translator.detokenize(targets)
+        return [Sample(*columns) for columns in zip(translations, references, forced, strict=True)]
 
     def _translator(self, model: Seq2Seq) -> Translator:
         translator = Translator(model, self.tokenizers, self.search, self.device)
@@ -90,8 +94,8 @@ class Validator:
         return translator
 
 
-def sample_rows(sources: Sequence[str], count: int) -> list[int]:
-    """Return the same few sentences every time, of medium length so that a heatmap can be read."""
-    words = [len(plain_words(source)) for source in sources]
-    medium = [row for row, count in enumerate(words) if 6 <= count <= 18] or list(range(len(words)))
+def choose_sample_rows(sources: Sequence[str], count: int) -> list[int]:
+    """Return the same few rows every time, of sentences of medium length so that a heatmap can be read."""
+    lengths = [len(plain_words(source)) for source in sources]
+    medium = [row for row, length in enumerate(lengths) if 6 <= length <= 18] or list(range(len(lengths)))
     return medium[:: max(1, len(medium) // max(1, count))][:count]

@@ -6,13 +6,13 @@ from benchmarking.training import timed_updates
 from benchmarking.translation import timed_translation
 from benchmarking.workload import start_training, translator_of
 from nmt.config.schema import TrainConfig
-from nmt.training.prepare import Prepared
+from nmt.training.prepare import TrainingData
 
 PATHS = ("auto", "off")  # values of model.fast
 
 
 def measure_fast_path(
-    configs: Mapping[str, TrainConfig], prepared: Prepared, sentences: Sequence[str], *, updates: int, rounds: int
+    configs: Mapping[str, TrainConfig], prepared: TrainingData, sentences: Sequence[str], *, updates: int, rounds: int
 ) -> Iterator[dict[str, float]]:
     """Yield the rates of each round: training in target tokens/s, search in sentences/s, by the value of model.fast.
 

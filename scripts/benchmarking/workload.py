@@ -19,34 +19,34 @@ from nmt.models.checkpoint import load_checkpoint, resolve_device
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
 from nmt.text.vocabulary import EOS, Vocabulary
-from nmt.training.prepare import Prepared
+from nmt.training.prepare import TrainingData
 from nmt.training.reporting import Reporter
 from nmt.training.run import build_trainer
 from nmt.training.trainer import Trainer
 from nmt.translator import Translator
 
 
-def prepare_training(config: TrainConfig) -> Prepared:
+def prepare_training(config: TrainConfig) -> TrainingData:
     """Load, clean, segment and encode the training text, as a run does, to stand for the validation text too; raise
     UserError where the corpus cannot be trained on.
     """
     corpus, _ = clean(load_split(config.data, "train"), config.data.cleaning)
     tokenizers = build_tokenizers(list(corpus["source"]), list(corpus["target"]), config.tokenizer)
     encoded = encode(corpus, tokenizers, cache_dir=config.data.cache_dir, num_workers=config.data.num_workers)
-    return Prepared(tokenizers, encoded, corpus)
+    return TrainingData(tokenizers, encoded, corpus)
 
 
-def random_sentences(vocab_size: int, *, sentences: int, length: int) -> Prepared:
+def random_sentences(vocab_size: int, *, sentences: int, length: int) -> TrainingData:
     """Make pairs of random pieces, each side of exactly `length` tokens with its end mark: batches have no padding."""
     vocabulary = Vocabulary("".join(f"piece{number}\n" for number in range(EOS + 1, vocab_size)).encode())
     ids = np.random.default_rng(1).integers(EOS + 1, vocab_size, (2, sentences, length - 1)).tolist()
     source, target = (vocabulary.decode(side) for side in ids)
     corpus = datasets.Dataset.from_dict({"source": source, "target": target})
     encoded = EncodedCorpus(corpus, Ragged.of(ids[0]), Ragged.of(ids[1]))
-    return Prepared(Tokenizers(vocabulary, vocabulary), encoded, corpus)
+    return TrainingData(Tokenizers(vocabulary, vocabulary), encoded, corpus)
 
 
-def start_training(config: TrainConfig, prepared: Prepared) -> Trainer:
+def start_training(config: TrainConfig, prepared: TrainingData) -> Trainer:
     """Return an endless trainer that writes, reports or validates nothing; raise UserError if no model can be built."""
     endless = replace(config.trainer, max_steps=None, max_epochs=None, max_minutes=None, patience=None)
     config = replace(config, trainer=endless)

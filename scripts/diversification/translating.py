@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from diversification.teachers import Teacher
 from diversification.text import Text
 from nmt.config.schema import LARGEST_SEED
-from nmt.errors import UserError, writing
+from nmt.errors import UserError, write_errors
 from studies.runs import cached
 from studies.study import log
 
@@ -67,7 +67,7 @@ class Progress:
 
     def add(self, lines: int, name: str, place: str) -> None:
         """Count lines; tell the speed and the time that is left, but not too often."""
-        from nmt.training.console import duration
+        from nmt.formats import duration
 
         self.left, self.done, now = self.left - lines, self.done + lines, time.monotonic()
         if now - self.told >= SECONDS or not self.left:
@@ -189,7 +189,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     """Open a file to read and append; raise UserError if another process has it open so, or it cannot be written."""
     import fcntl
 
-    with writing(path):
+    with write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("a+b")
     with file:

@@ -10,7 +10,7 @@ import numpy as np
 from diversification.teachers import FORWARD
 from diversification.text import Text
 from diversification.translating import Part
-from nmt.errors import UserError, writing
+from nmt.errors import UserError, write_errors
 from nmt.translate import replace_together
 
 ORIGINAL = "original"
@@ -47,7 +47,7 @@ def write(text: Text, parts: Sequence[Part], shares: Mapping[str, float], seed: 
     names = [*(f"train.{suffix}" for suffix in text.suffixes), "train.tsv"]
     seen: set[tuple[str, str]] = set()
     counts = []
-    with writing(folder), replace_together(*(folder / name for name in names)) as files:
+    with write_errors(folder), replace_together(*(folder / name for name in names)) as files:
         for number, (kind, name, pairs) in enumerate(origins(text, parts)):
             count = Counts(name)
             counts.append(count)

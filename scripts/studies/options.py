@@ -5,8 +5,8 @@ import math
 from typing import Any
 
 from nmt.cli import composition_error, config_folder, register_schemas
-from nmt.config.automatic import complete
-from nmt.config.check import check, explain
+from nmt.config.automatic import fill_defaults
+from nmt.config.check import check, readable_error
 from nmt.config.file import load_config
 from nmt.config.schema import LARGEST_SEED, TrainConfig
 from nmt.translate import at_least
@@ -53,9 +53,9 @@ def configured(overrides: list[str], checkpoint: str | None) -> TrainConfig:
 
     try:
         composed = composed_run(overrides) if checkpoint is None else changed_checkpoint(overrides, checkpoint)
-        config = complete(OmegaConf.to_object(composed), TrainConfig)
+        config = fill_defaults(OmegaConf.to_object(composed), TrainConfig)
     except OmegaConfBaseException as error:
-        raise explain(error, TrainConfig()) from error
+        raise readable_error(error, TrainConfig()) from error
     except (HydraException, yaml.YAMLError) as error:
         raise composition_error(error, TrainConfig()) from error
     config.automatic = []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nmt.config.file import load_config
 from nmt.config.schema import TrainConfig, changes
-from nmt.errors import UserError, writing
+from nmt.errors import UserError, write_errors
 from studies.options import configured, positive, positive_number, seed
 
 QUICK_MINUTES = 3.0
@@ -78,7 +78,7 @@ def output_folder(options: argparse.Namespace, name: str) -> Path:
 def make_output_folder(options: argparse.Namespace, name: str) -> Path:
     """Make the output folder, before the work, and return it; raise UserError if it cannot be made."""
     folder = output_folder(options, name)
-    with writing(folder):
+    with write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     return folder
 

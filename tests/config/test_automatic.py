@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.config.automatic import AUTOMATIC, assign, complete, nullable, value_of
+from nmt.config.automatic import AUTOMATIC, fill_defaults, set_keys, value_of, with_null_defaults
 from nmt.config.schema import TrainConfig, keys
 from nmt.errors import UserError
 from tests.composing import FOLDER, compose
@@ -28,9 +28,9 @@ def test_without_values_all_are_automatic_and_have_the_defaults_of_the_schema() 
 
 @given(names=st.sets(st.sampled_from(AUTOMATIC)))
 def test_a_key_that_is_given_is_not_automatic_even_with_the_value_of_the_default(names: set[str]) -> None:
-    composed = nullable(TrainConfig)()
-    assign(composed, {name: DEFAULTS[name] or 1.0 for name in names})
-    config = complete(composed, TrainConfig)
+    composed = with_null_defaults(TrainConfig)()
+    set_keys(composed, {name: DEFAULTS[name] or 1.0 for name in names})
+    config = fill_defaults(composed, TrainConfig)
     assert set(config.automatic) == set(AUTOMATIC) - names
     assert dataclasses.replace(config, automatic=[], trainer=TrainConfig().trainer) == TrainConfig()
 

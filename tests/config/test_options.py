@@ -3,7 +3,7 @@
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from nmt.config.options import arrange
+from nmt.config.options import normalize_arguments
 from nmt.config.schema import EvaluateConfig, TrainConfig
 from nmt.errors import UserError
 
@@ -20,7 +20,7 @@ from nmt.errors import UserError
     ],
 )
 def test_options_and_overrides_come_in_any_order(given: list[str], arranged: list[str]) -> None:
-    assert arrange(given, TrainConfig()) == arranged
+    assert normalize_arguments(given, TrainConfig()) == arranged
 
 
 @pytest.mark.parametrize("quote", ["", "'", '"'])
@@ -28,7 +28,7 @@ def test_the_home_folder_may_be_written_as_a_shell_does(quote: str, monkeypatch:
     """Hydra refuses a tilde that is not quoted, and would make a folder of that name of one that is."""
     monkeypatch.setenv("HOME", "/home/me")
     given = [f"data.cache_dir={quote}~/my data{quote}", "run_dir=~/a,~/b", "model.dropout=0.1", "~optimizer"]
-    assert arrange(given, TrainConfig()) == ['data.cache_dir="/home/me/my data"', *given[1:]]
+    assert normalize_arguments(given, TrainConfig()) == ['data.cache_dir="/home/me/my data"', *given[1:]]
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_the_home_folder_may_be_written_as_a_shell_does(quote: str, monkeypatch:
 def test_a_path_may_have_any_letters(path: str) -> None:
     """Hydra reads back what was given; alone it refuses letters that are not ASCII, parentheses and so on."""
     given = [f"run_dir={path}", f"data.train.source={path}"]
-    overrides = OverridesParser.create().parse_overrides(arrange(given, TrainConfig()))
+    overrides = OverridesParser.create().parse_overrides(normalize_arguments(given, TrainConfig()))
     assert [each.value() for each in overrides] == [path, path]
 
 
@@ -46,7 +46,7 @@ def test_a_path_may_have_any_letters(path: str) -> None:
     ["run_dir='a(", "data.train.source=[a(1),b]", "seed=(", "model.size=ü", "run_dir=~/a,~/b", "run_dir=a,b", "+x=ü"],
 )
 def test_what_is_no_path_is_left_to_hydra(given: str) -> None:
-    assert arrange([given], TrainConfig()) == [given]
+    assert normalize_arguments([given], TrainConfig()) == [given]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_what_is_no_path_is_left_to_hydra(given: str) -> None:
     ],
 )
 def test_the_checkpoint_is_given_as_to_translate(given: list[str]) -> None:
-    assert set(arrange(given, EvaluateConfig())) - {"-m"} == {"checkpoint=run", "split=test"}
+    assert set(normalize_arguments(given, EvaluateConfig())) - {"-m"} == {"checkpoint=run", "split=test"}
 
 
 @pytest.mark.parametrize(
@@ -79,5 +79,5 @@ def test_the_checkpoint_is_given_as_to_translate(given: list[str]) -> None:
 )
 def test_a_wrong_option_names_the_key(given: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message) as caught:
-        arrange(given, TrainConfig())
+        normalize_arguments(given, TrainConfig())
     assert "\n" not in str(caught.value)

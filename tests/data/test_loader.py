@@ -50,7 +50,7 @@ def make(encoded, tokenizers):
     def make_loader(*, seed=1, size=60, unit="tokens", max_length=250, window=100_000, guided=False, **options):
         config = BatchConfig(unit=unit, size=size, max_length=max_length, window=window)
         guide = AlignmentTargets(encoded.corpus, tokenizers) if guided else None
-        return TrainLoader(encoded, tokenizers, config, seed=seed, guide=guide, **options)
+        return TrainLoader(encoded, tokenizers, config, seed=seed, alignment_targets=guide, **options)
 
     return make_loader
 

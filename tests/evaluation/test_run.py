@@ -11,7 +11,7 @@ from nmt.data.tables import temporary_folder
 from nmt.errors import UserError
 from nmt.evaluation.run import check_languages, choose_data, evaluation_folder, output_folder
 from nmt.serving.served_run import ServedRun
-from nmt.training.run import point_to
+from nmt.training.run import link_latest
 from nmt.translator import Translator
 
 FILES = SplitConfig(source="a.en", target="a.de")
@@ -112,12 +112,12 @@ def test_an_evaluation_stays_with_the_run_that_the_newest_one_was(
     """While it translates, another run may become outputs/latest. Files are made within the folder itself."""
     runs = [Path(shutil.copytree(tiny_run, tmp_path / name)) for name in ("first", "second")]
     monkeypatch.chdir(tmp_path)
-    point_to(runs[0])
+    link_latest(runs[0])
     places: list[Path] = []
     translate = Translator.translate
 
     def interrupted(self: Translator, sentences: Any) -> Any:
-        point_to(runs[1])
+        link_latest(runs[1])
         return translate(self, sentences)
 
     def noting(place: Path) -> Any:

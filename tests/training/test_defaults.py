@@ -26,10 +26,10 @@ from nmt.config.schema import (
 from nmt.models.build import build_model, check_model
 from nmt.models.decoder import DECODERS
 from nmt.text.tokenizer import build_tokenizers
-from nmt.training.defaults import TABLE, choose, count_characters, settle, time_to_train
+from nmt.training.defaults import TABLE, automatic_values, choose_automatic_values, count_characters, time_to_train
 from nmt.training.distributed import SingleProcess
 from nmt.training.prepare import prepare
-from nmt.training.resuming import initial_checkpoint
+from nmt.training.resuming import find_initial_checkpoint
 from tests.composing import compose
 from tests.template_pairs import write_template_corpus
 
@@ -58,7 +58,7 @@ def automatic(**trainer: Any) -> TrainConfig:
     ],
 )
 def test_the_sizes_of_a_corpus(pairs: int, minutes: float, hidden: int, batch: int, dropout: float) -> None:
-    values = choose(TrainConfig(), pairs, minutes, num_characters=80)
+    values = automatic_values(TrainConfig(), pairs, minutes, num_characters=80)
     assert (values["model.hidden_size"], values["batch.size"], values["model.dropout"]) == (hidden, batch, dropout)
 
 
@@ -76,14 +76,14 @@ def test_the_sizes_of_a_corpus(pairs: int, minutes: float, hidden: int, batch: i
 def test_normalization_keeps_the_characters_of_the_target(given: dict[str, Any], target: str, expected: str) -> None:
     config = automatic(max_minutes=1)
     config.tokenizer = TokenizerConfig(**given)
-    settle(config, corpus(50, target=target), on_gpu=False)
+    choose_automatic_values(config, corpus(50, target=target), on_gpu=False)
     assert config.tokenizer.normalization == expected
 
 
 def test_normalization_that_is_given_stays() -> None:
     config = automatic(max_minutes=1)
     config.automatic.remove("tokenizer.normalization")
-    settle(config, corpus(50, target="水，"), on_gpu=False)
+    choose_automatic_values(config, corpus(50, target="水，"), on_gpu=False)
     assert config.tokenizer.normalization == "nmt_nfkc"
 
 
@@ -92,7 +92,7 @@ def test_the_guide_has_the_table() -> None:
     rows = [line.strip("| ").split(" | ") for line in section.splitlines() if re.match(r"\| \d", line)]
     assert [[float(cell) for cell in row] for row in rows] == [list(map(float, row)) for row in TABLE]
     columns = re.findall(r"\| `(\S+)`", section)
-    values = choose(TrainConfig(), TABLE[-1].pairs, math.inf, num_characters=1)
+    values = automatic_values(TrainConfig(), TABLE[-1].pairs, math.inf, num_characters=1)
     assert tuple(values[name] for name in columns) == TABLE[-1][2:]
 
 
@@ -111,7 +111,7 @@ def test_whatever_the_corpus_and_the_limits_the_values_are_allowed(
     config = automatic(max_minutes=minutes, max_epochs=epochs, max_steps=steps)
     config.batch.unit = unit
     time = time_to_train(config.trainer, pairs, on_gpu=on_gpu)
-    values = choose(config, pairs, time, num_characters=num_characters)
+    values = automatic_values(config, pairs, time, num_characters=num_characters)
     assert set(values) == set(AUTOMATIC)
     for name, value in values.items():
         group, _, last = name.rpartition(".")
@@ -126,7 +126,7 @@ def test_whatever_the_corpus_and_the_limits_the_values_are_allowed(
 @pytest.mark.parametrize("decoder", DECODERS)
 def test_every_decoder_can_have_the_values(decoder: str) -> None:
     config = compose("train", "data=text", f"model={decoder}", "trainer.max_minutes=1")
-    settle(config, corpus(20), on_gpu=False)
+    choose_automatic_values(config, corpus(20), on_gpu=False)
     assert config.model.tied_embeddings == "target"
     model = build_model(config.model, 350, 350, joint=True)
     assert model.output.weight is model.decoder.embedding.weight
@@ -134,7 +134,9 @@ def test_every_decoder_can_have_the_values(decoder: str) -> None:
 
 @given(pairs=st.integers(1, 10**7), few=st.floats(0, 1e4), more=st.floats(0, 1e4))
 def test_more_time_never_makes_a_smaller_model(pairs: int, few: float, more: float) -> None:
-    less, greater = (choose(TrainConfig(), pairs, minutes, num_characters=80) for minutes in sorted((few, more)))
+    less, greater = (
+        automatic_values(TrainConfig(), pairs, minutes, num_characters=80) for minutes in sorted((few, more))
+    )
     assert all(less[name] <= greater[name] for name in ("model.hidden_size", "tokenizer.vocab_size", "batch.size"))
 
 
@@ -149,7 +151,7 @@ def test_the_nearest_limit_is_the_time() -> None:
 def test_only_keys_that_are_automatic_change(caplog: pytest.LogCaptureFixture) -> None:
     config = TrainConfig(automatic=["model.hidden_size"], trainer=TrainerConfig(max_minutes=1))
     with caplog.at_level(logging.INFO, logger="nmt"):
-        settle(config, corpus(50), on_gpu=False)
+        choose_automatic_values(config, corpus(50), on_gpu=False)
     expected = TrainConfig(trainer=TrainerConfig(max_minutes=1))
     expected.model.hidden_size = 128
     assert config == expected
@@ -159,11 +161,11 @@ def test_only_keys_that_are_automatic_change(caplog: pytest.LogCaptureFixture) -
 def test_nothing_changes_and_nothing_is_said_where_all_is_given(caplog: pytest.LogCaptureFixture) -> None:
     config = TrainConfig()
     with caplog.at_level(logging.INFO, logger="nmt"):
-        settle(config, corpus(50), on_gpu=False)
+        choose_automatic_values(config, corpus(50), on_gpu=False)
     assert (config, caplog.messages) == (TrainConfig(), [])
     config = TrainConfig(automatic=["trainer.validate_every_minutes"], trainer=TrainerConfig(max_steps=9))
     with caplog.at_level(logging.INFO, logger="nmt"):
-        settle(config, corpus(50), on_gpu=False)
+        choose_automatic_values(config, corpus(50), on_gpu=False)
     assert caplog.messages == []
 
 
@@ -175,13 +177,13 @@ def test_validations_that_are_asked_for_are_not_added_to() -> None:
         (TrainerConfig(max_minutes=4, validate_every_steps=9), None),
         (TrainerConfig(max_epochs=4), None),
     ]:
-        values = choose(TrainConfig(trainer=trainer), 100, 4, num_characters=9)
+        values = automatic_values(TrainConfig(trainer=trainer), 100, 4, num_characters=9)
         assert values["trainer.validate_every_minutes"] == expected
 
 
 def test_batches_of_sentences_and_text_that_is_segmented() -> None:
     config = TrainConfig(batch=BatchConfig(unit="sentences"), tokenizer=TokenizerConfig(kind="whitespace"))
-    values = choose(config, 29_000, 5, num_characters=80)
+    values = automatic_values(config, 29_000, 5, num_characters=80)
     assert (values["batch.size"], values["tokenizer.vocab_size"]) == (25, None)
 
 
@@ -191,7 +193,7 @@ def test_a_script_of_thousands_of_characters_fits_the_vocabulary() -> None:
     text = datasets.Dataset.from_dict({"source": [f"Привет {row}" for row in range(50)], "target": lines})
     config = automatic(max_minutes=1)
     assert count_characters(text) == 2_500 + len(set("Привет 0123456789"))
-    settle(config, text, on_gpu=False)
+    choose_automatic_values(config, text, on_gpu=False)
     tokenizers = build_tokenizers(text["source"], text["target"], config.tokenizer)
     assert tokenizers.target.decode(tokenizers.target.encode(lines[:1])) == lines[:1]
 
@@ -224,7 +226,7 @@ def test_a_newcomers_command(text_options: list[str], call: Callable[..., Any], 
     other = call("train", "run_dir=run", *text_options, "model.hidden_size=64", "trainer.max_steps=30")
     assert "cannot continue from run/checkpoints/last with model.hidden_size=64" in other.stderr
     tuned = automatic(initialize_from=str(tmp_path / "run"))
-    assert initial_checkpoint(tuned) == tmp_path / "run/checkpoints/best"
+    assert find_initial_checkpoint(tuned) == tmp_path / "run/checkpoints/best"
     assert (tuned.model.hidden_size, tuned.tokenizer.vocab_size) == (128, 1_000)
     assert {"optimizer.learning_rate", "batch.size", "model.dropout"} < set(tuned.automatic)
 

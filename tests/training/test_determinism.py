@@ -9,7 +9,7 @@ import pytest
 
 from nmt.config.schema import TrainConfig, TrainerConfig
 from nmt.errors import UserError
-from nmt.training.determinism import be_deterministic
+from nmt.training.determinism import use_deterministic_kernels
 
 STEPS = ("deterministic=true", "trainer.max_steps=12", "trainer.validate_every_steps=6", "trainer.evaluate=false")
 
@@ -40,4 +40,4 @@ def test_two_runs_of_two_processes_are_one(
 def test_the_clock_is_refused(name: str) -> None:
     limits: dict[str, Any] = {"max_minutes": None, "max_steps": 3, name: 2.0}
     with pytest.raises(UserError, match=rf"trainer\.{name}=2, which depends on the clock"):
-        be_deterministic(TrainConfig(trainer=TrainerConfig(**limits)))
+        use_deterministic_kernels(TrainConfig(trainer=TrainerConfig(**limits)))

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmt.training.kernel_caches import VARIABLES
+from nmt.training.kernel_caches import CACHE_SIZE_VARIABLES
 
 MULTIPLY = """
 import torch
-from nmt.training.kernel_caches import keep_few_kernels
+from nmt.training.kernel_caches import limit_kernel_caches
 
 def resident():
     with open("/proc/self/statm") as file:
@@ -23,7 +23,7 @@ def multiply(rows):
         torch.nn.functional.linear(torch.randn(row, 256).bfloat16(), weight)
 
 torch.set_num_threads(1)
-keep_few_kernels()
+limit_kernel_caches()
 weight = torch.randn(512, 256).bfloat16()
 multiply(range(600, 620))
 before = resident()
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="m
 
 def growth(**environment: str) -> float:
     """Return by how many MiB a process grows that multiplies matrices of 500 shapes."""
-    inherited = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    inherited = {name: value for name, value in os.environ.items() if name not in CACHE_SIZE_VARIABLES}
     command = [sys.executable, "-c", MULTIPLY]
     done = subprocess.run(command, env=inherited | environment, capture_output=True, text=True, check=True, timeout=300)
     return float(done.stdout)
@@ -49,16 +49,16 @@ def test_memory_does_not_grow_with_the_number_of_shapes() -> None:
 @pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() != "AVX512", reason="bf16 is not by oneDNN here")
 def test_caches_of_another_size_can_be_asked_for() -> None:
     """Without that, or without the function, memory grows by the size of a kernel with each shape."""
-    assert growth(**dict.fromkeys(VARIABLES, "1024")) > 40
+    assert growth(**dict.fromkeys(CACHE_SIZE_VARIABLES, "1024")) > 40
 
 
 def test_a_training_keeps_few(tmp_path: Path, tiny_options: list[str]) -> None:
     """In the process of the real command."""
-    told = f"import atexit, os; atexit.register(lambda: print(*map(os.getenv, {VARIABLES})))"
+    told = f"import atexit, os; atexit.register(lambda: print(*map(os.getenv, {CACHE_SIZE_VARIABLES})))"
     program = f"{told}; from nmt.train import main; main()"
     options = ("run_dir=run", *tiny_options, "trainer.max_steps=2", "trainer.evaluate=false")
     command = [sys.executable, "-c", program, *options]
-    inherited = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    inherited = {name: value for name, value in os.environ.items() if name not in CACHE_SIZE_VARIABLES}
     done = subprocess.run(command, env=inherited, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "8 8"

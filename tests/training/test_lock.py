@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nmt.errors import UserError
-from nmt.training.lock import LOCK, locked
+from nmt.training.lock import LOCK_FILE, locked
 from tests.conftest import ROOT, Completed
 
 HOLD = """
@@ -44,12 +44,12 @@ def test_the_second_is_told_who_is_first_and_a_killed_one_holds_nothing(
         assert done.returncode == 2
         assert done.stderr.count("\n") == 1
         assert f"run is being trained in by process {holder.pid}" in done.stderr
-        assert [path.name for path in (tmp_path / "run").iterdir()] == [LOCK]
+        assert [path.name for path in (tmp_path / "run").iterdir()] == [LOCK_FILE]
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.communicate()
     with locked(tmp_path / "run"):
-        assert f"process {os.getpid()} on" in (tmp_path / "run" / LOCK).read_text()
+        assert f"process {os.getpid()} on" in (tmp_path / "run" / LOCK_FILE).read_text()
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nmt.data.batch import Batch, collate
 from nmt.data.tables import EncodedCorpus
 from nmt.errors import UserError
-from nmt.training.memory import BatchHalving, positions
+from nmt.training.memory import BatchHalving, count_positions
 from nmt.training.trainer import Trainer
 from tests.training.toy import Make, copied, equal, toy
 
@@ -56,9 +56,9 @@ def test_a_part_is_the_batch_of_its_pairs(lengths: list[tuple[int, int]], start:
 @given(LENGTHS, st.integers(1, 200))
 def test_parts_fit_and_are_all_there_is(lengths: list[tuple[int, int]], limit: int) -> None:
     memory = BatchHalving(1)
-    memory.limit = limit
-    parts = memory.fitting(batch_of(lengths))
-    assert all(positions(part) <= limit or len(part) == 1 for part in parts)
+    memory.max_positions = limit
+    parts = memory.split(batch_of(lengths))
+    assert all(count_positions(part) <= limit or len(part) == 1 for part in parts)
     assert [row for part in parts for row in part.rows] == list(range(len(lengths)))
 
 
@@ -111,4 +111,4 @@ def test_another_error_is_not_taken_for_it(make: Make, letters: EncodedCorpus, m
 
 def test_several_processes_cannot_halve_a_batch() -> None:
     with pytest.raises(UserError, match=r"lower batch\.size"):
-        BatchHalving(2).ran_out(batch_of([(3, 3), (4, 4)]), MemoryError())
+        BatchHalving(2).record_out_of_memory(batch_of([(3, 3), (4, 4)]), MemoryError())

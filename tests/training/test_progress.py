@@ -3,16 +3,32 @@
 import pytest
 
 from nmt.config.schema import TrainerConfig
-from nmt.training.progress import Progress, out_of_patience, share_done, validation_due
+from nmt.training.progress import Progress, fraction_done, out_of_patience, seconds_left, validation_due
 
 
 def test_the_nearest_limit_counts():
     progress = Progress(step=30, epochs=1.5)
-    assert share_done(progress, TrainerConfig()) == 0.0
-    assert share_done(progress, TrainerConfig(max_steps=60)) == 0.5
-    assert share_done(progress, TrainerConfig(max_steps=60, max_epochs=2)) == 0.75
+    assert fraction_done(progress, TrainerConfig()) == 0.0
+    assert fraction_done(progress, TrainerConfig(max_steps=60)) == 0.5
+    assert fraction_done(progress, TrainerConfig(max_steps=60, max_epochs=2)) == 0.75
     progress.seconds_before = 240.0
-    assert share_done(progress, TrainerConfig(max_steps=60, max_minutes=5)) == pytest.approx(0.8, abs=1e-3)
+    assert fraction_done(progress, TrainerConfig(max_steps=60, max_minutes=5)) == pytest.approx(0.8, abs=1e-3)
+
+
+def test_the_time_left_is_that_at_the_speed_of_this_process():
+    """Here a run of 100 updates in 1,000 seconds is resumed by a process that makes one update per second."""
+    now = 50.0
+    progress = Progress(clock=lambda: now)
+    progress.load_state_dict(Progress(step=100, epochs=2.0, seconds_before=1_000.0).state_dict())
+    limited = TrainerConfig(max_steps=300, max_epochs=3, max_minutes=60)
+    assert seconds_left(progress, limited) is None
+    progress.step, progress.epochs, now = 120, 2.2, 70.0
+    assert seconds_left(progress, TrainerConfig()) is None
+    assert seconds_left(progress, TrainerConfig(max_steps=300)) == pytest.approx(180)
+    assert seconds_left(progress, TrainerConfig(max_epochs=3)) == pytest.approx(80)
+    assert seconds_left(progress, TrainerConfig(max_minutes=60)) == pytest.approx(3_600 - 1_020, abs=0.1)
+    assert seconds_left(progress, limited) == pytest.approx(80)
+    assert seconds_left(progress, TrainerConfig(max_steps=110)) == 0.0
 
 
 @pytest.mark.parametrize(

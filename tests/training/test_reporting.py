@@ -23,19 +23,16 @@ from nmt.config.schema import ModelConfig, TrainConfig
 from nmt.data.tables import ProgressLog
 from nmt.evaluation.filmstrips import records_by_sentence, sentence_key
 from nmt.evaluation.records import ALIGNMENTS, keep_records, read_records
-from nmt.training.board import Sample, as_markdown
-from nmt.training.console import duration
-from nmt.training.reporting import Reporter
+from nmt.training.reporting import Reporter, Status
+from nmt.training.tensorboard import Sample, as_markdown
 from nmt.translator import Translation
 
-TRAIN: dict[str, Any] = {
-    "epoch": 0.5,
+MEASURED = {
     "loss": 2.0,
     "perplexity": 7.39,
     "learning_rate": 1e-3,
     "gradient_norm": 0.7,
     "tokens_per_second": 1234.0,
-    "eta_seconds": 61.0,
 }
 METRICS = {"loss": 1.5, "perplexity": 4.48, "bleu": 31.25, "chrf": 55.0, "aer": 0.12}
 
@@ -57,7 +54,7 @@ def report(
         logging.getLogger("nmt.data.cleaning").info("train: 3 of 10 pairs dropped")
         reporter.start("encoder 10\ndecoder 20", after)
         for step in steps:
-            reporter.train(step=step, share_done=0.5, **TRAIN)
+            reporter.train(Status(step, 0.5, 0.5, 61.0, MEASURED))
             reporter.validation(step=step, metrics=METRICS, samples=[sample(), sample(0)])
         reporter.finish({"bleu": 33.0, "aer": None, "signature": {"bleu": "case:mixed"}})
 
@@ -120,14 +117,14 @@ def test_the_records(tmp_path: Path, plain: Console) -> None:
 def test_a_loss_that_is_not_finite_is_still_json(tmp_path: Path, plain: Console) -> None:
     with Reporter(tmp_path, config=TrainConfig(), console=plain) as reporter:
         reporter.start("")
-        reporter.train(step=1, **{**TRAIN, "loss": float("nan"), "perplexity": float("inf"), "eta_seconds": None})
+        reporter.train(Status(1, 0.5, 0.5, None, {**MEASURED, "loss": float("nan"), "perplexity": float("inf")}))
     assert (records(tmp_path)[0]["loss"], records(tmp_path)[0]["perplexity"]) == (None, None)
 
 
 def test_tensorboard_has_curves_texts_and_heatmaps(tmp_path: Path, plain: Console) -> None:
     report(tmp_path, plain)
     board = load(tmp_path)
-    train = {f"train/{name}" for name in TRAIN if name not in ("epoch", "eta_seconds")}
+    train = {f"train/{name}" for name in MEASURED}
     assert set(board.Tags()["scalars"]) == train | {f"validation/{name}" for name in METRICS} | {"test/bleu"}
     assert [(point.step, point.value) for point in board.Scalars("validation/bleu")] == [(20, 31.25), (40, 31.25)]
     assert set(board.Tags()["images"]) == {"alignment/0: “a b c”", "alignment/1: “a b c”"}
@@ -236,14 +233,6 @@ def test_logging_is_left_as_it_was(tmp_path: Path, plain: Console) -> None:
 def test_a_reporter_that_was_not_entered_can_be_closed(tmp_path: Path, plain: Console) -> None:
     Reporter(tmp_path, config=TrainConfig(), console=plain).log.close()  # as logging does when the interpreter ends
     assert logging.getLogger("nmt").level == logging.NOTSET
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(None, "?"), (0.2, "0:00"), (59.6, "1:00"), (61, "1:01"), (3599.7, "1:00:00"), (7325, "2:02:05")],
-)
-def test_durations(seconds: float | None, text: str) -> None:
-    assert duration(seconds) == text
 
 
 def test_marks_of_markdown_are_shown_as_they_are() -> None:

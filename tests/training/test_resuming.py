@@ -21,7 +21,7 @@ from nmt.models.checkpoint import load_checkpoint, retired
 from nmt.training.distributed import SINGLE_PROCESS
 from nmt.training.objective import token_loss
 from nmt.training.reporting import NullReporter
-from nmt.training.resuming import initial_checkpoint, previous_checkpoint, scores_are_comparable
+from nmt.training.resuming import find_initial_checkpoint, find_previous_checkpoint, scores_are_comparable
 from nmt.training.run import start
 from nmt.training.run import train as train_run
 from tests.models.small import small_model
@@ -60,13 +60,13 @@ def test_what_a_run_is_must_stay(config: TrainConfig, name: str, value: object) 
     with pytest.raises(
         UserError, match=rf"cannot continue from .* with {name}={value}: it was .* with {name}=.*; restore"
     ):
-        previous_checkpoint(config)
+        find_previous_checkpoint(config)
 
 
 def test_all_that_is_wrong_is_told_at_once(config: TrainConfig) -> None:
     config.seed, config.model.tied_embeddings, config.tokenizer.source_model = 9, "all", "x.model"
     with pytest.raises(UserError) as caught:
-        previous_checkpoint(config)
+        find_previous_checkpoint(config)
     assert (
         "with seed=9 tokenizer.source_model=x.model model.tied_embeddings=all: it was trained with seed=1 tok"
         in str(caught.value)
@@ -91,7 +91,7 @@ def test_all_that_is_wrong_is_told_at_once(config: TrainConfig) -> None:
 )
 def test_how_it_is_trained_may_change(config: TrainConfig, tiny_run: Path, name: str, value: object) -> None:
     put(config, name, value)
-    assert previous_checkpoint(config) == tiny_run / "checkpoints" / "last"
+    assert find_previous_checkpoint(config) == tiny_run / "checkpoints" / "last"
 
 
 @pytest.fixture
@@ -114,10 +114,10 @@ def test_a_run_goes_on_where_its_writer_was_killed(config: TrainConfig, run: Pat
     (checkpoints / ".last.99.tmp").mkdir()
     config.run_dir, config.resume = str(run), "never"
     with pytest.raises(UserError, match="already holds a trained run"):
-        previous_checkpoint(config)
+        find_previous_checkpoint(config)
     assert (checkpoints / ".last.99.tmp").is_dir()
     config.resume = "auto"
-    assert previous_checkpoint(config) == checkpoints / "last"
+    assert find_previous_checkpoint(config) == checkpoints / "last"
     assert {path.name for path in checkpoints.iterdir()} == {"best", "last"}
 
 
@@ -184,7 +184,7 @@ def test_the_time_between_validations_is_adopted_with_a_limit_of_time(
     save_config(before, run / "checkpoints/last/config.yaml")
     config.run_dir, config.automatic = str(run), ["trainer.validate_every_minutes"]
     config.trainer = TrainerConfig(**limits)
-    previous_checkpoint(config)
+    find_previous_checkpoint(config)
     assert config.trainer.validate_every_minutes == adopted
 
 
@@ -262,14 +262,14 @@ def test_a_run_begins_with_the_weights_of_another(
 def test_weights_of_another_model_are_refused_with_all_that_must_be_set(config: TrainConfig, tiny_run: Path) -> None:
     config.trainer.initialize_from = str(tiny_run)
     config.seed = 99
-    assert initial_checkpoint(config) == tiny_run / "checkpoints" / "best"
+    assert find_initial_checkpoint(config) == tiny_run / "checkpoints" / "best"
     config.model.hidden_size, config.tokenizer.kind = 128, "bpe"
     with pytest.raises(
         UserError,
         match=r"cannot begin with the weights of .* with tokenizer\.kind=bpe model\.hidden_size=128: "
         r"it was trained with tokenizer\.kind=unigram model\.hidden_size=64; set",
     ):
-        initial_checkpoint(config)
+        find_initial_checkpoint(config)
     config.trainer.initialize_from = "nowhere"
     with pytest.raises(UserError, match="no checkpoint at nowhere"):
-        initial_checkpoint(config)
+        find_initial_checkpoint(config)

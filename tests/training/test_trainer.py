@@ -18,6 +18,7 @@ from nmt.data.tables import EncodedCorpus
 from nmt.errors import UserError
 from nmt.models.seq2seq import Seq2Seq
 from nmt.training.guided_alignment import guided_alignment_loss
+from nmt.training.reporting import Status
 from nmt.training.trainer import Trainer
 from tests.training.toy import Make, copied, equal, toy
 
@@ -206,7 +207,7 @@ def ticking(trainer: Trainer, monkeypatch: pytest.MonkeyPatch, seconds: float) -
     """Let each update take so long."""
     now = [0.0]
     monkeypatch.setattr(trainer.processes, "clock", lambda: now[0])
-    trainer.progress.clock, trainer.progress.started, trainer.saved = (lambda: now[0]), 0.0, 0.0
+    trainer.progress.clock, trainer.progress.started, trainer.last_save = (lambda: now[0]), 0.0, 0.0
     trainer.model.decoder.register_forward_pre_hook(
         lambda *_: now.__setitem__(0, seconds * trainer.progress.step) if trainer.model.training else None
     )
@@ -377,9 +378,9 @@ def test_progress_is_shown_from_the_first_update(make: Make, monkeypatch: pytest
     monkeypatch.setattr(trainer.processes, "clock", lambda: now)
     monkeypatch.setattr(trainer, "finished", lambda: False)
 
-    def note(self: Any, *, step: int, loss: float, **values: Any) -> None:
-        assert loss > 0
-        shown.append(step)
+    def note(self: Any, status: Status) -> None:
+        assert status.measured["loss"] > 0
+        shown.append(status.step)
 
     monkeypatch.setattr(type(trainer.reporter), "progress", note)
     for batches in itertools.islice(trainer.updates(), 30):

@@ -118,7 +118,7 @@ def test_an_error_rate_that_cannot_be_measured_is_told_before_training(
     crossing: Callable[[Sequence[str]], Tokenizers],
 ) -> None:
     tokenizers = crossing(SOURCES)
-    assert len(validator(tokenizers).sampled) == 4
+    assert len(validator(tokenizers).sample_rows) == 4
     with pytest.raises(UserError, match=r"trainer\.metric=aer cannot be measured in any of 12 validation pairs"):
         validator(tokenizers, metric="aer")
 

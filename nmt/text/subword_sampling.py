@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple, final
 
 from nmt.errors import UserError
-from nmt.text.model import parse
+from nmt.text.sentencepiece_model import parse
 from nmt.text.vocabulary import WORD_MARK
 
 # One mark or several, and the characters up to the next.

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from nmt.config.schema import ModelConfig, OptimizerConfig, TrainConfig, TrainerConfig
-from nmt.training.board import hyperparameters, tag_of
+from nmt.training.tensorboard import hyperparameters, tag_of
 
 
 def test_the_name_of_a_picture_is_short() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.text.parts import FAR, cut_near_middle, join_texts, sentences, split_line
+from nmt.text.long_lines import CUT_FACTOR, cut_near_middle, join_texts, sentences, split_line
 
 TEXT = st.text(alphabet="ab .,;!。、\u0301猫ä\u0e01", max_size=120)
 
@@ -16,9 +16,9 @@ def squeezed(text: str) -> str:
 @given(TEXT, st.integers(1, 30))
 def test_parts_are_short_enough_and_nothing_is_lost(line: str, longest: int) -> None:
     parts = split_line(line, len, longest)
-    if len(line.encode()) <= FAR * longest:
+    if len(line.encode()) <= CUT_FACTOR * longest:
         assert parts == [line]
-    elif len(line) > FAR * longest:
+    elif len(line) > CUT_FACTOR * longest:
         assert len(parts) > 1 or len(parts[0]) <= longest
         assert all(0 < len(part) <= longest for part in parts) or (parts == [""] and line.isspace())
     assert squeezed("".join(parts)) == squeezed(line)

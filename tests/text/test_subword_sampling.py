@@ -13,7 +13,7 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.text.sampling import BPE, UNKNOWN_PENALTY, Unigram
+from nmt.text.subword_sampling import BPE, UNKNOWN_PENALTY, Unigram
 from nmt.text.vocabulary import WORD_MARK
 
 LINES = [

@@ -8,13 +8,13 @@ from typing import final
 
 logger = logging.getLogger(__name__)
 
-WINDOW = 20.0  # seconds to look at, at least
-MOST_WAITING = 0.25  # threads, on average
-THREADS = Path("/proc/self/task")
+MIN_SECONDS_BETWEEN_CHECKS = 20.0
+MAX_WAITING_THREADS = 0.25  # on average
+THREAD_FOLDERS = Path("/proc/self/task")
 
 
 @final
-class Processors:
+class ContentionMonitor:
     """Logs a message once if threads wait for processors that other programs use (Linux only).
 
     The threads of a matrix product wait for each other by spinning. If one of them has to wait for a processor, the
@@ -26,18 +26,18 @@ class Processors:
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self.is_told = threads == 1  # which waits for no other
-        self.before = time.monotonic(), waited()
+        self.is_reported = threads == 1  # which waits for no other
+        self.last_check = time.monotonic(), seconds_waited()
 
-    def look(self) -> None:
-        """Compare with how it was at the last look, if that was `WINDOW` ago or more."""
-        now = time.monotonic(), waited()
-        seconds, waiting = (value - before for value, before in zip(now, self.before, strict=True))
-        if self.is_told or seconds < WINDOW:
+    def check(self) -> None:
+        """Compare with the last check, if that was `MIN_SECONDS_BETWEEN_CHECKS` ago or more."""
+        now = time.monotonic(), seconds_waited()
+        seconds, waiting = now[0] - self.last_check[0], now[1] - self.last_check[1]
+        if self.is_reported or seconds < MIN_SECONDS_BETWEEN_CHECKS:
             return
-        self.before = now
-        if waiting > MOST_WAITING * seconds:
-            self.is_told = True
+        self.last_check = now
+        if waiting > MAX_WAITING_THREADS * seconds:
+            self.is_reported = True
             logger.info(
                 "other programs use the processors, too, and the %d threads of this training wait for each other: "
                 "threads=1 may be several times as fast. Ctrl-C saves the run; the same command with threads=1 goes on "
@@ -46,11 +46,11 @@ class Processors:
             )
 
 
-def waited() -> float:
+def seconds_waited() -> float:
     """Return for how many seconds the threads of this process have waited for a processor; 0 where that is unknown."""
     total = 0
     with contextlib.suppress(OSError, ValueError):  # another system, or a thread that has just ended
-        for thread in THREADS.iterdir():
+        for thread in THREAD_FOLDERS.iterdir():
             with contextlib.suppress(OSError):
                 total += int((thread / "schedstat").read_text().split()[1])
     return total / 1e9

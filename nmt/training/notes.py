@@ -14,17 +14,18 @@ from nmt.data.tables import LINES_AT_ONCE
 from nmt.evaluation.records import RECORDS, read_records
 from nmt.evaluation.registry import METRICS
 
-FEW_UPDATES = 300
-LOW_BLEU = 1.0
-MANY_COPIES = 0.5  # of the translations
-MUCH_OVERLAP = 0.01  # of the test sentences
-GAIN = 0.02  # of the watched metric between the last two validations, as a share of it
-RISE = 0.03  # of the validation loss above its minimum, as a share of it
-LONG_WORDS = 12  # characters between spaces, on average; German has 6
-LIMITS = ("max_minutes", "max_epochs", "max_steps")
+# Beyond these a note is made.
+MIN_UPDATES = 300
+MIN_BLEU = 1.0
+MAX_COPIED_FRACTION = 0.5  # of the translations
+MAX_OVERLAP_FRACTION = 0.01  # of the test sentences
+MAX_RELATIVE_GAIN = 0.02  # of the watched metric between the last two validations
+MAX_RELATIVE_RISE = 0.03  # of the validation loss above its minimum
+MAX_WORD_LENGTH = 12  # characters between spaces, on average; German has 6
+LIMIT_KEYS = ("max_minutes", "max_epochs", "max_steps")
 
 
-def advise(
+def training_notes(
     config: TrainConfig,
     step: int,
     vocab_size: int,
@@ -32,20 +33,20 @@ def advise(
     train: datasets.Dataset,
     tests: Mapping[str, datasets.Dataset],
 ) -> list[str]:
-    """Return what should be known of a run that has ended.
+    """Return notes on a run that has ended: each says what was found and what to do.
 
     Args:
-        config: that of the run, whose folder holds the record of its validations, and the evaluation.
-        step: the number of its updates.
+        config: of the run, whose folder holds the records of its validations, and the evaluation.
+        step: number of updates.
         vocab_size: of the target.
-        scores: those of the test split, or none where there was no evaluation.
+        scores: of the test split; empty if there was no evaluation.
         train: the training text.
         tests: the test splits by name.
     """
-    run = Path(config.run_dir)
-    validations = [record for record in read_records(run / RECORDS) if record.get("event") == "validation"]
-    limits = [f"trainer.{name}" for name in LIMITS if getattr(config.trainer, name)]
-    longer = f"train longer ({', '.join(limits)})"
+    run_dir = Path(config.run_dir)
+    validations = [record for record in read_records(run_dir / RECORDS) if record.get("event") == "validation"]
+    limit_keys = [f"trainer.{name}" for name in LIMIT_KEYS if getattr(config.trainer, name)]
+    longer = f"train longer ({', '.join(limit_keys)})"
     notes = [
         few_updates(step, config.schedule.warmup_steps, longer),
         still_improving(validations, config.trainer.metric, longer),
@@ -56,8 +57,8 @@ def advise(
     if scores:
         test = tests[scores["split"]]
         sources = list(test["source"])
-        written = (run / "evaluation" / scores["split"] / "hypotheses.txt").read_bytes()
-        notes.append(copies(sources, written.decode().split("\n")[:-1]))
+        hypotheses = (run_dir / "evaluation" / scores["split"] / "hypotheses.txt").read_bytes().decode()
+        notes.append(copies(sources, hypotheses.split("\n")[:-1]))
         notes.append(unspaced(list(test["target"]), scores["bleu_tokenize"]))
         notes.append(overlap(train, sources))
     return [note for note in notes if note]
@@ -67,27 +68,27 @@ def few_updates(step: int, warmup_steps: int, longer: str) -> str | None:
     """Return a note on a training that ended within its warm-up, or soon after."""
     if step < warmup_steps:
         return f"{step} updates, warm-up unfinished ({warmup_steps}): {longer}, or lower batch.size"
-    return f"only {step} updates: {longer}, or lower batch.size" if step < FEW_UPDATES else None
+    return f"only {step} updates: {longer}, or lower batch.size" if step < MIN_UPDATES else None
 
 
 def still_improving(validations: Sequence[Mapping[str, Any]], metric: str, longer: str) -> str | None:
     """Return a note on a watched metric that was still gaining at the last validation."""
-    values = [each[metric] for each in validations if each.get(metric) is not None]
+    values = [record[metric] for record in validations if record.get(metric) is not None]
     if len(values) < 2:
         return None
-    before, last = values[-2:]
-    gain = before - last if METRICS[metric].better == "lower" else last - before
-    if gain <= GAIN * abs(last):
+    previous, last = values[-2:]
+    gain = previous - last if METRICS[metric].better == "lower" else last - previous
+    if gain <= MAX_RELATIVE_GAIN * abs(last):
         return None
     label, digits = METRICS[metric].table_display.label, METRICS[metric].table_display.digits
-    first, second = (f"{value:.{digits}f}" for value in (before, last))
-    return None if first == second else f"{label} was still improving at the end, from {first} to {second}: {longer}"
+    start, end = f"{previous:.{digits}f}", f"{last:.{digits}f}"
+    return None if start == end else f"{label} was still improving at the end, from {start} to {end}: {longer}"
 
 
 def overfitting(validations: Sequence[Mapping[str, Any]]) -> str | None:
     """Return a note on a validation loss that ended well above its minimum."""
-    losses = [(each["loss"], each["step"]) for each in validations if each.get("loss") is not None]
-    if not losses or losses[-1][0] <= (1 + RISE) * min(losses)[0]:
+    losses = [(record["loss"], record["step"]) for record in validations if record.get("loss") is not None]
+    if not losses or losses[-1][0] <= (1 + MAX_RELATIVE_RISE) * min(losses)[0]:
         return None
     (least, step), (last, _) = min(losses), losses[-1]
     return (
@@ -98,19 +99,19 @@ def overfitting(validations: Sequence[Mapping[str, Any]]) -> str | None:
 
 def diverged(validations: Sequence[Mapping[str, Any]], vocab_size: int) -> str | None:
     """Return a note on a loss at the end that is well above ln(vocab_size), that of equal probabilities."""
-    losses = [each["loss"] for each in validations if each.get("loss") is not None]
-    equal = math.log(vocab_size)
-    if not losses or losses[-1] <= 1 + equal:
+    losses = [record["loss"] for record in validations if record.get("loss") is not None]
+    uniform_loss = math.log(vocab_size)
+    if not losses or losses[-1] <= 1 + uniform_loss:
         return None
     return (
-        f"the validation loss is {losses[-1]:.3f}, and to guess any subword alike has at most {equal:.3f}: "
+        f"the validation loss is {losses[-1]:.3f}, and to guess any subword alike has at most {uniform_loss:.3f}: "
         "training has diverged, lower optimizer.learning_rate"
     )
 
 
 def low_bleu(bleu: float | None, longer: str) -> str | None:
     """Return a note on a BLEU near 0."""
-    if bleu is None or bleu >= LOW_BLEU:
+    if bleu is None or bleu >= MIN_BLEU:
         return None
     return f"BLEU is {bleu:.2f}, nothing has been learned: {longer}, and look whether the two sides are in step"
 
@@ -118,11 +119,11 @@ def low_bleu(bleu: float | None, longer: str) -> str | None:
 def copies(sources: Sequence[str], hypotheses: Sequence[str]) -> str | None:
     """Return a note on translations that equal their source."""
     pairs = [(source.split(), line.split()) for source, line in zip(sources, hypotheses, strict=True) if source.split()]
-    equal = sum(source == line for source, line in pairs)
-    if equal <= MANY_COPIES * len(pairs):
+    num_copies = sum(source == line for source, line in pairs)
+    if num_copies <= MAX_COPIED_FRACTION * len(pairs):
         return None
     return (
-        f"{equal:,} of {len(pairs):,} translations are the source unchanged: look whether the target files "
+        f"{num_copies:,} of {len(pairs):,} translations are the source unchanged: look whether the target files "
         "(data.train.target) are in the target language"
     )
 
@@ -131,7 +132,7 @@ def unspaced(references: Sequence[str], tokenize: str) -> str | None:
     """Return a note on a BLEU that takes sentences without spaces for single words."""
     words = [word for reference in references for word in reference.split()]
     length = sum(map(len, words)) / max(1, len(words))
-    if tokenize not in ("13a", "intl") or length <= LONG_WORDS:
+    if tokenize not in ("13a", "intl") or length <= MAX_WORD_LENGTH:
         return None
     return (
         f"the references have {length:.0f} characters between spaces, which BLEU with bleu_tokenize={tokenize} takes "
@@ -140,16 +141,16 @@ def unspaced(references: Sequence[str], tokenize: str) -> str | None:
 
 
 def overlap(train: datasets.Dataset, sources: Sequence[str]) -> str | None:
-    """Return a note on test sentences whose source stands in the training text."""
+    """Return a note on test sentences whose source occurs in the training text."""
     wanted = pa.array(sources)
-    known: set[str] = set()
+    in_training: set[str] = set()
     for part in train.select_columns(["source"]).with_format("arrow").iter(LINES_AT_ONCE):
         column = part.column("source")
-        known.update(column.filter(pc.is_in(column, value_set=wanted.cast(column.type))).to_pylist())
-    seen = sum(source in known for source in sources)
-    if seen < MUCH_OVERLAP * len(sources) or not seen:
+        in_training.update(column.filter(pc.is_in(column, value_set=wanted.cast(column.type))).to_pylist())
+    num_seen = sum(source in in_training for source in sources)
+    if num_seen < MAX_OVERLAP_FRACTION * len(sources) or not num_seen:
         return None
     return (
-        f"{seen:,} of {len(sources):,} test sentences ({seen / len(sources):.0%}) stand in the training text too, so "
-        "the scores are better than those of new text: remove them from one of the two"
+        f"{num_seen:,} of {len(sources):,} test sentences ({num_seen / len(sources):.0%}) stand in the training text "
+        "too, so the scores are better than those of new text: remove them from one of the two"
     )

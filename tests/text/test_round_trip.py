@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.config.schema import TokenizerConfig
-from nmt.text.fidelity import LINES, changed, first_difference, sample_lines, warn_of_changes
-from nmt.text.model import SPACES, normalized
+from nmt.text.round_trip import SAMPLED_LINES, changed_lines, first_difference, sample_lines, warn_of_changes
+from nmt.text.sentencepiece_model import SPACES, normalize
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import Vocabulary
 
@@ -46,24 +46,24 @@ def test_a_model_does_not_tell_where_it_was_learned() -> None:
     ("line", "difference"), [("水，我", ("，", ",")), ("ทำ", ("ำ", "ํ")), ("a …", ("…", ".")), ("a\u200cb", None)]
 )
 def test_what_the_usual_normalization_changes(line: str, difference: tuple[str, str] | None) -> None:
-    ((before, after),) = changed([line], normalized([line], "nmt_nfkc"))
+    ((before, after),) = changed_lines([line], normalize([line], "nmt_nfkc"))
     if difference is not None:
         assert first_difference(before, after) == difference
 
 
 def test_white_space_is_no_change() -> None:
-    assert not changed(["a\u00a0b ", "\u3000c"], normalized(["a\u00a0b ", "\u3000c"], "nmt_nfkc"))
-    assert changed(["a\u200cb"], ["a b"])
+    assert not changed_lines(["a\u00a0b ", "\u3000c"], normalize(["a\u00a0b ", "\u3000c"], "nmt_nfkc"))
+    assert changed_lines(["a\u200cb"], ["a b"])
     assert first_difference("ab", "a b") == ("ab", "ab")
     assert first_difference("ab", "a") == ("b", "")
 
 
 def test_lines_are_taken_from_all_over_the_corpus() -> None:
-    numbers = [str(number) for number in range(3 * LINES - 1)]
+    numbers = [str(number) for number in range(3 * SAMPLED_LINES - 1)]
     corpus = datasets.Dataset.from_dict({"source": numbers, "target": numbers})
     assert sample_lines(corpus) == numbers[::3]
     assert sample_lines(corpus.select(range(5))) == numbers[:5]
-    assert sample_lines(corpus.select([])) == normalized([], "nmt_nfkc") == []
+    assert sample_lines(corpus.select([])) == normalize([], "nmt_nfkc") == []
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def learn_model(lines: Iterable[str], config: TokenizerConfig, vocab_size: int) 
                 "bytes)"
             ) from None
         raise UserError(f"sentencepiece cannot learn subwords from this text: {one_line(error)}") from None
-    return named(model.getvalue(), SPACES) if config.normalization == SPACES else model.getvalue()
+    return rename_normalization(model.getvalue(), SPACES) if config.normalization == SPACES else model.getvalue()
 
 
 def normalization_options(name: str, folder: Path) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def parse(model: bytes) -> Any:
     return message.ModelProto.FromString(model)
 
 
-def named(model: bytes, normalization: str) -> bytes:
+def rename_normalization(model: bytes, normalization: str) -> bytes:
     """Return a serialized model with a name for its rules, in place of the path of their file."""
     proto = parse(model)
     proto.normalizer_spec.name = normalization
@@ -82,7 +82,7 @@ def named(model: bytes, normalization: str) -> bytes:
     return bytes(proto.SerializeToString())
 
 
-def normalized(lines: Sequence[str], normalization: str) -> list[str]:
+def normalize(lines: Sequence[str], normalization: str) -> list[str]:
     """Return lines as one of sentencepiece's own normalizations makes them."""
     normalizer = sentencepiece.SentencePieceNormalizer(rule_name=normalization)
     return [line.replace(WORD_MARK, " ") for line in normalizer.normalize(list(lines))]

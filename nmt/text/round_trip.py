@@ -14,31 +14,32 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LINES = 2_000  # that are looked at
-TOLERATED = 0.01  # share of lines that may change: a few odd characters are everywhere
+SAMPLED_LINES = 2_000
+MAX_CHANGED_FRACTION = 0.01  # a few odd characters are everywhere
 
 
 def sample_lines(corpus: "datasets.Dataset") -> list[str]:
-    """Return up to `LINES` target lines, from all over the corpus."""
-    step = max(1, math.ceil(len(corpus) / LINES))
+    """Return up to `SAMPLED_LINES` target lines, from all over the corpus."""
+    step = max(1, math.ceil(len(corpus) / SAMPLED_LINES))
     return list(corpus.select(range(0, len(corpus), step))["target"])
 
 
-def changed(lines: Sequence[str], rewritten: Sequence[str]) -> list[tuple[str, str]]:
+def changed_lines(lines: Sequence[str], rewritten: Sequence[str]) -> list[tuple[str, str]]:
     """Return the lines that differ in more than white space, before and after."""
     return [pair for pair in zip(lines, rewritten, strict=True) if pair[0].split() != pair[1].split()]
 
 
-def many_changed(lines: Sequence[str], rewritten: Sequence[str]) -> list[tuple[str, str]]:
-    """Return `changed(lines, rewritten)` if it is more than the share `TOLERATED` of the lines, else an empty list."""
-    found = changed(lines, rewritten)
-    return found if len(found) > TOLERATED * len(lines) else []
+def many_changed_lines(lines: Sequence[str], rewritten: Sequence[str]) -> list[tuple[str, str]]:
+    """Return `changed_lines(lines, rewritten)` if they exceed `MAX_CHANGED_FRACTION` of the lines, else none."""
+    changed = changed_lines(lines, rewritten)
+    return changed if len(changed) > MAX_CHANGED_FRACTION * len(lines) else []
 
 
 def first_difference(before: str, after: str) -> tuple[str, str]:
     """Return the first characters in which two texts differ, white space aside."""
-    one, other = ("".join(text.split()) for text in (before, after))
-    return next((pair for pair in itertools.zip_longest(one, other, fillvalue="") if pair[0] != pair[1]), (one, other))
+    before, after = "".join(before.split()), "".join(after.split())
+    pairs = itertools.zip_longest(before, after, fillvalue="")
+    return next((pair for pair in pairs if pair[0] != pair[1]), (before, after))
 
 
 def warn_of_changes(corpus: "datasets.Dataset", tokenizer: Tokenizer | Vocabulary, *, lowercase: bool) -> None:
@@ -46,15 +47,15 @@ def warn_of_changes(corpus: "datasets.Dataset", tokenizer: Tokenizer | Vocabular
 
     With `lowercase`, differences in case are ignored, as scores ignore them.
     """
-    if isinstance(tokenizer, Vocabulary):  # has words that it does not know; and its own marks
+    if isinstance(tokenizer, Vocabulary):  # it has unknown words, and marks of its own
         return
     lines = sample_lines(corpus)
     rewritten = tokenizer.decode(tokenizer.encode(lines))
     sides = ([line.lower() for line in side] if lowercase else side for side in (lines, rewritten))
-    if found := many_changed(*sides):
+    if changed := many_changed_lines(*sides):
         logger.warning(
             "%.0f%% of the target lines cannot be written as they are, which lowers all scores (%r becomes %r): "
             "tokenizer.normalization=spaces keeps them",
-            100 * len(found) / len(lines),
-            *first_difference(*found[0]),
+            100 * len(changed) / len(lines),
+            *first_difference(*changed[0]),
         )

@@ -27,12 +27,14 @@ DATA_CLASSES = {
     "text": summary_pb2.DATA_CLASS_TENSOR,
     "images": summary_pb2.DATA_CLASS_BLOB_SEQUENCE,
 }
-ALIGNMENT = (
+ALIGNMENT_DESCRIPTION = (
     "Attention while translating: rows are the words translated to, columns those of the source; each row sums to 1. "
     "Of long sentences the first words of either side are drawn."
 )
-SAMPLES = "Sentences of the validation text, the translations of the model at this update, and their references."
-TRAINING = {
+SAMPLES_DESCRIPTION = (
+    "Sentences of the validation text, the translations of the model at this update, and their references."
+)
+TRAINING_DESCRIPTIONS = {
     "loss": "Mean cross-entropy of a target subword, in nats, without label smoothing, since the last report.",
     "perplexity": "exp(loss).",
     "learning_rate": "Of the last update.",
@@ -51,19 +53,19 @@ class Sample(NamedTuple):
 
 
 @final
-class Board:
-    """Writes the run for TensorBoard."""
+class TensorBoard:
+    """Writes the files that TensorBoard shows."""
 
     def __init__(self, folder: Path, *, after: int) -> None:
         """Continue the curves after update `after`; TensorBoard hides points of later updates."""
         purge_step = after + 1 if folder.exists() else None
-        self.before, threading.excepthook = threading.excepthook, self.thread_failed
+        self.previous_hook, threading.excepthook = threading.excepthook, self.thread_failed
         self.writer: SummaryWriter | None = None
-        with self.kept():
+        with self.disabled_on_error():
             self.writer = SummaryWriter(str(folder), purge_step=purge_step)
 
     @contextlib.contextmanager
-    def kept(self) -> Iterator[None]:
+    def disabled_on_error(self) -> Iterator[None]:
         """Guard writes for TensorBoard in the block: after an OSError, log a warning and write no more."""
         try:
             yield
@@ -75,20 +77,20 @@ class Board:
     def thread_failed(self, arguments: threading.ExceptHookArgs) -> None:
         """Ignore an OSError of the writer thread: the next call raises it again."""
         if not isinstance(arguments.exc_value, OSError):
-            self.before(arguments)
+            self.previous_hook(arguments)
 
     def flush(self) -> None:
         """Write all that was added to disk."""
         if self.writer is not None:
-            with self.kept():
+            with self.disabled_on_error():
                 self.writer.flush()
 
     def close(self) -> None:
         """Write all that was added to disk, for the last time."""
         if self.writer is not None:
-            with self.kept():
+            with self.disabled_on_error():
                 self.writer.close()
-        threading.excepthook = self.before
+        threading.excepthook = self.previous_hook
 
     def scalars(self, group: str, values: Mapping[str, float], step: int) -> None:
         """Add a point to the curve of each value."""
@@ -101,14 +103,15 @@ class Board:
         from nmt.view.heatmap import LONGEST, draw_heatmap, to_array
 
         if samples:
-            self._add("text", text("samples", as_markdown(samples)), step, SAMPLES)
+            self._add("text", text("samples", as_markdown(samples)), step, SAMPLES_DESCRIPTION)
         for number, sample in enumerate(samples):
-            shown = sample.translation
-            weights = shown.weights[:LONGEST, :LONGEST]  # a model that has learned little may repeat a word for ever
-            heatmap = draw_heatmap(weights, shown.source_words[:LONGEST], shown.target_words[:LONGEST])
+            translation = sample.translation
+            source_words, target_words = translation.source_words[:LONGEST], translation.target_words[:LONGEST]
+            weights = translation.weights[:LONGEST, :LONGEST]  # a model that has learned little repeats words for ever
+            heatmap = draw_heatmap(weights, source_words, target_words)
             pixels = to_array(heatmap, width=PICTURE_WIDTH)
-            picture = image(tag_of(number, shown.source), pixels, dataformats="HWC")
-            self._add("images", picture, step, ALIGNMENT)
+            picture = image(tag_of(number, translation.source), pixels, dataformats="HWC")
+            self._add("images", picture, step, ALIGNMENT_DESCRIPTION)
         self.flush()
 
     def _add(self, plugin: str, summary: Any, step: int, description: str) -> None:
@@ -121,7 +124,7 @@ class Board:
 
     def _write(self, summary: Any, step: int | None = None) -> None:
         if self.writer is not None:
-            with self.kept():
+            with self.disabled_on_error():
                 self.writer.file_writer.add_summary(summary, step)
 
     def final(self, settings: Mapping[str, float | str], scores: Mapping[str, float], step: int) -> None:
@@ -129,8 +132,7 @@ class Board:
 
         `SummaryWriter.add_hparams` is not used because it creates another run beside this one.
         """
-        named = {f"test/{name}": value for name, value in scores.items()}
-        for summary in hparams(dict(settings), named):
+        for summary in hparams(dict(settings), {f"test/{name}": value for name, value in scores.items()}):
             self._write(summary)
         self.scalars("test", scores, step)
         self.flush()
@@ -139,7 +141,7 @@ class Board:
 def describe(group: str, name: str) -> str:
     """Return the description of a curve."""
     if group == "train":
-        return TRAINING.get(name, "A term of the objective, a target subword.")
+        return TRAINING_DESCRIPTIONS.get(name, "A term of the objective, a target subword.")
     if name not in METRICS:
         return ""
     metric = METRICS[name]
@@ -154,22 +156,22 @@ def tag_of(number: int, source: str) -> str:
     TensorBoard's data server cannot find pictures whose name has a character that JSON escapes, such as a straight
     quotation mark.
     """
-    shown = source if len(source) <= TAG_LENGTH else source[: TAG_LENGTH - 1] + "…"
-    shown = re.sub(r"[\x00-\x1f\x7f]", " ", shown.replace('"', "'").replace("\\", "/"))
-    return f"alignment/{number}: “{shown}”"
+    sentence = source if len(source) <= TAG_LENGTH else source[: TAG_LENGTH - 1] + "…"
+    sentence = re.sub(r"[\x00-\x1f\x7f]", " ", sentence.replace('"', "'").replace("\\", "/"))
+    return f"alignment/{number}: “{sentence}”"
 
 
 def hyperparameters(config: TrainConfig) -> dict[str, float | str]:
     """Return what differs from the defaults, as numbers and strings; without paths and settings of the machine."""
-    found: dict[str, float | str] = {"data.kind": config.data.kind}
+    settings: dict[str, float | str] = {"data.kind": config.data.kind}
     for name, (_, value) in changes(TrainConfig(), config).items():
         if not name.startswith(("data.", "run_dir", "resume", "threads", "automatic")):
-            found[name] = value if type(value) in (int, float) else "null" if value is None else str(value)
-    return found
+            settings[name] = value if type(value) in (int, float) else "null" if value is None else str(value)
+    return settings
 
 
 def as_markdown(samples: Sequence[Sample]) -> str:
     """Return a table of sentences, their translations and references side by side."""
-    rows = ((each.translation.source, each.translation.text, each.reference) for each in samples)
+    rows = ((sample.translation.source, sample.translation.text, sample.reference) for sample in samples)
     lines = (" | ".join(re.sub(r"([\\`*_<>\[\]|])", r"\\\1", cell) for cell in row) for row in rows)
     return "\n".join(["| source | translation | reference |", "|---|---|---|", *(f"| {line} |" for line in lines)])

@@ -9,8 +9,7 @@ import pytest
 
 from nmt.config.schema import DataConfig, SplitConfig, TrainConfig, TrainerConfig
 from nmt.data.corpus import load_split
-from nmt.training.advice import (
-    advise,
+from nmt.training.notes import (
     copies,
     diverged,
     few_updates,
@@ -18,6 +17,7 @@ from nmt.training.advice import (
     overfitting,
     overlap,
     still_improving,
+    training_notes,
     unspaced,
 )
 
@@ -162,8 +162,8 @@ def test_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
     data = DataConfig(kind="text", train=split, test=split, cache_dir=str(tmp_path / "cache"))
     config = TrainConfig(run_dir=str(tmp_path), data=data, trainer=TrainerConfig(max_epochs=1, max_minutes=2))
     train, tests = (load_split(data, split) for split in ("train", "test"))
-    notes = advise(config, 9, 8_000, SCORES, train, {"test": tests})
+    notes = training_notes(config, 9, 8_000, SCORES, train, {"test": tests})
     assert len(notes) == 6
     assert all("\n" not in note for note in notes)
     assert notes[0].endswith("train longer (trainer.max_minutes, trainer.max_epochs), or lower batch.size")
-    assert len(advise(config, 9, 8_000, {}, train, {})) == 3
+    assert len(training_notes(config, 9, 8_000, {}, train, {})) == 3

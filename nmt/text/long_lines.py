@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from nmt.text.words import SPACELESS, is_abbreviation
 
-FAR = 2  # a line with more than this many times the subwords of the longest training sentence is cut
+CUT_FACTOR = 2  # a line with more than this many times the subwords of the longest training sentence is cut
 
 # Where a line is cut, the best first; a mark of East Asia, Arabic or India needs no space after it.
 BOUNDARIES = (
@@ -18,7 +18,7 @@ WORD = re.compile(r"\S*")
 
 
 def split_line(line: str, size: Callable[[str], int], longest: int | None) -> list[str]:
-    """Cut a line of more than `FAR` times `longest` subwords into parts; any other line is the only part.
+    """Cut a line of more than `CUT_FACTOR` times `longest` subwords into parts; any other line is the only part.
 
     Parts are sentences, as most training pairs are: a model trained on single sentences translates the first of several
     and stops. Sentences of more than `longest` subwords are cut further, down to single characters. Takes
@@ -30,7 +30,7 @@ def split_line(line: str, size: Callable[[str], int], longest: int | None) -> li
         longest: the number of subwords of the longest sentence that was trained on; None: lines are never cut.
     """
     # Almost every subword has at least one byte, so most lines need not be segmented to decide this.
-    if longest is None or len(line.encode()) <= FAR * longest or size(line) <= FAR * longest:
+    if longest is None or len(line.encode()) <= CUT_FACTOR * longest or size(line) <= CUT_FACTOR * longest:
         return [line]
     parts = [part for sentence in sentences(line) for part in halved(sentence, size, longest)]
     return parts or [""]  # white space alone may have subwords, too
