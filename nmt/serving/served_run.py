@@ -48,7 +48,7 @@ class ServedRun:
         return cls(path, Translator.load(folder, **settings), languages, max_subwords)
 
     def describe(self) -> dict[str, Any]:
-        """Return what the page and `/health` tell of the run."""
+        """Return what the page and `/health` report about the run."""
         search = self.translator.search
         return {
             "path": self.path,

@@ -59,7 +59,7 @@ def draw_heatmap(
     FigureCanvasAgg(figure)
     with _without_warnings():
         for name, panel in panels.items():
-            assert panel.shape == (len(target_words), len(source_words)), "a row a target word, a column a source one"
+            assert panel.shape == (len(target_words), len(source_words)), "[target words, source words]"
             axes = figure.add_axes((0.1, 0.1, 0.8, 0.8))
             if panel.size:
                 axes.imshow(panel, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")

@@ -26,7 +26,7 @@ def render_text(
     Each source word has a column of two cells, so that wide (East Asian) characters fit as well. A block is blank below
     0.05 and darkens at 0.25, 0.5 and 0.75.
     """
-    assert weights.shape == (len(target_words), len(source_words)), "a row a target word, a column a source word"
+    assert weights.shape == (len(target_words), len(source_words)), "[target words, source words]"
     # What turns the direction of letters would go on beyond its word: a terminal knows no boundaries.
     source_words, target_words = (
         [word.translate(DIRECTION_MARKS) for word in words] for words in (source_words, target_words)
@@ -51,7 +51,7 @@ def render_svg(
     gold: Links | None = None,
 ) -> str:
     """Draw attention weights as inline SVG in the colors of the page; pointing at a cell shows its words and weight."""
-    assert weights.shape == (len(target_words), len(source_words)), "a row a target word, a column a source word"
+    assert weights.shape == (len(target_words), len(source_words)), "[target words, source words]"
     sources, targets = [shorten(word) for word in source_words], [shorten(word) for word in target_words]
     left = 12 + LETTER * max(map(cell_len, targets), default=0)
     top = 12 + LETTER * max(map(cell_len, sources), default=0)
