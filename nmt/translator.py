@@ -269,7 +269,7 @@ class Translator:
         check_pairs(source_lines, target_lines)
         source, target = self.tokenizers.source, self.tokenizers.target
         source_ids, target_ids = source.encode(source_lines), target.encode(target_lines)
-        alignments = [empty_alignment()] * len(source_lines)
+        alignments = [empty_alignment() for _ in source_lines]
 
         def attend(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
             return batch.rows, self.model.attend(batch).float().cpu().numpy()
