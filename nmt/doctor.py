@@ -176,11 +176,11 @@ def installation() -> Iterator[Finding]:
 
 def fonts() -> Iterator[Finding]:
     """Yield whether heatmaps can be drawn in the scripts of several languages."""
-    from nmt.view.fonts import add_new_fonts, choose, families, package_of
+    from nmt.view.fonts import add_new_fonts, choose_families, installed_families, package_of
 
     add_new_fonts()
     for language, character in SCRIPTS.items():
-        chosen, missing = choose({character}, sorted(families()))
+        chosen, missing = choose_families({character}, sorted(installed_families()))
         if missing:
             yield Finding("note", f"font for {language}", f"none: install {package_of(character)}")
         else:

@@ -12,7 +12,7 @@ from nmt.alignment.pharaoh import format_pharaoh
 from nmt.alignment.weights import Alignment, concatenate, empty_alignment, merge_words
 from nmt.errors import UserError
 from nmt.text.long_lines import join_texts
-from nmt.view.alignment import alignment_html, rounded
+from nmt.view.alignment import alignment_html, round_weights
 
 Words = tuple[list[str], list[int]]  # words, and for each piece the index of its word
 
@@ -48,7 +48,7 @@ class SentencePair(Alignment):
             "source_words": self.source_words,
             "target_words": self.target_words,
             "alignment": self.links,
-            "weights": rounded(self.weights),
+            "weights": round_weights(self.weights),
         }
 
     def _repr_html_(self) -> str:

@@ -229,15 +229,15 @@ class Translator:
 
         for rows, n_best in zip(batches, self.map_batches(search, batches), strict=True):
             for row, hypotheses in zip(rows, n_best, strict=True):
-                results[row] = [self._translation(sentences[row], ids[row], each) for each in hypotheses]
+                results[row] = [self._translation(sentences[row], ids[row], hypothesis) for hypothesis in hypotheses]
             self.progress(len(rows))
         return results
 
     def greedy(self, sentences: Sequence[str]) -> list[Translation]:
         """Return the translation of each sentence by greedy search, whatever `search.beam_size` is."""
-        other = copy.copy(self)
-        other.search = dataclasses.replace(self.search, beam_size=1)
-        return other.translate(sentences)
+        greedy = copy.copy(self)
+        greedy.search = dataclasses.replace(self.search, beam_size=1)
+        return greedy.translate(sentences)
 
     def detokenize(self, lines: Sequence[str]) -> list[str]:
         """Return target lines in the form of translations: the pieces of pre-segmented text are joined."""
@@ -257,8 +257,8 @@ class Translator:
         Args:
             sources: sentences.
             targets: their translations.
-            words: `spaces`: the parts between spaces, as gold links count them, in text that is segmented already its
-                pieces; `split`: as in translations, where punctuation is apart.
+            words: `spaces`: the parts between spaces, as gold links count them, in pre-segmented text its pieces;
+                `split`: as in translations, where punctuation is separate.
 
         Raises:
             UserError: the numbers of sources and targets differ, or `words` is neither of the two.
@@ -269,7 +269,7 @@ class Translator:
         check_pairs(source_lines, target_lines)
         source, target = self.tokenizers.source, self.tokenizers.target
         source_ids, target_ids = source.encode(source_lines), target.encode(target_lines)
-        alignments = [empty_alignment()] * len(source_lines)
+        alignments = [empty_alignment() for _ in source_lines]
 
         def attend(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
             return batch.rows, self.model.attend(batch).float().cpu().numpy()

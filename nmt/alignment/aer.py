@@ -50,9 +50,9 @@ def read_gold(corpus: datasets.Dataset, split: str) -> list[Links] | None:
         return None
     gold = []
     for number, row in enumerate(corpus, start=1):
-        where = f"gold alignment of {split} line {number}"
-        links = parse_pharaoh(row["alignment"] or "", where)
-        check_links(links, len(row["source"].split()), len(row["target"].split()), where)
+        place = f"gold alignment of {split} line {number}"
+        links = parse_pharaoh(row["alignment"] or "", place)
+        check_links(links, len(row["source"].split()), len(row["target"].split()), place)
         gold.append(links)
     return gold
 

@@ -1,7 +1,7 @@
 """Pharaoh notation of word alignments: `0-0 1-2 1?3`.
 
 A link `(i, j)` joins source word i and target word j, counted from 0. In files of gold, words are the parts between
-spaces of a line as it stands: in text that is segmented already, its pieces. Links of translations count their words.
+spaces of a line as it is written: in pre-segmented text, its pieces. Links of translations count their words.
 """
 
 import re
@@ -23,9 +23,9 @@ class Links(NamedTuple):
     possible: frozenset[Link]
 
 
-def parse_pharaoh(line: str, where: str = "alignment") -> Links:
+def parse_pharaoh(line: str, place: str = "alignment") -> Links:
     """Read a line of Pharaoh notation, `0-0 1-2 1?3`, where `i-j` is a sure link and `i?j` only a possible one; raise
-    UserError, with a message that starts with `where`, for a link of neither form.
+    UserError, with a message that starts with `place`, for a link of neither form.
     """
     sure: set[Link] = set()
     possible: set[Link] = set()
@@ -33,7 +33,7 @@ def parse_pharaoh(line: str, where: str = "alignment") -> Links:
         match = LINK.fullmatch(item)
         if match is None:
             raise UserError(
-                f"{where}: {item[:40]!r} is not an alignment link: write source-target, or source?target where only "
+                f"{place}: {item[:40]!r} is not an alignment link: write source-target, or source?target where only "
                 "possible, word positions counted from 0, as in 0-0 1?2"
             )
         link = int(match[1]), int(match[3])
@@ -56,12 +56,12 @@ def format_words(*sides: Sequence[str]) -> str:
     return " ||| ".join(map(" ".join, written))
 
 
-def check_links(links: Links, num_source: int, num_target: int, where: str = "alignment") -> None:
+def check_links(links: Links, num_source: int, num_target: int, place: str = "alignment") -> None:
     """Raise UserError for a link to a word that the sentence pair does not have."""
     outside = [(i, j) for i, j in links.possible if i >= num_source or j >= num_target]
     if outside:
         i, j = min(outside)
         raise UserError(
-            f"{where}: link {i}-{j} points outside the pair, which has {num_source} source and {num_target} target "
+            f"{place}: link {i}-{j} points outside the pair, which has {num_source} source and {num_target} target "
             "words: positions count from 0 and come as source-target; check that the files are in step"
         )

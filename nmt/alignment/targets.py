@@ -32,7 +32,7 @@ class AlignmentTargets:
     """Target attention matrices made from gold links, for the current segmentation: sampling changes it every epoch.
 
     Links count the parts between spaces, as for the alignment error rate: words, made of pieces that are merged at
-    the word mark, or, in text that is segmented already, the pieces themselves. A pair in which spaces and pieces
+    the word mark, or, in pre-segmented text, the pieces themselves. A pair in which spaces and pieces
     disagree (normalization splits a word, a piece spans several) has no target.
 
     Args:
@@ -65,11 +65,11 @@ class AlignmentTargets:
             source_word, target_word = self._source_words(source_ids), self._target_words(target_ids)
             if not (same_word_count(source, source_word) and same_word_count(target, target_word)):
                 links = ""
-            attention.append(taught_attention(links, source_word, target_word))
+            attention.append(target_attention(links, source_word, target_word))
         return attention
 
     def _check_sample(self, tokenizers: Tokenizers) -> None:
-        """Warn of the share of linked pairs that have no target, estimated on pairs spread over the corpus."""
+        """Warn of the fraction of linked pairs that have no target, estimated on pairs spread over the corpus."""
         import pyarrow.compute as pc  # late: 0.15 s, which translation need not wait for
 
         parts = self._text.select_columns(["alignment"]).with_format("arrow").iter(ROWS_AT_ONCE)
@@ -108,7 +108,7 @@ class WordIndex:
     def __call__(self, ids: IntArray) -> npt.NDArray[np.int64]:
         """Return the index of each piece's word; control pieces are not allowed among the ids."""
         starts = self._starts_word[ids]
-        starts[1:] &= ~self._is_mark[ids[:-1]]  # a mark that stands alone belongs to the word after it
+        starts[1:] &= ~self._is_mark[ids[:-1]]  # a lone mark belongs to the word after it
         starts[:1] = True
         return np.cumsum(starts) - 1
 
@@ -118,7 +118,7 @@ def same_word_count(line: str, word_of_piece: npt.NDArray[np.int64]) -> bool:
     return len(line.split()) == (int(word_of_piece[-1]) + 1 if len(word_of_piece) else 0)
 
 
-def taught_attention(links: str, source_word: npt.NDArray[np.int64], target_word: npt.NDArray[np.int64]) -> Attention:
+def target_attention(links: str, source_word: npt.NDArray[np.int64], target_word: npt.NDArray[np.int64]) -> Attention:
     """Spread the links of each target word evenly over the pieces of the source words it is linked to.
 
         p(j, i) = 1 / n_j  if the word of target piece j is linked to that of source piece i, else 0,

@@ -83,7 +83,7 @@ def evaluate_split(
     )
     if folder is None:
         return metrics
-    # Gold counts pieces where text is segmented already, and so cannot be drawn on the words made of them.
+    # Gold of pre-segmented text counts pieces, and so cannot be drawn on the words made of them.
     is_segmented = list(map(str.split, outcome.references)) != list(map(str.split, targets))
     alignments = gather_alignments(outcome, None if is_segmented else gold, views)
     write_files(folder, metrics, table_of_sentences(outcome, baseline), alignments, num_heatmaps)

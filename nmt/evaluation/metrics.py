@@ -61,7 +61,7 @@ def ter(lowercase: bool = False, *, asian: bool = False) -> TER:
 def bleu_tokenizer(config: TrainConfig) -> str:
     """Return sacrebleu's tokenizer for a run: `bleu_tokenize`, else by the target language.
 
-    Text that is segmented already needs none of a language: 13a.
+    Pre-segmented text needs none of a language: 13a.
     """
     if config.bleu_tokenize is not None:
         return config.bleu_tokenize
@@ -136,7 +136,7 @@ def repetition_rate(sentences: Sequence[str]) -> float | None:
     Word i is repeated if, for some n of 1 to 4, it lies in words j..j+n-1 that equal words j-n..j-1; the rate is
     repeated words / words. `a b a b c` has 2/5: the second `a b` copies the first. Nearly 0 in human text, and high
     where an attention model loops. Words are the parts between spaces, or the characters of a script without spaces,
-    where a doubled character counts too. None if there are no words.
+    where a doubled character counts as well. None if there are no words.
     """
     words = repeated = 0
     for sentence in sentences:

@@ -111,7 +111,7 @@ def front_matter(config: TrainConfig, evaluations: Mapping[str, Values]) -> dict
     """Return what the hub reads of a card, by its specification of model cards."""
     data = config.data
     languages = [code.lower().replace("_", "-").split("-")[0] for code in (data.source_language, data.target_language)]
-    # The hub refuses what is no code of ISO 639.
+    # The hub refuses what is not a code of ISO 639.
     codes = [code for code in dict.fromkeys(languages) if re.fullmatch("[a-z]{2,3}", code)]
     data_set = hub_data_set(data)
     results = [

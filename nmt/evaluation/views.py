@@ -71,9 +71,8 @@ def alignment_metrics(
 ) -> dict[str, Any]:
     """Score the links of attention between sources and references against gold, and those of the further views.
 
-    Gold counts the parts between spaces, in text that is segmented already its pieces; a pair whose words the
-    subword model counts otherwise is left out. `aer_sentences` of the `gold_sentences` were scored. A score that is
-    not available is None.
+    Gold counts the parts between spaces, in pre-segmented text its pieces; a pair whose words the subword model counts
+    otherwise is left out. `aer_sentences` of the `gold_sentences` were scored. A score that is not available is None.
     """
     scores: dict[str, Any] = {key: None for keys in SCORES.values() for key in keys}
     scores |= {"aer_sentences": 0, "gold_sentences": 0 if gold is None else len(gold)}

@@ -31,9 +31,9 @@ class ModuleAndGraph:
     def __call__(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Run both; return the outputs of the module."""
         outputs = dict(zip(self.module.signature.outputs, self.module(*inputs.values()), strict=True))
-        read = {each.name: inputs[each.name].numpy() for each in self.graph.get_inputs()}
-        for name, found in zip(outputs, self.graph.run(list(outputs), read), strict=True):
-            difference = np.abs(outputs[name].double().numpy() - found).max(initial=0.0)
+        used = {tensor.name: inputs[tensor.name].numpy() for tensor in self.graph.get_inputs()}
+        for name, output in zip(outputs, self.graph.run(list(outputs), used), strict=True):
+            difference = np.abs(outputs[name].double().numpy() - output).max(initial=0.0)
             self.differences[name] = float(np.maximum(self.differences.get(name, 0.0), difference))
         return outputs
 
@@ -42,30 +42,31 @@ class ModuleAndGraph:
 def largest_differences(model: Seq2Seq, encoder: Path, step: Path, batches: int) -> dict[str, float]:
     """Return the largest difference of each output of the graphs from the model's, over random batches."""
     generator = np.random.default_rng(0)
-    reads, steps = ModuleAndGraph(EncoderGraph(model), encoder), ModuleAndGraph(StepGraph(model), step)
+    encoder_graph = ModuleAndGraph(EncoderGraph(model), encoder)
+    step_graph = ModuleAndGraph(StepGraph(model), step)
     for _ in range(batches):
-        run_random_batch(reads, steps, generator)
-    return reads.differences | steps.differences
+        run_random_batch(encoder_graph, step_graph, generator)
+    return encoder_graph.differences | step_graph.differences
 
 
-def run_random_batch(reads: ModuleAndGraph, steps: ModuleAndGraph, generator: np.random.Generator) -> None:
+def run_random_batch(encoder_graph: ModuleAndGraph, step_graph: ModuleAndGraph, generator: np.random.Generator) -> None:
     """Encode random sentences and extend random hypotheses by random tokens.
 
     Both are given the model's states at each step: of states that differ by rounding alone, later ones may differ by
     much more.
     """
-    model = reads.module.model
-    words = model.encoder.embedding.num_embeddings, model.decoder.embedding.num_embeddings
+    model = encoder_graph.module.model
+    source_vocab, target_vocab = model.encoder.embedding.num_embeddings, model.decoder.embedding.num_embeddings
     sizes = generator.integers(0, SOURCE_TOKENS, generator.integers(1, SENTENCES, endpoint=True))
-    source, _, lengths = pad([generator.integers(EOS + 1, words[0], size, dtype=np.int32) for size in sizes])
-    encoded = reads({"source": source, "lengths": lengths})
+    source, _, lengths = pad([generator.integers(EOS + 1, source_vocab, size, dtype=np.int32) for size in sizes])
+    encoded = encoder_graph({"source": source, "lengths": lengths})
     memory = {name: encoded.pop(name) for name in MEMORY}
     beam, width = int(generator.integers(1, HYPOTHESES, endpoint=True)), 1
     for position in range(STEPS):
         beams = torch.from_numpy(generator.integers(0, width, (len(sizes), beam)))
         states = {name: x[torch.arange(len(sizes))[:, None], beams] for name, x in encoded.items()}
-        tokens = torch.from_numpy(generator.integers(EOS, words[1], beams.shape))
-        outputs = steps({"tokens": tokens, "position": torch.tensor([position]), **memory, **states})
+        tokens = torch.from_numpy(generator.integers(EOS, target_vocab, beams.shape))
+        outputs = step_graph({"tokens": tokens, "position": torch.tensor([position]), **memory, **states})
         encoded, width = {name: outputs[f"next_{name}"] for name in states}, beam
 
 
@@ -74,6 +75,6 @@ def signature(path: Path) -> dict[str, dict[str, str]]:
     graph = InferenceSession(path)
     sides = {"inputs": graph.get_inputs(), "outputs": graph.get_outputs()}
     return {
-        side: {each.name: f"{each.type} [{', '.join(map(str, each.shape))}]" for each in tensors}
+        side: {tensor.name: f"{tensor.type} [{', '.join(map(str, tensor.shape))}]" for tensor in tensors}
         for side, tensors in sides.items()
     }

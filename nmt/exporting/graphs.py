@@ -44,7 +44,7 @@ class Signature(NamedTuple):
 
 @final
 class EncoderGraph(nn.Module):
-    """source, lengths -> keys, values, mask, and the state before the first step, of one hypothesis a sentence."""
+    """source, lengths -> keys, values, mask, and the state before the first step, of one hypothesis per sentence."""
 
     def __init__(self, model: Seq2Seq) -> None:
         super().__init__()
@@ -115,17 +115,17 @@ def state_sizes(model: Seq2Seq) -> dict[str, int]:
 def write_graphs(model: Seq2Seq, encoder: Path, step: Path) -> None:
     """Write the graphs of a model in evaluation mode; raise UserError if a part of it has no fixed graph."""
     source, lengths = torch.full((3, 5), EOS), torch.tensor([4, 5, 2])
-    reads, steps = EncoderGraph(model), StepGraph(model)
-    encoded = reads(source, lengths)
+    encoder_graph, step_graph = EncoderGraph(model), StepGraph(model)
+    encoded = encoder_graph(source, lengths)
     # No two axes have one size, and none has size 1: tracing could take them for each other, or broadcast.
     memory, states = encoded[: len(MEMORY)], (state.repeat(1, 4, 1) for state in encoded[len(MEMORY) :])
-    trace(reads, (source, lengths), reads.signature, encoder)
-    trace(steps, (torch.full((3, 4), BOS), torch.tensor([6]), *memory, *states), steps.signature, step)
+    trace(encoder_graph, (source, lengths), encoder_graph.signature, encoder)
+    trace(step_graph, (torch.full((3, 4), BOS), torch.tensor([6]), *memory, *states), step_graph.signature, step)
 
 
 def trace(graph: nn.Module, arguments: Sequence[Tensor], signature: Signature, path: Path) -> None:
     """Write a graph by tracing it; raise UserError if ONNX lacks an operation, or Python code depends on values."""
-    with reasons() as found:
+    with tracing_problems() as problems:
         try:
             torch.onnx.export(
                 graph.eval(),
@@ -140,44 +140,44 @@ def trace(graph: nn.Module, arguments: Sequence[Tensor], signature: Signature, p
         except Exception as error:
             if is_out_of_memory(error) or isinstance(error, OSError):
                 raise
-            found.append(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
-    if found:
-        raise UserError(f"this model cannot be exported: its {path.stem} has no fixed graph: {found[-1]}")
+            problems.append(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+    if problems:
+        raise UserError(f"this model cannot be exported: its {path.stem} has no fixed graph: {problems[-1]}")
 
 
 @contextlib.contextmanager
-def reasons() -> Iterator[list[str]]:
+def tracing_problems() -> Iterator[list[str]]:
     """Yield a list of reasons why a graph cannot be traced; warnings about frozen constants are added at the end.
 
     Warnings from torch's own recurrent layers are ignored: they concern size checks, and a value that ONNX's layers do
     not need. Nothing is printed.
     """
-    found: list[str] = []
+    problems: list[str] = []
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # a kernel that ONNX does not have
     try:
-        with warnings.catch_warnings(record=True) as told, silence():
+        with warnings.catch_warnings(record=True) as caught, suppressed_output():
             warnings.simplefilter("always")
-            yield found
+            yield problems
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
-    for each in told:
-        if issubclass(each.category, TracerWarning) and not each.filename.startswith(TORCH):
-            found.append(f"{each.filename} line {each.lineno}: {str(each.message).split('. ')[0]}")
+    for warning in caught:
+        if issubclass(warning.category, TracerWarning) and not warning.filename.startswith(TORCH):
+            problems.append(f"{warning.filename} line {warning.lineno}: {str(warning.message).split('. ')[0]}")
 
 
 @contextlib.contextmanager
-def silence() -> Iterator[None]:
-    """Silence what C++ prints: shapes that it cannot infer, and the whole graph where it fails."""
+def suppressed_output() -> Iterator[None]:
+    """Suppress what C++ prints: shapes that it cannot infer, and the whole graph where it fails."""
     sys.stdout.flush()
-    kept = {stream: os.dup(stream) for stream in (1, 2)}
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    copies = {stream: os.dup(stream) for stream in (1, 2)}
+    null_device = os.open(os.devnull, os.O_WRONLY)
     try:
-        for stream in kept:
-            os.dup2(nowhere, stream)
+        for stream in copies:
+            os.dup2(null_device, stream)
         yield
     finally:
-        for stream, copy in kept.items():
+        for stream, copy in copies.items():
             os.dup2(copy, stream)
             os.close(copy)
-        os.close(nowhere)
+        os.close(null_device)

@@ -15,9 +15,9 @@ def quantize_graph(graph: Path, path: Path) -> None:
     Weights have one scale per output and use 7 bits only: processors without instructions for byte products add pairs
     of them in 16 bits, which 8-bit weights could overflow. Products with a vector, or with a single output, are kept.
     """
-    advice = logging.getLogger()  # to preprocess the graph, which changes nothing here
-    before = advice.level
-    advice.setLevel(logging.ERROR)
+    logger = logging.getLogger()  # advises to preprocess the graph, which changes nothing here
+    level = logger.level
+    logger.setLevel(logging.ERROR)
     try:
         quantize_dynamic(
             graph,
@@ -28,7 +28,7 @@ def quantize_graph(graph: Path, path: Path) -> None:
             nodes_to_exclude=narrow_products(graph),
         )
     finally:
-        advice.setLevel(before)
+        logger.setLevel(level)
 
 
 def narrow_products(path: Path) -> list[str]:

@@ -44,28 +44,28 @@ def export(run: str, output: str | None, *, int8: bool) -> None:
             model does, or the folder has other files or cannot be written.
     """
     checkpoint = load_checkpoint(run)
-    own = results_folder(run) / "onnx" if is_address(run) else folder_of(checkpoint)
-    folder = Path(output) if output is not None else own
+    default = results_folder(run) / "onnx" if is_address(run) else default_folder(checkpoint)
+    folder = default if output is None else Path(output)
     remove_leftovers(folder / MODEL)
-    check_free(folder)
-    with write_errors(folder), removed_if_empty(folder):
+    check_output(folder)
+    with write_errors(folder), remove_if_empty(folder):
         folder.mkdir(parents=True, exist_ok=True)
         # Within the folder: what is beside it may be another disk, or forbidden.
         with temporary_folder(folder / MODEL) as staging:
-            found = fill(staging, checkpoint, ("fp32", "int8") if int8 else ("fp32",))
+            content = write_export(staging, checkpoint, ("fp32", "int8") if int8 else ("fp32",))
             for name in {name for graphs in GRAPHS.values() for name in graphs.values()}:
                 (folder / name).unlink(missing_ok=True)  # of an earlier export
             for path in sorted(staging.iterdir(), key=lambda path: path.name == MODEL):
                 path.replace(folder / path.name)
-    for precision, files in found["graphs"].items():
+    for precision, files in content["graphs"].items():
         sizes = ", ".join(f"{name} {(folder / name).stat().st_size / 1e6:.1f} MB" for name in files.values())
-        difference = f"{found['largest_difference'][precision]['log_probs']:.1e}"
+        difference = f"{content['largest_difference'][precision]['log_probs']:.1e}"
         print(f"{precision}: {sizes}; log-probabilities differ by at most {difference}, on {BATCHES} random batches")
     print(f"written to {folder}" + (f": see {folder / EXAMPLE.name}" if (folder / EXAMPLE.name).exists() else ""))
 
 
 @contextlib.contextmanager
-def removed_if_empty(folder: Path) -> Iterator[None]:
+def remove_if_empty(folder: Path) -> Iterator[None]:
     """Remove a folder that the block has made and, because of an error, put nothing into."""
     is_new = not folder.exists()
     try:
@@ -77,14 +77,14 @@ def removed_if_empty(folder: Path) -> Iterator[None]:
         raise
 
 
-def folder_of(checkpoint: Checkpoint) -> Path:
-    """Return the folder to write to where none is given: in the run, since training replaces folders of checkpoints."""
-    place = checkpoint.folder.resolve()
-    run = run_of_checkpoint(place)
-    return (run or place) / ("onnx-last" if run and place.name == "last" else "onnx")
+def default_folder(checkpoint: Checkpoint) -> Path:
+    """Return the folder to write to if none is given: in the run, since training replaces folders of checkpoints."""
+    folder = checkpoint.folder.resolve()
+    run = run_of_checkpoint(folder)
+    return (run or folder) / ("onnx-last" if run and folder.name == "last" else "onnx")
 
 
-def check_free(folder: Path) -> None:
+def check_output(folder: Path) -> None:
     """Raise UserError unless a folder is new, empty or an earlier export."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output {folder} is a file: give a folder")
@@ -92,7 +92,7 @@ def check_free(folder: Path) -> None:
         raise UserError(f"{folder} has other files, and no {MODEL} of an earlier export: give --output a new folder")
 
 
-def fill(folder: Path, checkpoint: Checkpoint, precisions: tuple[str, ...]) -> dict[str, Any]:
+def write_export(folder: Path, checkpoint: Checkpoint, precisions: tuple[str, ...]) -> dict[str, Any]:
     """Write all files into a folder; return the content of `model.json`."""
     differences: dict[str, dict[str, float]] = {}
     for precision in precisions:
@@ -102,7 +102,7 @@ def fill(folder: Path, checkpoint: Checkpoint, precisions: tuple[str, ...]) -> d
         else:
             for graph, path in zip(GRAPHS["fp32"].values(), (encoder, step), strict=True):
                 quantize_graph(folder / graph, path)
-        differences[precision] = differences_of(checkpoint.model, encoder, step)
+        differences[precision] = measure_differences(checkpoint.model, encoder, step)
     check_differences(differences["fp32"])
     checkpoint.tokenizers.save(folder)
     if isinstance(checkpoint.tokenizers.source, Tokenizer):
@@ -112,13 +112,13 @@ def fill(folder: Path, checkpoint: Checkpoint, precisions: tuple[str, ...]) -> d
         "graphs": {precision: GRAPHS[precision] for precision in precisions},
         "largest_difference": differences,
         **{name: signature(folder / graph) for name, graph in GRAPHS["fp32"].items()},
-        **description(checkpoint),
+        **describe(checkpoint),
     }
     (folder / MODEL).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return content
 
 
-def differences_of(model: Seq2Seq, encoder: Path, step: Path) -> dict[str, float]:
+def measure_differences(model: Seq2Seq, encoder: Path, step: Path) -> dict[str, float]:
     """Return each output's largest difference from the model's; raise UserError if onnxruntime fails."""
     try:
         return largest_differences(model, encoder, step, BATCHES)
@@ -140,15 +140,16 @@ def check_differences(differences: dict[str, float]) -> None:
             )
 
 
-def description(checkpoint: Checkpoint) -> dict[str, Any]:
+def describe(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return what a program has to know beside the graphs, and where they come from."""
-    config, model, sides = checkpoint.config, checkpoint.model, checkpoint.tokenizers
+    config, model, tokenizers = checkpoint.config, checkpoint.model, checkpoint.tokenizers
+    sides = tokenizers.source, tokenizers.target
     search = {name: getattr(config.search, name) for name in SEARCH}
     search["patience"] = None if math.isinf(config.search.patience) else config.search.patience  # JSON has no infinity
-    names = ("joint", "joint") if sides.joint else ("source", "target")
+    names = ("joint", "joint") if tokenizers.joint else ("source", "target")
     return {
-        "subwords": [f"{name}{side.suffix}" for name, side in zip(names, (sides.source, sides.target), strict=True)],
-        "text": [text_settings(side) for side in (sides.source, sides.target)],
+        "subwords": [f"{name}{side.suffix}" for name, side in zip(names, sides, strict=True)],
+        "text": [text_settings(side) for side in sides],
         "special_ids": {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS},
         "search": search,
         "source_language": config.data.source_language,

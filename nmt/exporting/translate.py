@@ -24,7 +24,7 @@ class Translator:
         options, files = SessionOptions(), self.model["graphs"][graphs]
         options.intra_op_num_threads = threads
         self.encoder, self.step = (InferenceSession(folder / files[name], options) for name in ("encoder", "step"))
-        self.longest = self.model["model"]["longest_source"]
+        self.longest_source = self.model["model"]["longest_source"]
         self.source, self.target = (SentencePieceProcessor(str(folder / name)) for name in self.model["subwords"])
 
     def translate(self, line: str, beam: int = 0) -> tuple[str, list[Any]]:
@@ -33,52 +33,52 @@ class Translator:
         if not ids:
             return "", []
         _, tokens, weights = self.search([*ids, eos], beam or self.model["search"]["beam_size"])
-        notable = {
+        notices = {
             "is far longer than what the model was trained on: give it a sentence at a time": len(ids)
-            > 2 * self.longest,
+            > 2 * self.longest_source,
             "has a translation that was cut at the longest length allowed": tokens[-1] != eos,
         }
-        for what in filter(notable.get, notable):
-            print(f"notice: the line that begins with {line[:40]!r} {what}", file=sys.stderr)
+        for notice in filter(notices.get, notices):
+            print(f"notice: the line that begins with {line[:40]!r} {notice}", file=sys.stderr)
         return self.target.decode([word for word in tokens if word != eos]).replace("\n", " "), weights
 
     def search(self, source: list[int], beam: int) -> tuple[Any, list[int], list[Any]]:
         """Return the best hypothesis: its score, its tokens, and what each of them attended to."""
-        special, rules = self.model["special_ids"], self.model["search"]
-        alpha, enough = rules["length_penalty"], beam * (rules["patience"] or np.inf)
-        longest = int(len(source) * rules["max_length_ratio"] + rules["max_length_offset"])
+        special, settings = self.model["special_ids"], self.model["search"]
+        alpha, enough = settings["length_penalty"], beam * (settings["patience"] or np.inf)
+        max_length = int(len(source) * settings["max_length_ratio"] + settings["max_length_offset"])
         state = run(self.encoder, {"source": np.array([source]), "lengths": np.array([len(source)])})
         running: list[Any] = [(np.float32(0), [special["bos"]], [])]  # hypotheses: log-probability, tokens, weights
         finished, greedy = [], running[0][1]
-        for length in range(1, longest + 1):
+        for length in range(1, max_length + 1):
             last = np.array([[tokens[-1] for _, tokens, _ in running]])
-            found = run(self.step, state | {"tokens": last, "position": np.array([length - 1])})
-            found["log_probs"][:, :, [special["pad"], special["bos"], special["unk"]]] = -np.inf
-            sums = np.array([[total] for total, _, _ in running]) + found["log_probs"][0]
+            outputs = run(self.step, state | {"tokens": last, "position": np.array([length - 1])})
+            outputs["log_probs"][:, :, [special["pad"], special["bos"], special["unk"]]] = -np.inf
+            sums = np.array([[total] for total, _, _ in running]) + outputs["log_probs"][0]
             index = np.argpartition(-sums, min(2 * beam, sums.size - 1), axis=None)[: 2 * beam]
             ranked = np.divmod(index[np.argsort(-sums.flat[index], kind="stable")], sums.shape[1])
-            before, running, parents, best = running, [], [], None
+            previous, running, parents, best = running, [], [], None
             for rank, (n, word) in enumerate(zip(ranked[0].tolist(), ranked[1].tolist(), strict=True)):
-                tokens, weights = [*before[n][1], word], [*before[n][2], found["weights"][0, n]]
-                best = tokens if best is None and before[n][1] is greedy else best  # as greedy search would go on
-                if rank < beam and (word == special["eos"] or length == longest):
+                tokens, weights = [*previous[n][1], word], [*previous[n][2], outputs["weights"][0, n]]
+                best = tokens if best is None and previous[n][1] is greedy else best  # as greedy search would go on
+                if rank < beam and (word == special["eos"] or length == max_length):
                     finished.append((sums[n, word] / length**alpha, tokens[1:], weights))
-                elif len(running) < beam and word != special["eos"] and length < longest:
+                elif len(running) < beam and word != special["eos"] and length < max_length:
                     running.append((sums[n, word], tokens, weights))
                     parents.append(n)
             score = max((score for score, _, _ in finished), default=-np.inf)
             total, greedy = running[0][0] if running else -np.inf, best
             is_enough = len(finished) >= enough and not any(tokens is greedy for _, tokens, _ in running)
-            if score >= total / longest**alpha or (is_enough and score >= total / length**alpha):
+            if score >= total / max_length**alpha or (is_enough and score >= total / length**alpha):
                 break
-            state |= {name[5:]: value[:, parents] for name, value in found.items() if name.startswith("next_")}
+            state |= {name[5:]: value[:, parents] for name, value in outputs.items() if name.startswith("next_")}
         return max(finished, key=lambda hypothesis: hypothesis[0])
 
 
 def run(graph: InferenceSession, values: dict[str, Any]) -> dict[str, Any]:
     """Run a graph with those of the values that are its inputs."""
-    found = graph.run(None, {each.name: values[each.name] for each in graph.get_inputs()})
-    return {each.name: value for each, value in zip(graph.get_outputs(), found, strict=True)}
+    outputs = graph.run(None, {tensor.name: values[tensor.name] for tensor in graph.get_inputs()})
+    return {tensor.name: value for tensor, value in zip(graph.get_outputs(), outputs, strict=True)}
 
 
 if __name__ == "__main__":

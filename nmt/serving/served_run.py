@@ -16,7 +16,7 @@ from nmt.serving.prefix import PrefixForcing, next_words, prefix_ids, translate_
 from nmt.serving.requests import TranslationRequest
 from nmt.text.vocabulary import WORD_MARK
 from nmt.translator import Translation, Translator
-from nmt.view.alignment import rounded
+from nmt.view.alignment import round_weights
 
 
 @final
@@ -48,7 +48,7 @@ class ServedRun:
         return cls(path, Translator.load(folder, **settings), languages, max_subwords)
 
     def describe(self) -> dict[str, Any]:
-        """Return what the page and `/health` tell of the run."""
+        """Return what the page and `/health` report about the run."""
         search = self.translator.search
         return {
             "path": self.path,
@@ -78,7 +78,7 @@ class ServedRun:
         )
         best = self._answer(translations[0])
         if request.saliency and self.explainer is not None:
-            best["saliency"] = rounded(self.explainer.translations(translations[:1])[0].weights)
+            best["saliency"] = round_weights(self.explainer.translations(translations[:1])[0].weights)
         if recorder is not None:
             best["tree"] = self._tree(recorder, translations)
         n_best = [self._answer(translation) for translation in translations]

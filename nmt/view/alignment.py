@@ -27,8 +27,8 @@ def gold_data(gold: Links) -> dict[str, list[Link]]:
 def alignment_html(data: Mapping[str, Any]) -> str:
     """Return the view of `data` as a fragment of HTML that needs nothing beside it, for notebooks.
 
-    `data` is as `SentencePair.to_dict` has it; alignment.js tells what else may be in it. All text is escaped. Where
-    scripts do not run, the two sentences are shown.
+    `data` is as in `SentencePair.to_dict`; alignment.js lists what else may be in it. All text is escaped. The two
+    sentences are shown if scripts do not run.
     """
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     template = environment.from_string(asset("alignment.html.j2"))
@@ -42,6 +42,6 @@ def asset(name: str) -> str:
     return (HERE / name).read_text(encoding="utf-8")
 
 
-def rounded(weights: Weights) -> list[list[float]]:
+def round_weights(weights: Weights) -> list[list[float]]:
     """Return weights as rows of numbers with four digits."""
     return np.round(weights.astype(np.float64), DIGITS).tolist()

@@ -30,49 +30,49 @@ def fonts_for(texts: Iterable[str]) -> list[str]:
 
     A warning names the scripts that no installed font has, and the packages to install, each once.
     """
-    needed = {
-        c for text in texts for c in text if not (c.isspace() or unicodedata.category(c) in INVISIBLE)
-    } - _reported
-    chosen, needed = choose(needed, [FIRST])
+    visible = (c for text in texts for c in text if not (c.isspace() or unicodedata.category(c) in INVISIBLE))
+    needed = set(visible) - _reported
+    chosen, needed = choose_families(needed, [FIRST])
     if needed:
-        more, needed = choose(needed, preferred(needed))
+        more, needed = choose_families(needed, preferred(needed))
         chosen += more
     if needed:
         add_new_fonts()
-        more, needed = choose(needed, [*preferred(needed), *sorted(families())])
+        more, needed = choose_families(needed, [*preferred(needed), *sorted(installed_families())])
         chosen += more
     if needed:
-        report(needed)
+        report_missing(needed)
     return chosen or [FIRST]
 
 
-def choose(needed: set[str], names: Iterable[str]) -> tuple[list[str], set[str]]:
+def choose_families(needed: set[str], names: Iterable[str]) -> tuple[list[str], set[str]]:
     """Return those of the families, in order, that have characters which the ones before lack, and what all lack."""
-    installed, chosen = families(), []
+    installed, chosen = installed_families(), []
     for name in names:
-        found = needed & glyphs(installed[name]) if needed and name in installed else set()
-        if found:
+        covered = needed & glyphs(installed[name]) if needed and name in installed else set()
+        if covered:
             chosen.append(name)
-            needed = needed - found
+            needed = needed - covered
     return chosen, needed
 
 
 def preferred(needed: Iterable[str]) -> list[str]:
     """Return the families that are made for the scripts of the characters, installed or not."""
     scripts = {script_of(c) for c in needed}
-    east = "KR" if "HANGUL" in scripts else "JP" if scripts & {"HIRAGANA", "KATAKANA"} else "SC"
-    names = [f"Noto Sans CJK {each}" for each in (east, "SC", "JP")] if scripts & EAST_ASIA else []
+    region_of_text = "KR" if "HANGUL" in scripts else "JP" if scripts & {"HIRAGANA", "KATAKANA"} else "SC"
+    names = [f"Noto Sans CJK {region}" for region in (region_of_text, "SC", "JP")] if scripts & EAST_ASIA else []
     return names + [f"Noto Sans {script.title()}" for script in sorted(scripts - EAST_ASIA)]
 
 
-def families() -> dict[str, str]:
+def installed_families() -> dict[str, str]:
     """Return the families that matplotlib knows and whose files are still there, each with its most regular file."""
-    entries = [each for each in font_manager.fontManager.ttflist if not each.name.startswith(BOXES)]
+    entries = [entry for entry in font_manager.fontManager.ttflist if not entry.name.startswith(BOXES)]
     weights = font_manager.weight_dict  # of weights that are given by name
-    entries.sort(
-        key=lambda each: (each.style == "normal", -abs(int(weights.get(str(each.weight), each.weight)) - REGULAR))
-    )
-    return {each.name: each.fname for each in entries if Path(each.fname).is_file()}
+
+    def regularity(entry: font_manager.FontEntry) -> tuple[bool, int]:
+        return entry.style == "normal", -abs(int(weights.get(str(entry.weight), entry.weight)) - REGULAR)
+
+    return {entry.name: entry.fname for entry in sorted(entries, key=regularity) if Path(entry.fname).is_file()}
 
 
 @functools.cache
@@ -83,9 +83,9 @@ def glyphs(path: str) -> frozenset[str]:
 
 def add_new_fonts() -> None:
     """Add the installed fonts that are not in matplotlib's list, for this process."""
-    known = {entry.fname for entry in font_manager.fontManager.ttflist}
+    listed = {entry.fname for entry in font_manager.fontManager.ttflist}
     for path in font_manager.findSystemFonts():
-        if path not in known:
+        if path not in listed:
             try:
                 font_manager.fontManager.addfont(path)
             except (OSError, RuntimeError):  # no font that FreeType reads, or one of bitmaps
@@ -108,18 +108,18 @@ def package_of(character: str) -> str:
     return "fonts-noto-cjk" if script_of(character) in EAST_ASIA else "fonts-noto-core"
 
 
-def report(characters: set[str]) -> None:
+def report_missing(characters: set[str]) -> None:
     """Warn that no font has these characters, unless the packages that have them were named before."""
     _reported.update(characters)
     packages = sorted(set(map(package_of, characters)))
     if _named.issuperset(packages):
         return
     _named.update(packages)
-    shown = "".join(sorted(characters)[:8])
+    examples = "".join(sorted(characters)[:8])
     logger.warning(
         "no installed font has these characters of heatmaps, which are drawn as boxes: %s (%s). Install %s (apt-get "
         "install, on Debian and Ubuntu), or put a font that has them into ~/.local/share/fonts",
-        shown,
+        examples,
         ", ".join(sorted(set(map(kind_of, characters)))),
         " and ".join(packages),
     )

@@ -20,7 +20,7 @@ from nmt.alignment.weights import Weights
 from nmt.view.fonts import fonts_for
 from nmt.view.text_heatmap import is_wide, shorten
 
-CELL = 0.28  # inches a word
+CELL = 0.28  # inches per word
 MARGIN = 0.15  # inches around everything
 GAP = 0.3  # inches between panels
 FONT_SIZE = 10
@@ -34,7 +34,7 @@ class Heatmap(Figure):
 
     def _repr_png_(self) -> bytes:
         file = io.BytesIO()
-        with _quiet():
+        with _without_warnings():
             self.savefig(file, format="png")
         return file.getvalue()
 
@@ -57,9 +57,9 @@ def draw_heatmap(
     fonts = fonts_for([*source_words, *target_words, title or ""])
     figure = Heatmap(dpi=DPI)
     FigureCanvasAgg(figure)
-    with _quiet():
+    with _without_warnings():
         for name, panel in panels.items():
-            assert panel.shape == (len(target_words), len(source_words)), "a row a target word, a column a source one"
+            assert panel.shape == (len(target_words), len(source_words)), "[target words, source words]"
             axes = figure.add_axes((0.1, 0.1, 0.8, 0.8))
             if panel.size:
                 axes.imshow(panel, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
@@ -73,7 +73,7 @@ def draw_heatmap(
 
 def save_png(figure: Figure, path: Path) -> None:
     """Write a figure as PNG."""
-    with _quiet():
+    with _without_warnings():
         figure.savefig(path, format="png")
 
 
@@ -85,7 +85,7 @@ def to_array(figure: Figure, *, width: int | None = None) -> UInt8[np.ndarray, "
     dpi = DPI if width is None else (width + 0.5) / figure.get_size_inches()[0]
     figure.set_dpi(dpi if dpi >= LEAST_DPI else DPI)
     canvas = _canvas(figure)
-    with _quiet():
+    with _without_warnings():
         canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
@@ -95,10 +95,11 @@ def _label(axes: Axes, source_words: Sequence[str], target_words: Sequence[str],
     axes.set_xlim(-0.5, columns - 0.5)
     axes.set_ylim(rows - 0.5, -0.5)
     style: dict[str, Any] = {"fontsize": FONT_SIZE, "fontfamily": fonts, "parse_math": False}
-    above = [shorten(word) for word in source_words]
-    above = ["\n".join(word) if is_wide(word) else word for word in above]  # East Asian characters stand upright
-    axes.set_xticks(range(len(source_words)), above, **style)
-    axes.set_yticks(range(len(target_words)), [shorten(w) for w in target_words], **style)
+    source_labels, target_labels = ([shorten(word) for word in words] for words in (source_words, target_words))
+    # East Asian characters stay upright.
+    source_labels = ["\n".join(label) if is_wide(label) else label for label in source_labels]
+    axes.set_xticks(range(len(source_words)), source_labels, **style)
+    axes.set_yticks(range(len(target_words)), target_labels, **style)
     axes.set_xlabel(name, fontsize=FONT_SIZE, color="0.4")
     axes.xaxis.tick_top()
     for label, word in zip(axes.get_xticklabels(), source_words, strict=True):
@@ -128,20 +129,20 @@ def _fit(figure: Figure, num_source: int, num_target: int, title: str | None, fo
     target_labels = [label.get_window_extent(renderer) for label in first.get_yticklabels()]
     left = max((box.width for box in target_labels), default=0) / DPI + MARGIN + 0.1
     top = max((box.height for box in source_labels), default=0) / DPI + MARGIN + 0.1
-    named = any(axes.get_xlabel() for axes in figure.axes)
-    bottom = MARGIN + (1.5 * FONT_SIZE / 72 if named else 0.0)
-    across, down = CELL * max(num_source, 1), CELL * max(num_target, 1)
-    width = left + len(figure.axes) * (across + GAP) - GAP + MARGIN
+    has_names = any(axes.get_xlabel() for axes in figure.axes)
+    bottom = MARGIN + (1.5 * FONT_SIZE / 72 if has_names else 0.0)
+    panel_width, panel_height = CELL * max(num_source, 1), CELL * max(num_target, 1)
+    width = left + len(figure.axes) * (panel_width + GAP) - GAP + MARGIN
     if title is not None:
         text = figure.text(0, 1, title, fontsize=FONT_SIZE + 1, fontfamily=fonts, va="top", parse_math=False)
         box = text.get_window_extent(renderer)
         top += box.height / DPI + 0.1
         width = max(width, box.width / DPI + 2 * MARGIN)
-    height = top + down + bottom
+    height = top + panel_height + bottom
     figure.set_size_inches(width, height)
     for number, axes in enumerate(figure.axes):
-        start = left + number * (across + GAP)
-        axes.set_position((start / width, bottom / height, across / width, down / height))
+        start = left + number * (panel_width + GAP)
+        axes.set_position((start / width, bottom / height, panel_width / width, panel_height / height))
     if title is not None:
         text.set_position((MARGIN / width, 1 - MARGIN / height))
 
@@ -153,8 +154,8 @@ def _canvas(figure: Figure) -> Any:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence matplotlib's warnings of missing glyphs, one for each, every time: the labels show boxes for them."""
+def _without_warnings() -> Iterator[None]:
+    """Suppress matplotlib's warnings of missing glyphs, one for each, every time: the labels show boxes for them."""
     logger = logging.getLogger("matplotlib")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -11,7 +11,7 @@ from rich.cells import cell_len, set_cell_size
 from nmt.alignment.pharaoh import Links
 
 # Embeddings, overrides and isolates of directions.
-TURNS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\N{REPLACEMENT CHARACTER}")
+DIRECTION_MARKS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\N{REPLACEMENT CHARACTER}")
 MAX_LABEL = 24  # characters of a word that are shown
 MAX_HEADER = 12  # the same for a word written downwards
 SHADES = ((0.75, "█"), (0.5, "▓"), (0.25, "▒"), (0.05, "░"))
@@ -23,12 +23,14 @@ def render_text(
 ) -> str:
     """Draw attention weights with block characters for a terminal; source words are written downwards.
 
-    Each source word has a column of two cells, so that wide (East Asian) characters fit too. A block is blank below
+    Each source word has a column of two cells, so that wide (East Asian) characters fit as well. A block is blank below
     0.05 and darkens at 0.25, 0.5 and 0.75.
     """
-    assert weights.shape == (len(target_words), len(source_words)), "a row a target word, a column a source word"
+    assert weights.shape == (len(target_words), len(source_words)), "[target words, source words]"
     # What turns the direction of letters would go on beyond its word: a terminal knows no boundaries.
-    source_words, target_words = ([word.translate(TURNS) for word in words] for words in (source_words, target_words))
+    source_words, target_words = (
+        [word.translate(DIRECTION_MARKS) for word in words] for words in (source_words, target_words)
+    )
     labels = [shorten(word) for word in target_words]
     margin = max(map(cell_len, labels), default=0) + 1
     columns = [characters(shorten(word, MAX_HEADER)) for word in source_words]
@@ -49,7 +51,7 @@ def render_svg(
     gold: Links | None = None,
 ) -> str:
     """Draw attention weights as inline SVG in the colors of the page; pointing at a cell shows its words and weight."""
-    assert weights.shape == (len(target_words), len(source_words)), "a row a target word, a column a source word"
+    assert weights.shape == (len(target_words), len(source_words)), "[target words, source words]"
     sources, targets = [shorten(word) for word in source_words], [shorten(word) for word in target_words]
     left = 12 + LETTER * max(map(cell_len, targets), default=0)
     top = 12 + LETTER * max(map(cell_len, sources), default=0)
@@ -93,7 +95,7 @@ def is_wide(word: str) -> bool:
 
 def shade(weight: float) -> str:
     """Return the block character of a weight."""
-    return next((block for least, block in SHADES if weight >= least), " ")
+    return next((block for threshold, block in SHADES if weight >= threshold), " ")
 
 
 def shorten(word: str, limit: int = MAX_LABEL) -> str:
@@ -104,5 +106,6 @@ def shorten(word: str, limit: int = MAX_LABEL) -> str:
 
 def printable(word: str) -> str:
     """Replace control characters; joiners and other invisible format characters are part of some scripts."""
-    shown = (c.isprintable() or unicodedata.category(c) == "Cf" for c in word)
-    return "".join(c if ok else "\N{REPLACEMENT CHARACTER}" for c, ok in zip(word, shown, strict=True))
+    return "".join(
+        c if c.isprintable() or unicodedata.category(c) == "Cf" else "\N{REPLACEMENT CHARACTER}" for c in word
+    )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.alignment.targets import AlignmentTargets, WordIndex, same_word_count, taught_attention
+from nmt.alignment.targets import AlignmentTargets, WordIndex, same_word_count, target_attention
 from nmt.config.schema import TokenizerConfig
 from nmt.data.tables import EncodedCorpus, Ragged
 from nmt.errors import UserError
@@ -60,14 +60,14 @@ def pairs(draw: st.DrawFn) -> Pair:
 @given(pairs())
 def test_links_are_spread_as_a_loop_over_pieces_spreads_them(pair: Pair) -> None:
     source_word, target_word, sure, possible = pair
-    found = taught_attention(pharaoh(sure, possible), np.array(source_word), np.array(target_word))
+    found = target_attention(pharaoh(sure, possible), np.array(source_word), np.array(target_word))
     expected = [[share(pair, piece, other) for other in range(len(source_word))] for piece in range(len(target_word))]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_a_worked_example() -> None:
     """Source words of 1, 2 and 1 pieces; target words of 2, 1 and 1: linked to one, to two, to none."""
-    found = taught_attention("1-0 1-1 2-1 0?1", np.array([0, 1, 1, 2]), np.array([0, 0, 1, 2]))
+    found = target_attention("1-0 1-1 2-1 0?1", np.array([0, 1, 1, 2]), np.array([0, 0, 1, 2]))
     expected = np.array([[0, 3, 3, 0], [0, 3, 3, 0], [0, 2, 2, 2], [0, 0, 0, 0]]) / 6
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.alignment.targets import AlignmentTargets, taught_attention
+from nmt.alignment.targets import AlignmentTargets, target_attention
 from nmt.config.schema import BatchConfig, TokenizerConfig
 from nmt.data.batch import TrainLoader, fixed_batches, plan_batches
 from nmt.data.tables import EncodedCorpus, Ragged
@@ -322,7 +322,7 @@ def test_a_guided_batch_teaches_the_segmentation_that_it_holds(make, tokenizers,
             source, target = (side[:-1].tolist() for side in sides)
             words = [np.array(tokenizers.source.words(ids)[1]) for ids in (source, target)]
             expected = np.zeros(batch.alignment.shape[1:])
-            expected[: len(target), : len(source)] = taught_attention(corpus["alignment"][row], *words)
+            expected[: len(target), : len(source)] = target_attention(corpus["alignment"][row], *words)
             assert bool(expected.any()) == (row % 3 != 0)
             np.testing.assert_array_equal(batch.alignment[i], expected.astype(np.float32))
 

@@ -11,15 +11,15 @@ from nmt.exporting import graphs
 
 @pytest.fixture(autouse=True)
 def unchecked_while_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
-    reasons = graphs.reasons
+    tracing_problems = graphs.tracing_problems
 
     @contextlib.contextmanager
     def unchecked() -> Iterator[list[str]]:
         jaxtyping.config.update("jaxtyping_disable", True)
         try:
-            with reasons() as found:
-                yield found
+            with tracing_problems() as problems:
+                yield problems
         finally:
             jaxtyping.config.update("jaxtyping_disable", False)
 
-    monkeypatch.setattr(graphs, "reasons", unchecked)
+    monkeypatch.setattr(graphs, "tracing_problems", unchecked)

@@ -65,11 +65,11 @@ def test_files_are_made_within_the_folder_and_none_is_left_after_an_error(
     """What is beside it may be another disk, as for a folder that is mounted into a container."""
     places: list[Path] = []
 
-    def fill(folder: Path, *given: Any) -> None:
+    def fail(folder: Path, *given: Any) -> None:
         places.append(folder)
         raise UserError("no")
 
-    monkeypatch.setattr(exporting, "fill", fill)
+    monkeypatch.setattr(exporting, "write_export", fail)
     assert export(saved(tmp_path / "checkpoint"), "--output", tmp_path / "out").returncode == 2
     assert places[0].parent == tmp_path / "out"
     assert not (tmp_path / "out").exists()

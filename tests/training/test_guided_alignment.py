@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from nmt.alignment.targets import taught_attention
+from nmt.alignment.targets import target_attention
 from nmt.config.schema import (
     AttentionConfig,
     DataConfig,
@@ -48,7 +48,7 @@ def batch_of(pairs: list[Pair]) -> Batch:
     for source, target, links in pairs:
         words = [np.repeat(np.arange(len(side)), side) for side in (source, target)]
         line = " ".join(f"{i}-{j}" for j, linked in links.items() for i in linked)
-        attention.append(taught_attention(line, words[0], words[1]))
+        attention.append(target_attention(line, words[0], words[1]))
         sources.append(np.arange(4, 4 + sum(source), dtype=np.int32))
         targets.append(np.arange(4, 4 + sum(target), dtype=np.int32))
     return collate(sources, targets, np.arange(len(pairs)), attention)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nmt.view.alignment import alignment_html, rounded
+from nmt.view.alignment import alignment_html, round_weights
 from tests.browser import Browser, started
 from tests.view.viewed import viewed
 
@@ -34,7 +34,8 @@ def lit(browser: Browser) -> dict[str, str]:
 def test_pointing_at_a_word_lights_its_partners(browser: Browser, tmp_path: Path) -> None:
     browser.show()
     browser.open_html(
-        page(alignment_html(viewed(["a", "b", "c"], ["x", "y"], WEIGHTS, saliency=rounded(WEIGHTS[::-1])))), tmp_path
+        page(alignment_html(viewed(["a", "b", "c"], ["x", "y"], WEIGHTS, saliency=round_weights(WEIGHTS[::-1])))),
+        tmp_path,
     )
     browser.hover(".nmt-target .nmt-word")
     assert lit(browser) == {"a": "90%", "b": "10%"}
@@ -102,7 +103,8 @@ def test_a_phone_does_not_scroll_sideways_and_dark_is_dark(browser: Browser, tmp
 
 def test_a_drawing_needs_no_stylesheet(browser: Browser, tmp_path: Path) -> None:
     browser.open_html(
-        page(alignment_html(viewed(["a & <b>", "b", "c"], ["x", "y"], WEIGHTS, saliency=rounded(WEIGHTS)))), tmp_path
+        page(alignment_html(viewed(["a & <b>", "b", "c"], ["x", "y"], WEIGHTS, saliency=round_weights(WEIGHTS)))),
+        tmp_path,
     )
     drawing = browser.run("document.querySelector('nmt-alignment').svg()")
     parsed = browser.run(

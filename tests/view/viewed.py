@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from nmt.view.alignment import rounded
+from nmt.view.alignment import round_weights
 
 
 def viewed(
@@ -14,4 +14,4 @@ def viewed(
     """Return the data of a pair whose words stand between spaces, unless `more` has other sentences."""
     sentences = {"source": " ".join(source_words), "text": " ".join(target_words)}
     words = {"source_words": list(source_words), "target_words": list(target_words)}
-    return {**words, "weights": rounded(weights), **sentences, **more}
+    return {**words, "weights": round_weights(weights), **sentences, **more}
