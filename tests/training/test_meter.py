@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from nmt.training.distributed import SingleProcess
 from nmt.training.meter import Meter
 
 
@@ -71,3 +72,17 @@ def test_a_window_goes_on_where_it_was_saved() -> None:
     assert found == expected
     assert found["loss"] == 2.0
     assert found["alignment_loss"] == 1.0
+
+
+def test_the_sums_of_a_resumed_window_are_counted_once_over_the_ranks() -> None:
+    """What was saved are the sums of all ranks: rank 0 continues them, the others begin at zero."""
+    saved = Meter(torch.device("cpu"))
+    noted(saved, 4, 1.0, loss=8.0)
+    sums = []
+    for rank in (0, 1):
+        processes = SingleProcess()
+        processes.rank = rank
+        meter = Meter(torch.device("cpu"), processes)
+        meter.load_state_dict(saved.state_dict())
+        sums.append(meter.read()["loss"])
+    assert sums == [2.0, 0.0]

@@ -148,6 +148,18 @@ def test_the_best_is_judged_anew_by_another_metric(run: Path, train: Callable[..
     assert load_config(run / "checkpoints" / "best" / "config.yaml").trainer.metric == "bleu"
 
 
+def test_patience_begins_again_with_another_metric(run: Path, train: Callable[..., Any]) -> None:
+    """The run has ended because its loss no longer improved; nothing is known of its BLEU yet."""
+    every_update = ("trainer.max_steps=104", "trainer.validate_every_steps=1", "trainer.patience=1")
+    done = train(*every_update, "optimizer.learning_rate=100", "schedule.warmup_steps=0")
+    assert done.returncode == 0, done.stderr
+    ended = state(run)["progress"]
+    assert (ended["stale"], ended["step"] < 104) == (1, True)
+    done = train(*every_update, "trainer.metric=bleu")
+    assert done.returncode == 0, done.stderr
+    assert state(run)["progress"]["step"] > ended["step"]
+
+
 @pytest.mark.parametrize(
     ("name", "value", "comparable"),
     [
