@@ -1,7 +1,7 @@
 """The speed of the fast path: model.fast=auto against off, by decoder, cell and score.
 
-    python scripts/price_fast_path.py [key=value ...] [--quick] [--decoders NAME ...] [--cells NAME ...]
-                                      [--scores NAME ...] [--rounds N] [--updates N] [--sentences N] [--output F]
+    python scripts/benchmark_fast_path.py [key=value ...] [--quick] [--decoders NAME ...] [--cells NAME ...]
+                                          [--scores NAME ...] [--rounds N] [--updates N] [--sentences N] [--output F]
 
 For each composition two models, which differ in model.fast alone, take turns: in every round both are trained on the
 same batches. Then both translate the same sentences of the test split, with the same weights, by beam search. Each
@@ -12,7 +12,7 @@ corpus is the built-in one. The file holds a row for each round, training in tar
 the printed table holds medians over the rounds, and their ratio, auto over off. `fixed_context` does not attend, so it
 has no score. On other text, here segmented already:
 
-    python scripts/price_fast_path.py experiment=benchmark data.{train,test}.source=F data.{train,test}.target=F
+    python scripts/benchmark_fast_path.py experiment=benchmark data.{train,test}.source=F data.{train,test}.target=F
 """
 
 import argparse
