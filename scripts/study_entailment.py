@@ -35,15 +35,15 @@ from nmt.cli import user_errors
 from nmt.config.schema import AttentionConfig
 from nmt.models.hub import SCHEME
 from nmt.text.words import text_words
-from studies.decomposable import NULL, DecomposableAttention, Mean, Words
+from studies.decomposable import NULL, DecomposableAttention, MeanVector, WordVectors
 from studies.entailment_pairs import CLASSES, generate
 from studies.intervals import confusion
-from studies.labeled import Data, add_data, read_data
-from studies.learning import Vocabulary
+from studies.labeled_text import Data, add_data, read_data
 from studies.options import positive, seed, use_threads
-from studies.pair_classes import MEASURES, Answer, Example, answer, measure_alignment, train, words_of
+from studies.pair_classes import MEASURES, LabeledPair, PairPrediction, measure_alignment, predict, train, words_of
 from studies.study import add_output, log, make_output_folder
 from studies.tables import print_table, report, write_table
+from studies.training import WordVocabulary
 
 MODELS = ("attention", "untrained", "hypothesis_only", "mean_vectors")
 ALIGNED = MODELS[:2]
@@ -74,15 +74,15 @@ def main() -> None:
         data = real_data(options) if options.data else built_in(setting, options.seed)
         log(f"{len(data.train):,} pairs to train on, {len(data.test):,} to test, {len(data.classes)} classes")
         folder = make_output_folder(options, "entailment")
-        answers, rows, predicted = {}, [], []
+        predictions, rows, predicted = {}, [], []
         for name in MODELS:
             epochs = 0 if name == "untrained" else options.epochs or setting.epochs
-            answers[name], cost = train_and_answer(name, data, options, epochs)
-            gold, given = ([each.label for each in side] for side in (data.test, answers[name]))
+            predictions[name], cost = train_and_predict(name, data, options, epochs)
+            gold, given = ([each.label for each in side] for side in (data.test, predictions[name]))
             counts = confusion(gold, given, len(data.classes))
-            rows.append({"model": name, **measure(name, data, answers[name], counts), **cost})
+            rows.append({"model": name, **measure(name, data, predictions[name], counts), **cost})
             predicted += [{"model": name, "class": each, **row} for each, row in named(counts, data.classes)]
-        report(rows, partial(draw, data, answers["attention"]), folder, title="entailment")
+        report(rows, partial(draw, data, predictions["attention"]), folder, title="entailment")
         write_table(predicted, folder / "confusion.csv")
         print_table(predicted, "predicted classes")
 
@@ -105,24 +105,24 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def built_in(setting: Setting, seed: int) -> Data[Example]:
+def built_in(setting: Setting, seed: int) -> Data[LabeledPair]:
     """Make the built-in data; no hypothesis is in both parts."""
     log(f"making {3 * (setting.train + setting.test):,} pairs")
     train, test = (
-        [Example(each.premise, each.hypothesis, CLASSES.index(each.label), each.gold) for each in part]
+        [LabeledPair(each.premise, each.hypothesis, CLASSES.index(each.label), each.gold) for each in part]
         for part in generate((setting.train, setting.test), seed)
     )
     return Data(train, test, CLASSES)
 
 
-def real_data(options: argparse.Namespace) -> Data[Example]:
+def real_data(options: argparse.Namespace) -> Data[LabeledPair]:
     """Read labeled pairs; raise UserError as `read_data`."""
 
     def columns(source: str) -> tuple[Sequence[str], str]:
         *texts, label = ON_HUB if source.startswith(SCHEME) else SNLI
         return options.text or texts, options.label or label
 
-    return read_data(options, columns, lambda pair, label: Example(pair[0], pair[1], label))
+    return read_data(options, columns, lambda pair, label: LabeledPair(pair[0], pair[1], label))
 
 
 def build_attention_of(options: argparse.Namespace) -> Attention:
@@ -133,28 +133,30 @@ def build_attention_of(options: argparse.Namespace) -> Attention:
     return attention
 
 
-def train_and_answer(
-    name: str, data: Data[Example], options: argparse.Namespace, epochs: int
-) -> tuple[list[Answer], dict[str, Any]]:
-    """Train a model; return its answers to the test pairs, and the cost of training."""
+def train_and_predict(
+    name: str, data: Data[LabeledPair], options: argparse.Namespace, epochs: int
+) -> tuple[list[PairPrediction], dict[str, Any]]:
+    """Train a model; return its predictions to the test pairs, and the cost of training."""
     torch.manual_seed(options.seed)
     sentences = (text_words(text) for each in data.train for text in (each.premise, each.hypothesis))
-    vocabulary = Vocabulary(sentences, [NULL])
-    words = Words(len(vocabulary), SIZE)
-    vectors = Mean(words) if name == "mean_vectors" else words
+    vocabulary = WordVocabulary(sentences, [NULL])
+    words = WordVectors(len(vocabulary), SIZE)
+    vectors = MeanVector(words) if name == "mean_vectors" else words
     model = DecomposableAttention(vectors, build_attention_of(options), SIZE, SIZE, len(data.classes), DROPOUT)
     parts = [data.train, data.test]
     if name == "hypothesis_only":
         parts = [[each._replace(premise="") for each in part] for part in parts]
     cost = train(model, vocabulary, parts[0], epochs, lambda text: log(f"{name}: {text}"))
-    return answer(model, vocabulary, parts[1]), cost
+    return predict(model, vocabulary, parts[1]), cost
 
 
-def measure(name: str, data: Data[Example], answers: Sequence[Answer], counts: np.ndarray) -> dict[str, float | None]:
+def measure(
+    name: str, data: Data[LabeledPair], predictions: Sequence[PairPrediction], counts: np.ndarray
+) -> dict[str, float | None]:
     """Return accuracy, accuracy by class (None if the test has none of it), and errors of alignment."""
     rights = zip(data.classes, counts.diagonal(), counts.sum(axis=1), strict=True)
     by_class = {f"accuracy_{each}": right / total if total else None for each, right, total in rights}
-    aligned = measure_alignment(data.test, answers) if name in ALIGNED else dict.fromkeys(MEASURES)
+    aligned = measure_alignment(data.test, predictions) if name in ALIGNED else dict.fromkeys(MEASURES)
     return {"accuracy": counts.trace() / counts.sum(), **by_class, **aligned}
 
 
@@ -164,7 +166,7 @@ def named(counts: np.ndarray, classes: Sequence[str]) -> Iterator[tuple[str, dic
         yield name, {f"as_{other}": count for other, count in zip(classes, row, strict=True)}
 
 
-def draw(data: Data[Example], answers: Sequence[Answer], path: Path) -> None:
+def draw(data: Data[LabeledPair], predictions: Sequence[PairPrediction], path: Path) -> None:
     """Draw alpha and beta of a short pair of each class, rightly classified if there is one; gold is outlined."""
     from PIL import Image
 
@@ -173,7 +175,7 @@ def draw(data: Data[Example], answers: Sequence[Answer], path: Path) -> None:
 
     pictures = []
     for number, name in enumerate(data.classes):
-        pairs = [pair for pair in zip(data.test, answers, strict=True) if pair[0].label == number]
+        pairs = [pair for pair in zip(data.test, predictions, strict=True) if pair[0].label == number]
         if not pairs:
             continue
         example, found = min(pairs, key=clearness)
@@ -184,7 +186,7 @@ def draw(data: Data[Example], answers: Sequence[Answer], path: Path) -> None:
     Image.fromarray(stack(pictures)).save(path)
 
 
-def clearness(pair: tuple[Example, Answer]) -> tuple[bool, int]:
+def clearness(pair: tuple[LabeledPair, PairPrediction]) -> tuple[bool, int]:
     """Return a number that is low for a pair that is rightly classified and neither long nor very short."""
     example, found = pair
     return found.label != example.label, sum(abs(len(words_of(text)) - SHOWN) for text in example[:2])

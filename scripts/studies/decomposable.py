@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from nmt.attention.attention import Attended, Attention, Memory
 from nmt.text.vocabulary import PAD, UNK
-from studies.learning import Ids
+from studies.training import Ids
 
 NULL = UNK + 1  # the empty word that every sentence begins with: what has no counterpart can be aligned with it
 Compared = Float[Tensor, "batch length compared"]
@@ -37,7 +37,7 @@ class PairOutput(NamedTuple):
     log_prob: Float[Tensor, " batch"]
 
 
-class Words(nn.Module):
+class WordVectors(nn.Module):
     """A vector for each word."""
 
     def __init__(self, vocabulary: int, size: int) -> None:
@@ -48,10 +48,10 @@ class Words(nn.Module):
         return Vectors(self.embedding(ids), ids != PAD)
 
 
-class Mean(nn.Module):
+class MeanVector(nn.Module):
     """The mean of a sentence's vectors, as a sentence of one word: there is nothing left to attend to."""
 
-    def __init__(self, words: Words) -> None:
+    def __init__(self, words: WordVectors) -> None:
         super().__init__()
         self.words = words
 

@@ -31,7 +31,7 @@ BY_VERB = 0.2  # probability that the opposite is the negation, where it could b
 TOLD = 0.4  # probability that a hypothesis tells a slot that need not be told
 EXTRA = 3  # slots that a premise tells beside, at most
 
-Words = dict[tuple[str, int], str]  # by slot and number within it, in the order of the sentence
+SlotWords = dict[tuple[str, int], str]  # by slot and number within it, in the order of the sentence
 
 
 class Pair(NamedTuple):
@@ -100,14 +100,14 @@ def some(slots: Sequence[str], choose: Chooser) -> set[str]:
     return {choose.pick(slots) for _ in range(choose.between(1, EXTRA))} if slots else set()
 
 
-def sentence(scene: Scene, told: Set[str], changes: Mapping[str, str]) -> Words:
+def sentence(scene: Scene, told: Set[str], changes: Mapping[str, str]) -> SlotWords:
     """Return the sentence that tells these slots, with other words in those that are changed."""
     said = {slot: changes.get(slot, text) if slot in told else scene.untold[slot] for slot, text in scene.slots.items()}
     words = {(slot, number): word for slot, text in said.items() for number, word in enumerate(text.split())}
     return dict(zip(words, fit_articles([*words.values()]), strict=True))
 
 
-def link(premise: Words, hypothesis: Words, label: str) -> Pair:
+def link(premise: SlotWords, hypothesis: SlotWords, label: str) -> Pair:
     """Return the pair with the links of its slots."""
     position = {key: number for number, key in enumerate(premise)}
     links = frozenset((position[key], number) for number, key in enumerate(hypothesis) if key in position)
