@@ -45,16 +45,16 @@ WORDS = "words.png"
 SHOWN = 3  # sentences in the picture of each sort
 
 
-class Setting(NamedTuple):
-    """Sentences of the built-in data, their clauses that mislead at most, and epochs."""
+class ClassificationSetting(NamedTuple):
+    """The size of the built-in data, and of the training."""
 
-    sentences: int
-    tested: int
-    clauses: int
+    sentences: int  # to train on
+    test_sentences: int
+    clauses: int  # that mislead, in a sentence at most
     epochs: int
 
 
-FULL, QUICK = Setting(5_000, 2_000, 12, 5), Setting(2_000, 500, 5, 8)
+FULL, QUICK = ClassificationSetting(5_000, 2_000, 12, 5), ClassificationSetting(2_000, 500, 5, 8)
 
 
 def main() -> None:
@@ -73,9 +73,9 @@ def main() -> None:
             predictions[name], cost = train_and_predict(name, data, options.epochs or setting.epochs, options.seed)
             rows.append({"pooling": name, **measure(predictions[name], len(data.classes)), **cost})
         report(rows, partial(draw, rows), folder, title="classification", summary=[summarize(row) for row in rows])
-        if attending := [row for row in rows if row["correlation"] is not None]:
-            best = max(attending, key=lambda row: (row["accuracy"], row["weight"] or 0.0))["pooling"]
-            draw_sentences(shaded(best, predictions[best], data.classes), folder / WORDS)
+        if attentional_rows := [row for row in rows if row["correlation"] is not None]:
+            best = max(attentional_rows, key=lambda row: (row["accuracy"], row["weight"] or 0.0))["pooling"]
+            draw_sentences(shaded_sentences(best, predictions[best], data.classes), folder / WORDS)
             print(f"weights over words: {folder / WORDS}")
 
 
@@ -97,18 +97,19 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def built_in(options: argparse.Namespace, setting: Setting) -> Data[LabeledSentence]:
+def built_in(options: argparse.Namespace, setting: ClassificationSetting) -> Data[LabeledSentence]:
     """Draw sentences, of which none of the test occurs in training; raise UserError if there is no such task."""
     task = options.task or "number"
     if task not in TASKS:
         raise unknown("task", task, TASKS)
-    splits, seen, most = [], set[str](), options.clauses or setting.clauses
-    for split, count in (("train", options.sentences or setting.sentences), ("test", setting.tested)):
+    splits, training_texts = [], set[str]()
+    for split, count in (("train", options.sentences or setting.sentences), ("test", setting.test_sentences)):
         log(f"drawing {count:,} sentences")
-        drawn = iter(DecidedSentences(task, Chooser(f"{options.seed} {split}"), most))
-        chosen = list(islice((each for each in drawn if split == "train" or each.text not in seen), count))
-        seen |= {each.text for each in chosen}
+        rng, max_clauses = Chooser(f"{options.seed} {split}"), options.clauses or setting.clauses
+        drawn = iter(DecidedSentences(task, rng, max_clauses))
+        chosen = list(islice((each for each in drawn if each.text not in training_texts), count))
         splits.append([LabeledSentence(text_words(each.text), each.label, each.position) for each in chosen])
+        training_texts = {each.text for each in chosen}
     return Data(splits[0], splits[1], TASKS[task])
 
 
@@ -136,15 +137,15 @@ def train_and_predict(
 
 
 def summarize(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the printed row of a pooling: an interval in one column, and what is less needed left out."""
+    """Return the printed row of a pooling: an interval in one column, and without less important columns."""
     left_out = ("_low", "_high", "_first", "epochs")
-    shown = {key: value for key, value in row.items() if not key.endswith(left_out)}
+    summary = {key: value for key, value in row.items() if not key.endswith(left_out)}
     for name in ("accuracy", "macro_f1"):
-        shown[name] = f"{row[name]:.3f} [{row[f'{name}_low']:.3f}, {row[f'{name}_high']:.3f}]"
-    return shown
+        summary[name] = f"{row[name]:.3f} [{row[f'{name}_low']:.3f}, {row[f'{name}_high']:.3f}]"
+    return summary
 
 
-def shaded(name: str, predictions: Sequence[Prediction], classes: Sequence[str]) -> list[ShadedSentence]:
+def shaded_sentences(name: str, predictions: Sequence[Prediction], classes: Sequence[str]) -> list[ShadedSentence]:
     """Return the clearest and the wrong sentences of an attention, with their weights and saliency."""
     return [
         ShadedSentence(

@@ -34,7 +34,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: Callable[[str
 
     def run(*arguments: str) -> Path:
         module = script("study_entailment")
-        monkeypatch.setattr(module, "QUICK", module.Setting(train=60, test=10, epochs=1))
+        monkeypatch.setattr(module, "QUICK", module.EntailmentSetting(train=60, test=10, epochs=1))
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", ["study_entailment.py", "--quick", *arguments])
         module.main()
