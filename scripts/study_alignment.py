@@ -40,12 +40,12 @@ LENGTHS = range(5, 11)  # words of a sentence that is easily read
 
 
 class Crossing(NamedTuple):
-    """A sentence pair in which an adjective and its noun are in opposite order; `links` are their gold links."""
+    """A sentence pair in which an adjective and its noun are in opposite order, with its gold links."""
 
     source: str
     target: str
     gold: Links
-    links: tuple[Link, Link]
+    crossing_links: tuple[Link, Link]  # of the adjective and the noun
 
 
 def main() -> None:
@@ -59,23 +59,24 @@ def main() -> None:
         pair = find_crossing(config.data)
         save_config(config, make_output_folder(options, "alignment") / CONFIG)
         moments = []
-        for number, part in enumerate(parts(replace(config, run_dir=str(study.run_dir("run")))), start=1):
+        configs = configs_of_moments(replace(config, run_dir=str(study.run_dir("run"))))
+        for number, moment_config in enumerate(configs, start=1):
             log(f"moment {number} of {len(MOMENTS)}")
-            moments.append(cached(study.output / f"moment{number}.json", partial(measure, part, pair)))
+            moments.append(cached(study.output / f"moment{number}.json", partial(measure, moment_config, pair)))
         rows = [row_of(moment, pair) for moment in moments]
         report(rows, partial(draw, moments, pair), study.output, title=pair.source)
 
 
-def parts(config: TrainConfig) -> list[TrainConfig]:
+def configs_of_moments(config: TrainConfig) -> list[TrainConfig]:
     """Return the configuration of the run with its limits at each moment."""
-    limits, found, before = config.trainer, [], 0
+    limits, configs, previous_steps = config.trainer, [], 0
     for fraction in MOMENTS:
         minutes, steps = limits.max_minutes, limits.max_steps
         if steps is not None:
-            before = steps = max(before + 1, round(fraction * steps))
+            previous_steps = steps = max(previous_steps + 1, round(fraction * steps))
         minutes = None if minutes is None else minutes * fraction
-        found.append(replace(config, trainer=replace(limits, max_minutes=minutes, max_steps=steps)))
-    return found
+        configs.append(replace(config, trainer=replace(limits, max_minutes=minutes, max_steps=steps)))
+    return configs
 
 
 def measure(config: TrainConfig, pair: Crossing) -> dict[str, Any]:
@@ -98,7 +99,7 @@ def find_crossing(data: DataConfig) -> Crossing:
     from nmt.data.corpus import load_split
     from nmt.data.grammar.lexicon import Lexicon
 
-    adjectives = {each.english for each in Lexicon().adjectives if not each.before_noun}
+    adjectives = {adjective.english for adjective in Lexicon().adjectives if not adjective.before_noun}
     for row in load_split(data, "validation"):
         words, gold = row["source"].split(), parse_pharaoh(row.get("alignment") or "")
         for i, j in itertools.product(range(len(words) - 1), range(len(row["target"].split()) - 1)):
@@ -113,7 +114,7 @@ def find_crossing(data: DataConfig) -> Crossing:
 
 def row_of(moment: Mapping[str, Any], pair: Crossing) -> dict[str, Any]:
     """Return the row of a moment in the table: its metrics, and the weights of the crossing links."""
-    adjective, noun = (float(moment["weights"][j][i]) for i, j in pair.links)
+    adjective, noun = (float(moment["weights"][j][i]) for i, j in pair.crossing_links)
     metrics = {name: value for name, value in moment.items() if name != "weights"}
     return {**metrics, "adjective_weight": adjective, "noun_weight": noun}
 

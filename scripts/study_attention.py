@@ -42,7 +42,7 @@ from studies.tables import report
 RESULT = "figures.json"  # in the folder of a finished run
 
 
-class Setting(NamedTuple):
+class AttentionSetting(NamedTuple):
     """The overrides of all runs, and their time."""
 
     overrides: Sequence[str]
@@ -50,8 +50,8 @@ class Setting(NamedTuple):
     min_minutes: float  # of training, to learn anything
 
 
-STANDARD = Setting(("model.attention.radius=5",), OVERHEAD, min_minutes=1.0)
-SHORT = Setting(
+STANDARD = AttentionSetting(("model.attention.radius=5",), OVERHEAD, min_minutes=1.0)
+SHORT = AttentionSetting(
     (
         *SMALL,
         *("data.grammar.max_length=7", "data.grammar.long_length=6", "data.grammar.test_size=500"),
@@ -64,7 +64,7 @@ SHORT = Setting(
 Member = TypeVar("Member")
 
 
-class Composition(NamedTuple):
+class AttentionComposition(NamedTuple):
     """The names of the three parts of an attention."""
 
     score: str
@@ -72,10 +72,13 @@ class Composition(NamedTuple):
     window: str
 
 
+PARTS = AttentionComposition._fields
+
+
 class Job(NamedTuple):
     """A run of the study."""
 
-    composition: Composition
+    composition: AttentionComposition
     config: TrainConfig
 
     @property
@@ -89,62 +92,62 @@ def main() -> None:
     parser = build_parser(__doc__ or "", minutes=20.0)
     add_workers(parser)
     parser.add_argument("--standard", action="store_true", help="README's model and sentences; 5 minutes a run")
-    for part in Composition._fields:
+    for part in PARTS:
         parser.add_argument(f"--{part}s", nargs="+", metavar="NAME", help="only these (give key=value before)")
     options = parser.parse_intermixed_args()
     with user_errors():
         name = "attention_standard" if options.standard else "attention"
-        study = Study.from_options(
-            options, name, **{f"model__attention__{part}": f"--{part}s" for part in Composition._fields}
-        )
+        option_of_key = {f"model.attention.{part}": f"--{part}s" for part in PARTS}
+        study = Study.from_options(options, name, option_of_key)
         setting = STANDARD if options.standard else SHORT
         compositions = valid_compositions(study.configure(*setting.overrides), selected_compositions(options))
         limits = study.limits(len(compositions), overhead=setting.overhead)
         base = study.configure(*setting.overrides, *limits)
         warn(base, len(compositions), setting.min_minutes)
-        check_settings((job_of(study, base, each).config for each in all_compositions()), limits_may_differ=True)
-        run_all(study, [job_of(study, base, each) for each in compositions])
+        all_jobs = (job_of(study, base, composition) for composition in all_compositions())
+        check_settings((job.config for job in all_jobs), limits_may_differ=True)
+        run_all(study, [job_of(study, base, composition) for composition in compositions])
 
 
 def run_all(study: Study, jobs: Sequence[Job]) -> None:
     """Run the jobs that are not finished, in parallel; write the table, also after an error or interrupt."""
-    left = [job for job in jobs if not job.result.is_file()]
-    log(f"{len(jobs) - len(left)} of {len(jobs)} runs are finished, {len(left)} to do")
+    unfinished = [job for job in jobs if not job.result.is_file()]
+    log(f"{len(jobs) - len(unfinished)} of {len(jobs)} runs are finished, {len(unfinished)} to do")
     try:
-        for number, (job, row) in enumerate(run_jobs(run_job, left, study.workers), start=1):
-            log(f"{number} of {len(left)}: {' x '.join(job.composition)}, BLEU {row['bleu']:.1f}")
+        for number, (job, row) in enumerate(run_jobs(run_job, unfinished, study.workers), start=1):
+            log(f"{number} of {len(unfinished)}: {' x '.join(job.composition)}, BLEU {row['bleu']:.1f}")
     finally:
         if rows := list(finished_rows(study)):
             report(rows, partial(draw, rows), study.output, title="attention: score x normalizer x window")
 
 
-def selected_compositions(options: argparse.Namespace) -> list[Composition]:
+def selected_compositions(options: argparse.Namespace) -> list[AttentionComposition]:
     """Return the compositions that the command line names; raise UserError if a name is not in its registry."""
-    given = (options.scores, options.normalizers, options.windows)
-    if options.quick and not any(given):
+    selected = (options.scores, options.normalizers, options.windows)
+    if options.quick and not any(selected):
         return quick_compositions()
-    parts: list[list[str]] = []
-    for part, names, registry in zip(Composition._fields, given, registries(), strict=True):
+    names_of_parts: list[list[str]] = []
+    for part, names, registry in zip(PARTS, selected, registries(), strict=True):
         for name in names or ():
             if name not in registry:
                 raise unknown(part, name, registry)
-        parts.append(list(dict.fromkeys(names)) if names else without_aliases(registry))
-    return [Composition(*names) for names in itertools.product(*parts)]
+        names_of_parts.append(list(dict.fromkeys(names)) if names else without_aliases(registry))
+    return [AttentionComposition(*names) for names in itertools.product(*names_of_parts)]
 
 
-def quick_compositions() -> list[Composition]:
+def quick_compositions() -> list[AttentionComposition]:
     """Return every score with softmax and the global window, and every normalizer and window with additive."""
     scores, normalizers, windows = map(without_aliases, registries())
-    default = Composition("additive", "softmax", "global")
+    default = AttentionComposition("additive", "softmax", "global")
     compositions = [default._replace(score=name) for name in scores]
     compositions += [default._replace(normalizer=name) for name in normalizers]
     compositions += [default._replace(window=name) for name in windows]
     return list(dict.fromkeys(compositions))
 
 
-def all_compositions() -> Iterator[Composition]:
+def all_compositions() -> Iterator[AttentionComposition]:
     """Yield all compositions, in the order of the registries."""
-    return itertools.starmap(Composition, itertools.product(*registries()))
+    return itertools.starmap(AttentionComposition, itertools.product(*registries()))
 
 
 def registries() -> tuple[Mapping[str, Any], ...]:
@@ -158,13 +161,13 @@ def registries() -> tuple[Mapping[str, Any], ...]:
 
 def without_aliases(registry: Mapping[str, Member]) -> list[str]:
     """Return the names of a registry; of several names for one member, the first."""
-    first: dict[Member, str] = {}
+    first_names: dict[Member, str] = {}
     for name, member in registry.items():
-        first.setdefault(member, name)
-    return list(first.values())
+        first_names.setdefault(member, name)
+    return list(first_names.values())
 
 
-def valid_compositions(base: TrainConfig, compositions: Sequence[Composition]) -> list[Composition]:
+def valid_compositions(base: TrainConfig, compositions: Sequence[AttentionComposition]) -> list[AttentionComposition]:
     """Return the compositions valid with the other settings, and log the others; raise UserError if none is valid."""
     from nmt.models.build import check_model
 
@@ -180,13 +183,13 @@ def valid_compositions(base: TrainConfig, compositions: Sequence[Composition]) -
     return valid
 
 
-def job_of(study: Study, base: TrainConfig, composition: Composition) -> Job:
+def job_of(study: Study, base: TrainConfig, composition: AttentionComposition) -> Job:
     """Return the run of a composition."""
     run_dir = str(study.run_dir("-".join(composition)))
     return Job(composition, replace(with_attention(base, composition), run_dir=run_dir))
 
 
-def with_attention(base: TrainConfig, composition: Composition) -> TrainConfig:
+def with_attention(base: TrainConfig, composition: AttentionComposition) -> TrainConfig:
     """Return the configuration with another attention."""
     attention = replace(base.model.attention, **composition._asdict())
     return replace(base, model=replace(base.model, attention=attention))
@@ -251,43 +254,41 @@ def finished_rows(study: Study) -> Iterator[dict[str, Any]]:
 
 
 def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draw BLEU above and alignment error rate below: a panel for each window, a row a score, a column a normalizer."""
+    """Draw BLEU above and alignment error rate below: a panel per window, a row per score, a column per normalizer."""
     from matplotlib.figure import Figure
 
-    scores, normalizers, windows = (list(dict.fromkeys(row[part] for row in rows)) for part in Composition._fields)
+    scores, normalizers, windows = (list(dict.fromkeys(row[part] for row in rows)) for part in PARTS)
     size = (2.2 + 0.9 * len(normalizers) * len(windows), 1.8 + 0.7 * len(scores))
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(2, len(windows), squeeze=False, sharex=True, sharey=True)
-    values = {tuple(row[part] for part in Composition._fields): row for row in rows}
+    row_of = {tuple(row[part] for part in PARTS): row for row in rows}
     for line, (metric, label, colors, form) in enumerate(
         (("bleu", "BLEU", "Blues", ".1f"), ("aer", "AER", "Blues_r", ".2f"))
     ):
-        known = [value for row in rows if not math.isnan(value := value_of(row, metric))]
-        lowest, highest = min(known, default=0.0), max(known, default=1.0)
+        values = [value for row in rows if not math.isnan(value := value_of(row, metric))]
+        lowest, highest = min(values, default=0.0), max(values, default=1.0)
         for axes, window in zip(panels[line], windows, strict=True):
             axes.set_title(f"{label}, {window}", fontsize=9)
             axes.set_xticks(range(len(normalizers)), normalizers, fontsize=8)
             axes.set_yticks(range(len(scores)), scores, fontsize=8)
-            cells = [[value_of(values.get((s, n, window)), metric) for n in normalizers] for s in scores]
+            cells = [[value_of(row_of.get((s, n, window)), metric) for n in normalizers] for s in scores]
             axes.imshow(cells, cmap=colors, vmin=lowest, vmax=highest, aspect="auto")
             annotate(axes, cells, form, middle=(lowest + highest) / 2, dark_above=metric == "bleu")
     figure.savefig(path, dpi=120)
 
 
 def value_of(row: Mapping[str, Any] | None, metric: str) -> float:
-    """Return a metric of a row, NaN where there is none."""
+    """Return a metric of a row, NaN if there is none."""
     return math.nan if row is None or row[metric] is None else float(row[metric])
 
 
 def annotate(axes: Any, cells: Sequence[Sequence[float]], form: str, *, middle: float, dark_above: bool) -> None:
-    """Write each figure into its cell, in white where the cell is dark."""
+    """Write each value into its cell, in white if the cell is dark."""
     for y, line in enumerate(cells):
         for x, value in enumerate(line):
             if not math.isnan(value):
-                dark = (value > middle) == dark_above
-                axes.text(
-                    x, y, f"{value:{form}}", ha="center", va="center", fontsize=8, color="white" if dark else "black"
-                )
+                color = "white" if (value > middle) == dark_above else "black"
+                axes.text(x, y, f"{value:{form}}", ha="center", va="center", fontsize=8, color=color)
 
 
 if __name__ == "__main__":

@@ -30,31 +30,31 @@ from nmt.cli import user_errors
 from nmt.data.grammar.chooser import Chooser
 from nmt.errors import UserError, unknown
 from nmt.text.words import text_words
-from studies.classifier import MAX_WORDS, Classifier, build_pooling, read, train
-from studies.deciding import TASKS, DecidedSentences
-from studies.labeled import Data, add_data, read_data
-from studies.learning import Vocabulary
+from studies.classifier import MAX_WORDS, Classifier, build_pooling, predict, train
+from studies.deciding_words import TASKS, DecidedSentences
+from studies.labeled_text import Data, add_data, read_data
 from studies.options import positive, seed, use_threads
-from studies.reading import LENGTHS, Example, Reading, clearest_and_wrong, measure
+from studies.predictions import LENGTHS, LabeledSentence, Prediction, clearest_and_wrong, measure
 from studies.shaded_words import ShadedSentence, draw_sentences
 from studies.study import add_output, log, make_output_folder
 from studies.tables import report
+from studies.training import WordVocabulary
 
 POOLINGS = ("last", "mean", "additive-softmax-global", "additive-entmax15-global", "additive-sparsemax-global")
 WORDS = "words.png"
 SHOWN = 3  # sentences in the picture of each sort
 
 
-class Setting(NamedTuple):
-    """Sentences of the built-in data, their clauses that mislead at most, and epochs."""
+class ClassificationSetting(NamedTuple):
+    """The size of the built-in data, and of the training."""
 
-    sentences: int
-    tested: int
-    clauses: int
+    sentences: int  # to train on
+    test_sentences: int
+    clauses: int  # that mislead, in a sentence at most
     epochs: int
 
 
-FULL, QUICK = Setting(5_000, 2_000, 12, 5), Setting(2_000, 500, 5, 8)
+FULL, QUICK = ClassificationSetting(5_000, 2_000, 12, 5), ClassificationSetting(2_000, 500, 5, 8)
 
 
 def main() -> None:
@@ -68,14 +68,14 @@ def main() -> None:
         data = real_data(options) if options.data else built_in(options, setting)
         log(f"{len(data.train):,} sentences to train on, {len(data.test):,} to test, {len(data.classes)} classes")
         folder = make_output_folder(options, "classification")
-        readings, rows = {}, []
+        predictions, rows = {}, []
         for name in options.poolings:
-            readings[name], cost = train_and_read(name, data, options.epochs or setting.epochs, options.seed)
-            rows.append({"pooling": name, **measure(readings[name], len(data.classes)), **cost})
+            predictions[name], cost = train_and_predict(name, data, options.epochs or setting.epochs, options.seed)
+            rows.append({"pooling": name, **measure(predictions[name], len(data.classes)), **cost})
         report(rows, partial(draw, rows), folder, title="classification", summary=[summarize(row) for row in rows])
-        if attending := [row for row in rows if row["correlation"] is not None]:
-            best = max(attending, key=lambda row: (row["accuracy"], row["weight"] or 0.0))["pooling"]
-            draw_sentences(shaded(best, readings[best], data.classes), folder / WORDS)
+        if attentional_rows := [row for row in rows if row["correlation"] is not None]:
+            best = max(attentional_rows, key=lambda row: (row["accuracy"], row["weight"] or 0.0))["pooling"]
+            draw_sentences(shaded_sentences(best, predictions[best], data.classes), folder / WORDS)
             print(f"weights over words: {folder / WORDS}")
 
 
@@ -97,22 +97,23 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def built_in(options: argparse.Namespace, setting: Setting) -> Data[Example]:
+def built_in(options: argparse.Namespace, setting: ClassificationSetting) -> Data[LabeledSentence]:
     """Draw sentences, of which none of the test occurs in training; raise UserError if there is no such task."""
     task = options.task or "number"
     if task not in TASKS:
         raise unknown("task", task, TASKS)
-    splits, seen, most = [], set[str](), options.clauses or setting.clauses
-    for split, count in (("train", options.sentences or setting.sentences), ("test", setting.tested)):
+    splits, training_texts = [], set[str]()
+    for split, count in (("train", options.sentences or setting.sentences), ("test", setting.test_sentences)):
         log(f"drawing {count:,} sentences")
-        drawn = iter(DecidedSentences(task, Chooser(f"{options.seed} {split}"), most))
-        chosen = list(islice((each for each in drawn if split == "train" or each.text not in seen), count))
-        seen |= {each.text for each in chosen}
-        splits.append([Example(text_words(each.text), each.label, each.position) for each in chosen])
+        rng, max_clauses = Chooser(f"{options.seed} {split}"), options.clauses or setting.clauses
+        drawn = iter(DecidedSentences(task, rng, max_clauses))
+        chosen = list(islice((each for each in drawn if each.text not in training_texts), count))
+        splits.append([LabeledSentence(text_words(each.text), each.label, each.position) for each in chosen])
+        training_texts = {each.text for each in chosen}
     return Data(splits[0], splits[1], TASKS[task])
 
 
-def real_data(options: argparse.Namespace) -> Data[Example]:
+def real_data(options: argparse.Namespace) -> Data[LabeledSentence]:
     """Read labeled text, as words; raise UserError as `read_data`, and for an option of the built-in data."""
     for name in ("task", "sentences", "clauses"):
         if getattr(options, name) is not None:
@@ -120,29 +121,31 @@ def real_data(options: argparse.Namespace) -> Data[Example]:
     return read_data(
         options,
         lambda source: ([options.text], options.label),
-        lambda texts, label: Example(text_words(texts[0]) or [""], label),
+        lambda texts, label: LabeledSentence(text_words(texts[0]) or [""], label),
     )
 
 
-def train_and_read(name: str, data: Data[Example], epochs: int, seed: int) -> tuple[list[Reading], dict[str, Any]]:
-    """Train a classifier; return its readings of the test sentences and the cost of training."""
+def train_and_predict(
+    name: str, data: Data[LabeledSentence], epochs: int, seed: int
+) -> tuple[list[Prediction], dict[str, Any]]:
+    """Train a classifier; return its predictions of the test sentences and the cost of training."""
     torch.manual_seed(seed)
-    vocabulary = Vocabulary((each.words for each in data.train), most=MAX_WORDS)
+    vocabulary = WordVocabulary((each.words for each in data.train), max_words=MAX_WORDS)
     model = Classifier(vocabulary, len(data.classes), name)
     cost = train(model, data.train, epochs, lambda text: log(f"{name}: {text}"))
-    return read(model, data.test), cost
+    return predict(model, data.test), cost
 
 
 def summarize(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the printed row of a pooling: an interval in one column, and what is less needed left out."""
+    """Return the printed row of a pooling: an interval in one column, and without less important columns."""
     left_out = ("_low", "_high", "_first", "epochs")
-    shown = {key: value for key, value in row.items() if not key.endswith(left_out)}
+    summary = {key: value for key, value in row.items() if not key.endswith(left_out)}
     for name in ("accuracy", "macro_f1"):
-        shown[name] = f"{row[name]:.3f} [{row[f'{name}_low']:.3f}, {row[f'{name}_high']:.3f}]"
-    return shown
+        summary[name] = f"{row[name]:.3f} [{row[f'{name}_low']:.3f}, {row[f'{name}_high']:.3f}]"
+    return summary
 
 
-def shaded(name: str, readings: Sequence[Reading], classes: Sequence[str]) -> list[ShadedSentence]:
+def shaded_sentences(name: str, predictions: Sequence[Prediction], classes: Sequence[str]) -> list[ShadedSentence]:
     """Return the clearest and the wrong sentences of an attention, with their weights and saliency."""
     return [
         ShadedSentence(
@@ -151,7 +154,7 @@ def shaded(name: str, readings: Sequence[Reading], classes: Sequence[str]) -> li
             {name: each.weights, "saliency": each.saliency},
             each.example.position,
         )
-        for each in clearest_and_wrong(readings, len(classes), SHOWN)
+        for each in clearest_and_wrong(predictions, len(classes), SHOWN)
         if each.weights is not None
     ]
 

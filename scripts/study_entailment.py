@@ -35,25 +35,25 @@ from nmt.cli import user_errors
 from nmt.config.schema import AttentionConfig
 from nmt.models.hub import SCHEME
 from nmt.text.words import text_words
-from studies.decomposable import NULL, DecomposableAttention, Mean, Words
+from studies.decomposable import NULL, DecomposableAttention, MeanVector, WordVectors
 from studies.entailment_pairs import CLASSES, generate
 from studies.intervals import confusion
-from studies.labeled import Data, add_data, read_data
-from studies.learning import Vocabulary
+from studies.labeled_text import Data, add_data, read_data
 from studies.options import positive, seed, use_threads
-from studies.pair_classes import MEASURES, Answer, Example, answer, measure_alignment, train, words_of
+from studies.pair_classes import MEASURES, LabeledPair, PairPrediction, measure_alignment, predict, train, words_of
 from studies.study import add_output, log, make_output_folder
 from studies.tables import print_table, report, write_table
+from studies.training import WordVocabulary
 
 MODELS = ("attention", "untrained", "hypothesis_only", "mean_vectors")
 ALIGNED = MODELS[:2]
 SIZE, DROPOUT = 100, 0.0  # of all layers
 SNLI, ON_HUB = ("sentence1", "sentence2", "gold_label"), ("premise", "hypothesis", "label")  # columns
-SHOWN = 9  # words of a sentence in the figure, about
+TYPICAL_LENGTH = 9  # words of a sentence in the figure, about
 NULL_LABEL = "∅"
 
 
-class Setting(NamedTuple):
+class EntailmentSetting(NamedTuple):
     """Hypotheses of the built-in data to train on and to test, each with three premises, and epochs."""
 
     train: int
@@ -61,7 +61,7 @@ class Setting(NamedTuple):
     epochs: int
 
 
-FULL, QUICK = Setting(10_000, 1_000, 7), Setting(5_000, 500, 6)
+FULL, QUICK = EntailmentSetting(10_000, 1_000, 7), EntailmentSetting(5_000, 500, 6)
 
 
 def main() -> None:
@@ -69,22 +69,22 @@ def main() -> None:
     options = build_parser().parse_args()
     with user_errors():
         use_threads(options.threads)
-        build_attention_of(options)  # a wrong name is told at once
+        build_attention_of(options)  # a wrong name is reported before the work
         setting = QUICK if options.quick else FULL
         data = real_data(options) if options.data else built_in(setting, options.seed)
         log(f"{len(data.train):,} pairs to train on, {len(data.test):,} to test, {len(data.classes)} classes")
         folder = make_output_folder(options, "entailment")
-        answers, rows, predicted = {}, [], []
+        predictions, rows, confusion_rows = {}, [], []
         for name in MODELS:
             epochs = 0 if name == "untrained" else options.epochs or setting.epochs
-            answers[name], cost = train_and_answer(name, data, options, epochs)
-            gold, given = ([each.label for each in side] for side in (data.test, answers[name]))
-            counts = confusion(gold, given, len(data.classes))
-            rows.append({"model": name, **measure(name, data, answers[name], counts), **cost})
-            predicted += [{"model": name, "class": each, **row} for each, row in named(counts, data.classes)]
-        report(rows, partial(draw, data, answers["attention"]), folder, title="entailment")
-        write_table(predicted, folder / "confusion.csv")
-        print_table(predicted, "predicted classes")
+            predictions[name], cost = train_and_predict(name, data, options, epochs)
+            gold, predicted = ([each.label for each in side] for side in (data.test, predictions[name]))
+            counts = confusion(gold, predicted, len(data.classes))
+            rows.append({"model": name, **measure(name, data, predictions[name], counts), **cost})
+            confusion_rows += [{"model": name, **row} for row in rows_of_confusion(counts, data.classes)]
+        report(rows, partial(draw, data, predictions["attention"]), folder, title="entailment")
+        write_table(confusion_rows, folder / "confusion.csv")
+        print_table(confusion_rows, "predicted classes")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -105,24 +105,24 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def built_in(setting: Setting, seed: int) -> Data[Example]:
+def built_in(setting: EntailmentSetting, seed: int) -> Data[LabeledPair]:
     """Make the built-in data; no hypothesis is in both parts."""
     log(f"making {3 * (setting.train + setting.test):,} pairs")
     train, test = (
-        [Example(each.premise, each.hypothesis, CLASSES.index(each.label), each.gold) for each in part]
+        [LabeledPair(each.premise, each.hypothesis, CLASSES.index(each.label), each.gold) for each in part]
         for part in generate((setting.train, setting.test), seed)
     )
     return Data(train, test, CLASSES)
 
 
-def real_data(options: argparse.Namespace) -> Data[Example]:
+def real_data(options: argparse.Namespace) -> Data[LabeledPair]:
     """Read labeled pairs; raise UserError as `read_data`."""
 
     def columns(source: str) -> tuple[Sequence[str], str]:
         *texts, label = ON_HUB if source.startswith(SCHEME) else SNLI
         return options.text or texts, options.label or label
 
-    return read_data(options, columns, lambda pair, label: Example(pair[0], pair[1], label))
+    return read_data(options, columns, lambda pair, label: LabeledPair(pair[0], pair[1], label))
 
 
 def build_attention_of(options: argparse.Namespace) -> Attention:
@@ -133,39 +133,41 @@ def build_attention_of(options: argparse.Namespace) -> Attention:
     return attention
 
 
-def train_and_answer(
-    name: str, data: Data[Example], options: argparse.Namespace, epochs: int
-) -> tuple[list[Answer], dict[str, Any]]:
-    """Train a model; return its answers to the test pairs, and the cost of training."""
+def train_and_predict(
+    name: str, data: Data[LabeledPair], options: argparse.Namespace, epochs: int
+) -> tuple[list[PairPrediction], dict[str, Any]]:
+    """Train a model; return its predictions for the test pairs, and the cost of training."""
     torch.manual_seed(options.seed)
     sentences = (text_words(text) for each in data.train for text in (each.premise, each.hypothesis))
-    vocabulary = Vocabulary(sentences, [NULL])
-    words = Words(len(vocabulary), SIZE)
-    vectors = Mean(words) if name == "mean_vectors" else words
+    vocabulary = WordVocabulary(sentences, [NULL])
+    words = WordVectors(len(vocabulary), SIZE)
+    vectors = MeanVector(words) if name == "mean_vectors" else words
     model = DecomposableAttention(vectors, build_attention_of(options), SIZE, SIZE, len(data.classes), DROPOUT)
     parts = [data.train, data.test]
     if name == "hypothesis_only":
         parts = [[each._replace(premise="") for each in part] for part in parts]
     cost = train(model, vocabulary, parts[0], epochs, lambda text: log(f"{name}: {text}"))
-    return answer(model, vocabulary, parts[1]), cost
+    return predict(model, vocabulary, parts[1]), cost
 
 
-def measure(name: str, data: Data[Example], answers: Sequence[Answer], counts: np.ndarray) -> dict[str, float | None]:
+def measure(
+    name: str, data: Data[LabeledPair], predictions: Sequence[PairPrediction], counts: np.ndarray
+) -> dict[str, float | None]:
     """Return accuracy, accuracy by class (None if the test has none of it), and errors of alignment."""
-    rights = zip(data.classes, counts.diagonal(), counts.sum(axis=1), strict=True)
-    by_class = {f"accuracy_{each}": right / total if total else None for each, right, total in rights}
-    aligned = measure_alignment(data.test, answers) if name in ALIGNED else dict.fromkeys(MEASURES)
-    return {"accuracy": counts.trace() / counts.sum(), **by_class, **aligned}
+    correct_and_total = zip(data.classes, counts.diagonal(), counts.sum(axis=1), strict=True)
+    by_class = {f"accuracy_{label}": correct / total if total else None for label, correct, total in correct_and_total}
+    alignment = measure_alignment(data.test, predictions) if name in ALIGNED else dict.fromkeys(MEASURES)
+    return {"accuracy": counts.trace() / counts.sum(), **by_class, **alignment}
 
 
-def named(counts: np.ndarray, classes: Sequence[str]) -> Iterator[tuple[str, dict[str, int]]]:
-    """Yield each class with the number of its pairs that were taken for each."""
-    for name, row in zip(classes, counts.tolist(), strict=True):
-        yield name, {f"as_{other}": count for other, count in zip(classes, row, strict=True)}
+def rows_of_confusion(counts: np.ndarray, classes: Sequence[str]) -> Iterator[dict[str, str | int]]:
+    """Yield for each class the numbers of its pairs by predicted class."""
+    for label, row in zip(classes, counts.tolist(), strict=True):
+        yield {"class": label, **{f"as_{predicted}": count for predicted, count in zip(classes, row, strict=True)}}
 
 
-def draw(data: Data[Example], answers: Sequence[Answer], path: Path) -> None:
-    """Draw alpha and beta of a short pair of each class, rightly classified if there is one; gold is outlined."""
+def draw(data: Data[LabeledPair], predictions: Sequence[PairPrediction], path: Path) -> None:
+    """Draw alpha and beta of a short pair of each class, correctly classified if there is one; gold is outlined."""
     from PIL import Image
 
     from nmt.evaluation.filmstrips import stack_pictures
@@ -173,21 +175,21 @@ def draw(data: Data[Example], answers: Sequence[Answer], path: Path) -> None:
 
     pictures = []
     for number, name in enumerate(data.classes):
-        pairs = [pair for pair in zip(data.test, answers, strict=True) if pair[0].label == number]
+        pairs = [pair for pair in zip(data.test, predictions, strict=True) if pair[0].label == number]
         if not pairs:
             continue
-        example, found = min(pairs, key=clearness)
+        example, prediction = min(pairs, key=unsuitability)
         sides = [[NULL_LABEL, *words_of(text)] for text in example[:2]]
         gold = example.gold and Links(*(frozenset((i + 1, j + 1) for i, j in links) for links in example.gold))
-        panels = {"alpha: rows sum to 1": found.alpha, "beta: columns sum to 1": found.beta.T}
+        panels = {"alpha: rows sum to 1": prediction.alpha, "beta: columns sum to 1": prediction.beta.T}
         pictures.append(to_array(draw_heatmap(panels, *sides, title=name, gold=gold)))
     Image.fromarray(stack_pictures(pictures)).save(path)
 
 
-def clearness(pair: tuple[Example, Answer]) -> tuple[bool, int]:
-    """Return a number that is low for a pair that is rightly classified and neither long nor very short."""
-    example, found = pair
-    return found.label != example.label, sum(abs(len(words_of(text)) - SHOWN) for text in example[:2])
+def unsuitability(pair: tuple[LabeledPair, PairPrediction]) -> tuple[bool, int]:
+    """Return a key that is low for a pair that is correctly classified and neither long nor very short."""
+    example, prediction = pair
+    return prediction.label != example.label, sum(abs(len(words_of(text)) - TYPICAL_LENGTH) for text in example[:2])
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ built-in corpus, 3 to 60 words, and evaluated (greedy) on its test split and on 
 is trained on sentences of up to 24 words, and those of 20 or more are compared with those of up to 10.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -33,7 +34,7 @@ MODELS = {
 }
 
 
-class Setting(NamedTuple):
+class LengthSetting(NamedTuple):
     """The overrides of all runs, and the lengths that are compared."""
 
     overrides: Sequence[str]
@@ -43,8 +44,8 @@ class Setting(NamedTuple):
 
 
 # Time is the only limit.
-FULL = Setting(("trainer.max_epochs=null",), overhead=0.5, short=20, long=40)
-QUICK = Setting(
+FULL = LengthSetting(("trainer.max_epochs=null",), overhead=0.5, short=20, long=40)
+QUICK = LengthSetting(
     (
         *SMALL,
         *("data.grammar.max_length=24", "data.grammar.long_length=15"),
@@ -62,7 +63,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=list(MODELS), metavar="NAME", help=f"of {', '.join(MODELS)}")
     options = parser.parse_intermixed_args()
     with user_errors():
-        study = Study.from_options(options, "length", model="--models")
+        study = Study.from_options(options, "length", {"model": "--models"})
         for name in options.models:
             if name not in MODELS:
                 raise unknown("model", name, MODELS)
@@ -82,13 +83,13 @@ def main() -> None:
         report(rows_of(results), partial(draw, results), study.output, title=title, summary=summary)
 
 
-def measure(config: TrainConfig, setting: Setting) -> dict[str, Any]:
+def measure(config: TrainConfig, setting: LengthSetting) -> dict[str, Any]:
     """Train a model; return its BLEU by length and the cost of training."""
     run = train_and_evaluate(config, splits=SPLITS)
     return {**evaluate_by_length(run, config, setting), **training_cost(run)}
 
 
-def evaluate_by_length(run: Path, config: TrainConfig, setting: Setting) -> dict[str, Any]:
+def evaluate_by_length(run: Path, config: TrainConfig, setting: LengthSetting) -> dict[str, Any]:
     """Return the BLEU of each bucket of lengths, and of short and of long sentences, over both splits."""
     from nmt.data.corpus import load_split
     from nmt.evaluation.metrics import bleu as bleu_metric
@@ -101,12 +102,12 @@ def evaluate_by_length(run: Path, config: TrainConfig, setting: Setting) -> dict
         triples += zip(corpus["source"], hypotheses, corpus["target"], strict=True)
 
     def bleu(shortest: int, longest: float) -> float | None:
-        pairs = [each[1:] for each in triples if shortest <= len(each[0].split()) <= longest]
+        pairs = [triple[1:] for triple in triples if shortest <= len(triple[0].split()) <= longest]
         return corpus_score(bleu_metric(), *zip(*pairs, strict=True)).value if pairs else None
 
     sources, translations, references = zip(*triples, strict=True)
     buckets = bleu_by_length(sources, translations, references)
-    short, long = bleu(1, setting.short), bleu(setting.long, float("inf"))
+    short, long = bleu(1, setting.short), bleu(setting.long, math.inf)
     return {"buckets": buckets, "short_bleu": short, "long_bleu": long}
 
 
@@ -120,7 +121,7 @@ def rows_of(results: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def summarize(name: str, result: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
+def summarize(name: str, result: Mapping[str, Any], setting: LengthSetting) -> dict[str, Any]:
     """Return the printed row of a model."""
     short, long = result["short_bleu"], result["long_bleu"]
     return {

@@ -18,8 +18,8 @@ from nmt.models.encoder import EncoderOutput, Recurrent
 from nmt.models.layers import Embedding
 from nmt.models.sizes import attention_settings
 from nmt.text.vocabulary import PAD
-from studies.learning import BATCH, Ids, Vocabulary, minimize
-from studies.reading import Example, Reading
+from studies.predictions import LabeledSentence, Prediction
+from studies.training import BATCH, Ids, WordVocabulary, minimize
 
 POOLINGS = ("last", "mean")  # besides SCORE-NORMALIZER-WINDOW
 SIZE = ModelConfig(embedding_size=64, hidden_size=128, dropout=0.1)
@@ -27,7 +27,7 @@ MAX_WORDS = 20_000  # of the vocabulary
 ENTROPY = 0.01  # weight of the entropy of weights that are sampled
 
 
-class Mean(nn.Module):
+class MeanPooling(nn.Module):
     """The mean of the states: attention with uniform weights."""
 
     def forward(self, states: Float[Tensor, "batch source state"], mask: Bool[Tensor, "batch source"]) -> Attended:
@@ -42,7 +42,7 @@ class Classifier(nn.Module):
         UserError: the pooling does not exist.
     """
 
-    def __init__(self, vocabulary: Vocabulary, classes: int, pooling: str) -> None:
+    def __init__(self, vocabulary: WordVocabulary, classes: int, pooling: str) -> None:
         super().__init__()
         self.vocabulary = vocabulary
         self.encoder = Recurrent(SIZE, Embedding(len(vocabulary), SIZE.embedding_size, SIZE.dropout))
@@ -62,7 +62,7 @@ class Classifier(nn.Module):
 def build_pooling(name: str) -> nn.Module | None:
     """Return the pooling of a name, None for the last state; raise UserError if there is no such pooling."""
     if name in POOLINGS:
-        return Mean() if name == "mean" else None
+        return MeanPooling() if name == "mean" else None
     score, _, rest = name.partition("-")
     normalizer, _, window = rest.partition("-")
     if not window:
@@ -75,37 +75,41 @@ def build_pooling(name: str) -> nn.Module | None:
 
 
 def train(
-    model: Classifier, examples: Sequence[Example], epochs: int, report: Callable[[str], None]
+    model: Classifier, examples: Sequence[LabeledSentence], epochs: int, report: Callable[[str], None]
 ) -> dict[str, float]:
-    """Minimize cross-entropy, in batches of similar length; the rate falls in the second half. Return what it cost."""
-    ordered = sorted(examples, key=lambda each: len(each.words))
-    batches = [ordered[start : start + BATCH] for start in range(0, len(ordered), BATCH)]
+    """Minimize cross-entropy, in batches of similar length; the learning rate falls in the second half.
 
-    def shuffled() -> list[list[Example]]:
+    Return the cost, as `minimize`.
+    """
+    by_length = sorted(examples, key=lambda example: len(example.words))
+    batches = [by_length[start : start + BATCH] for start in range(0, len(by_length), BATCH)]
+
+    def shuffled_batches() -> list[list[LabeledSentence]]:
         return [batches[number] for number in torch.randperm(len(batches)).tolist()]
 
-    def rate(left: float) -> float:
-        return 2e-3 * min(1.0, 2 * left)
+    def learning_rate(remaining: float) -> float:
+        return 2e-3 * min(1.0, 2 * remaining)
 
-    return minimize(model, partial(loss_of, model), shuffled, rate, epochs, report, max_norm=1.0)
+    return minimize(model, partial(loss_of, model), shuffled_batches, learning_rate, epochs, report, max_norm=1.0)
 
 
-def loss_of(model: Classifier, examples: Sequence[Example]) -> Float[Tensor, ""]:
-    """Return the mean cross-entropy; where weights are sampled (`hard`), with the term of REINFORCE."""
-    scores, attended = model(model.vocabulary.batch([example.words for example in examples]))
-    losses = nn.functional.cross_entropy(scores, torch.tensor([each.label for each in examples]), reduction="none")
+def loss_of(model: Classifier, examples: Sequence[LabeledSentence]) -> Float[Tensor, ""]:
+    """Return the mean cross-entropy; if weights are sampled (`hard`), with the term of REINFORCE."""
+    log_odds, attended = model(model.vocabulary.batch([example.words for example in examples]))
+    labels = torch.tensor([example.label for example in examples])
+    losses = nn.functional.cross_entropy(log_odds, labels, reduction="none")
     if attended is None or attended.sampled.log_prob is None or attended.sampled.entropy is None:
         return losses.mean()
     advantage = (losses.mean() - losses).detach()  # the reward is -loss, the baseline the batch's mean
-    chosen, entropy = attended.sampled.log_prob[:, 0], attended.sampled.entropy[:, 0]
-    return (losses - advantage * chosen - ENTROPY * entropy).mean()
+    log_prob, entropy = attended.sampled.log_prob[:, 0], attended.sampled.entropy[:, 0]
+    return (losses - advantage * log_prob - ENTROPY * entropy).mean()
 
 
 def saliency(model: Classifier, ids: Ids) -> Float[Tensor, "batch length"]:
     """|e_j . d log(p / (1 - p)) / d e_j|, p the predicted class's probability, divided by its sum over the words.
 
     e_j is the vector of word j: gradient times input, as `nmt.evaluation.saliency`. Of the log-odds, since the gradient
-    of log p is lost in rounding where p is near 1.
+    of log p is lost in rounding if p is near 1.
     """
     leaves: list[Tensor] = []
 
@@ -114,27 +118,27 @@ def saliency(model: Classifier, ids: Ids) -> Float[Tensor, "batch length"]:
         return leaves[-1]
 
     with torch.enable_grad(), model.encoder.embedding.register_forward_hook(make_leaf):
-        scores, _ = model(ids)
-        best, predicted = scores.max(dim=1)
-        others = scores.scatter(1, predicted[:, None], float("-inf")).logsumexp(dim=1)
+        log_odds, _ = model(ids)
+        best, predicted = log_odds.max(dim=1)
+        others = log_odds.scatter(1, predicted[:, None], -torch.inf).logsumexp(dim=1)
         (gradient,) = torch.autograd.grad((best - others).sum(), leaves)
     magnitudes = (gradient * leaves[0].detach()).sum(dim=-1).abs()
     return magnitudes / magnitudes.sum(dim=1, keepdim=True).clamp_min(torch.finfo(magnitudes.dtype).tiny)
 
 
-def read(model: Classifier, examples: Sequence[Example], size: int = 100) -> list[Reading]:
+def predict(model: Classifier, examples: Sequence[LabeledSentence], size: int = 100) -> list[Prediction]:
     """Classify sentences, `size` of similar length at once."""
     model.eval()
-    readings: dict[int, Reading] = {}
-    order = sorted(range(len(examples)), key=lambda number: len(examples[number].words))
-    for start in range(0, len(order), size):
-        chosen = order[start : start + size]
-        ids = model.vocabulary.batch([examples[number].words for number in chosen])
+    predictions: dict[int, Prediction] = {}
+    by_length = sorted(range(len(examples)), key=lambda number: len(examples[number].words))
+    for start in range(0, len(by_length), size):
+        numbers = by_length[start : start + size]
+        ids = model.vocabulary.batch([examples[number].words for number in numbers])
         with torch.no_grad():
-            scores, attended = model(ids)
-        probabilities, important = scores.double().softmax(dim=1).numpy(), saliency(model, ids).numpy()
-        for row, number in enumerate(chosen):
+            log_odds, attended = model(ids)
+        probabilities, saliencies = log_odds.double().softmax(dim=1).numpy(), saliency(model, ids).numpy()
+        for row, number in enumerate(numbers):
             end = len(examples[number].words)
             weights = None if attended is None else attended.weights[row, 0, :end].numpy()
-            readings[number] = Reading(examples[number], probabilities[row], weights, important[row, :end])
-    return [readings[number] for number in range(len(examples))]
+            predictions[number] = Prediction(examples[number], probabilities[row], weights, saliencies[row, :end])
+    return [predictions[number] for number in range(len(examples))]

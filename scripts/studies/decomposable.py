@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from nmt.attention.attention import Attended, Attention, Memory
 from nmt.text.vocabulary import PAD, UNK
-from studies.learning import Ids
+from studies.training import Ids
 
-NULL = UNK + 1  # the empty word that every sentence begins with: what has no counterpart can be aligned with it
+NULL = UNK + 1  # the empty word that every sentence begins with: words without a counterpart can be aligned with it
 Compared = Float[Tensor, "batch length compared"]
 
 
@@ -28,7 +28,7 @@ class PairOutput(NamedTuple):
         logits: of the classes.
         beta: weights of the words of b for each word of a.
         alpha: weights of the words of a for each word of b.
-        log_prob: of all weights of a pair that were sampled; 0 where none are.
+        log_prob: of all weights of a pair that were sampled; 0 if none are.
     """
 
     logits: Float[Tensor, "batch classes"]
@@ -37,7 +37,7 @@ class PairOutput(NamedTuple):
     log_prob: Float[Tensor, " batch"]
 
 
-class Words(nn.Module):
+class WordVectors(nn.Module):
     """A vector for each word."""
 
     def __init__(self, vocabulary: int, size: int) -> None:
@@ -48,10 +48,10 @@ class Words(nn.Module):
         return Vectors(self.embedding(ids), ids != PAD)
 
 
-class Mean(nn.Module):
+class MeanVector(nn.Module):
     """The mean of a sentence's vectors, as a sentence of one word: there is nothing left to attend to."""
 
-    def __init__(self, words: Words) -> None:
+    def __init__(self, words: WordVectors) -> None:
         super().__init__()
         self.words = words
 
@@ -103,9 +103,12 @@ class DecomposableAttention(nn.Module):
         compared: Tensor = self.comparison(torch.cat((words.values, aligned.context), dim=-1))
         return compared
 
-    def aggregate(self, a: Vectors, of_a: Compared, b: Vectors, of_b: Compared) -> Float[Tensor, "batch classes"]:
+    def aggregate(
+        self, a: Vectors, compared_a: Compared, b: Vectors, compared_b: Compared
+    ) -> Float[Tensor, "batch classes"]:
         """Return the logits of the sums over the words of both sentences."""
-        sums = [(compared * words.mask[:, :, None]).sum(dim=1) for words, compared in ((a, of_a), (b, of_b))]
+        sides = ((a, compared_a), (b, compared_b))
+        sums = [(compared * words.mask[:, :, None]).sum(dim=1) for words, compared in sides]
         logits: Tensor = self.aggregation(torch.cat(sums, dim=-1))
         return logits
 
@@ -115,14 +118,14 @@ def two_layers(inputs: int, size: int, dropout: float) -> nn.Sequential:
 
     So scores differ from the beginning, and equal words mostly have the greatest: F(x) . F(x) is mostly > F(x) . F(y).
     """
-    linear = [nn.Linear(inputs, size), nn.Linear(size, size)]
-    for each in linear:
-        nn.init.kaiming_normal_(each.weight, nonlinearity="relu")
-        nn.init.zeros_(each.bias)
-    return nn.Sequential(*(layer for each in linear for layer in (nn.Dropout(dropout), each, nn.ReLU())))
+    layers = [nn.Linear(inputs, size), nn.Linear(size, size)]
+    for layer in layers:
+        nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+        nn.init.zeros_(layer.bias)
+    return nn.Sequential(*(module for layer in layers for module in (nn.Dropout(dropout), layer, nn.ReLU())))
 
 
 def log_prob_of(attended: Attended, queries: Vectors) -> Float[Tensor, " batch"]:
-    """Return the log-probability of all weights of a sentence's words that were sampled; 0 where none are."""
+    """Return the log-probability of all weights of a sentence's words that were sampled; 0 if none are."""
     sampled = attended.sampled.log_prob
     return attended.weights.new_zeros(len(queries.mask)) if sampled is None else (sampled * queries.mask).sum(dim=1)

@@ -26,12 +26,12 @@ from studies.scenes import NUMBERS, Scene, Scenes
 
 CLASSES = ("entailment", "neutral", "contradiction")
 
-NEGATED = 0.3  # share of hypotheses
-BY_VERB = 0.2  # probability that the opposite is the negation, where it could be another
-TOLD = 0.4  # probability that a hypothesis tells a slot that need not be told
-EXTRA = 3  # slots that a premise tells beside, at most
+P_NEGATED = 0.3  # probability that a hypothesis is negated
+P_OPPOSITE_BY_VERB = 0.2  # probability that the opposite is the negation, if it could be another
+P_TOLD = 0.4  # probability that a hypothesis tells a slot that need not be told
+MAX_EXTRA = 3  # slots that a premise tells besides
 
-Words = dict[tuple[str, int], str]  # by slot and number within it, in the order of the sentence
+SlotWords = dict[tuple[str, int], str]  # by slot and number within it, in the order of the sentence
 
 
 class Pair(NamedTuple):
@@ -45,31 +45,31 @@ class Pair(NamedTuple):
 
 def generate(sizes: Sequence[int], seed: int) -> list[list[Pair]]:
     """Return parts of so many hypotheses each, none of them in two parts, with a pair of each class."""
-    choose = Chooser(f"entailment {seed}")
-    scenes = Scenes(choose)
-    found: dict[str, list[Pair]] = {}
-    while len(found) < sum(sizes):
-        if pairs := pairs_of(scenes.scene(), choose):
-            found.setdefault(pairs[0].hypothesis, pairs)
-    triples = iter(found.values())
+    rng = Chooser(f"entailment {seed}")
+    scenes = Scenes(rng)
+    pairs_by_hypothesis: dict[str, list[Pair]] = {}
+    while len(pairs_by_hypothesis) < sum(sizes):
+        if pairs := pairs_of(scenes.scene(), rng):
+            pairs_by_hypothesis.setdefault(pairs[0].hypothesis, pairs)
+    triples = iter(pairs_by_hypothesis.values())
     return [[pair for triple in islice(triples, size) for pair in triple] for size in sizes]
 
 
-def pairs_of(scene: Scene, choose: Chooser) -> list[Pair]:
-    """Return a hypothesis of a scene with a premise of each class; nothing where the scene leaves no choice."""
-    negated = choose.chance(NEGATED)
+def pairs_of(scene: Scene, rng: Chooser) -> list[Pair]:
+    """Return a hypothesis of a scene with a premise of each class; nothing if the scene leaves no choice."""
+    negated = rng.chance(P_NEGATED)
     verb = scene.negation if negated else {}
-    told = {slot for slot in scene.slots if slot not in scene.untold or choose.chance(TOLD)}
+    told = {slot for slot in scene.slots if slot not in scene.untold or rng.chance(P_TOLD)}
     removable = changeable(told & scene.untold.keys(), negated)
     addable = changeable(scene.slots.keys() - told, negated)
     if not removable or not addable:
         return []
-    lacking = told - {choose.pick(removable)}
-    opposite, denied = opposed(scene, told, negated, choose)
+    told_without_one = told - {rng.pick(removable)}
+    opposite, opposite_negated = opposed(scene, told, negated, rng)
     premises = (
-        sentence(scene, told | some(addable, choose), verb),
-        sentence(scene, lacking | some(addable, choose) | {choose.pick(addable)}, verb),
-        sentence(scene, told | opposite.keys() | some(changeable(addable, denied), choose), opposite),
+        sentence(scene, told | random_slots(addable, rng), verb),
+        sentence(scene, told_without_one | random_slots(addable, rng) | {rng.pick(addable)}, verb),
+        sentence(scene, told | opposite.keys() | random_slots(changeable(addable, opposite_negated), rng), opposite),
     )
     hypothesis = sentence(scene, told, verb)
     return [link(premise, hypothesis, label) for premise, label in zip(premises, CLASSES, strict=True)]
@@ -80,34 +80,36 @@ def changeable(slots: Set[str] | Sequence[str], negated: bool) -> list[str]:
     return sorted(slot for slot in slots if not negated or slot.startswith(("subject", "clause")))
 
 
-def opposed(scene: Scene, told: Set[str], negated: bool, choose: Chooser) -> tuple[dict[str, str], bool]:
+def opposed(scene: Scene, told: Set[str], negated: bool, rng: Chooser) -> tuple[dict[str, str], bool]:
     """Return the changed slots of a premise that says the opposite of one told slot, noun or verb; is it negated?"""
-    kinds: dict[str, list[str]] = {}
+    slots_of_kind: dict[str, list[str]] = {}
     for slot in changeable(scene.opposites.keys(), negated):
-        noun = slot.endswith("noun")
-        if noun or slot in told:
-            kinds.setdefault("noun" if noun else "number" if scene.slots[slot] in NUMBERS else "adjective", []).append(
-                slot
-            )
-    slot = "verb" if not kinds or choose.chance(BY_VERB) else choose.pick(choose.pick(list(kinds.values())))
-    changes = {} if slot == "verb" else {slot: choose.pick(scene.opposites[slot])}
-    denied = negated != (slot == "verb")
-    return {**changes, **(scene.negation if denied else {})}, denied
+        is_noun = slot.endswith("noun")
+        if is_noun or slot in told:
+            kind = "noun" if is_noun else "number" if scene.slots[slot] in NUMBERS else "adjective"
+            slots_of_kind.setdefault(kind, []).append(slot)
+    by_verb = not slots_of_kind or rng.chance(P_OPPOSITE_BY_VERB)
+    slot = "verb" if by_verb else rng.pick(rng.pick(list(slots_of_kind.values())))
+    changes = {} if by_verb else {slot: rng.pick(scene.opposites[slot])}
+    premise_negated = negated != by_verb
+    return {**changes, **(scene.negation if premise_negated else {})}, premise_negated
 
 
-def some(slots: Sequence[str], choose: Chooser) -> set[str]:
-    """Return one to `EXTRA` of the slots; none if there are none."""
-    return {choose.pick(slots) for _ in range(choose.between(1, EXTRA))} if slots else set()
+def random_slots(slots: Sequence[str], rng: Chooser) -> set[str]:
+    """Return one to `MAX_EXTRA` of the slots; none if there are none."""
+    return {rng.pick(slots) for _ in range(rng.between(1, MAX_EXTRA))} if slots else set()
 
 
-def sentence(scene: Scene, told: Set[str], changes: Mapping[str, str]) -> Words:
+def sentence(scene: Scene, told: Set[str], changes: Mapping[str, str]) -> SlotWords:
     """Return the sentence that tells these slots, with other words in those that are changed."""
-    said = {slot: changes.get(slot, text) if slot in told else scene.untold[slot] for slot, text in scene.slots.items()}
-    words = {(slot, number): word for slot, text in said.items() for number, word in enumerate(text.split())}
+    texts = {
+        slot: changes.get(slot, text) if slot in told else scene.untold[slot] for slot, text in scene.slots.items()
+    }
+    words = {(slot, number): word for slot, text in texts.items() for number, word in enumerate(text.split())}
     return dict(zip(words, fit_articles([*words.values()]), strict=True))
 
 
-def link(premise: Words, hypothesis: Words, label: str) -> Pair:
+def link(premise: SlotWords, hypothesis: SlotWords, label: str) -> Pair:
     """Return the pair with the links of its slots."""
     position = {key: number for number, key in enumerate(premise)}
     links = frozenset((position[key], number) for number, key in enumerate(hypothesis) if key in position)

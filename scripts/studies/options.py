@@ -38,10 +38,10 @@ def use_threads(number: int | None) -> None:
         torch.set_num_threads(number)
 
 
-def configured(overrides: list[str], checkpoint: str | None) -> TrainConfig:
+def configured(overrides: list[str], checkpoint: str | None = None) -> TrainConfig:
     """Compose the configuration of a new run, or take that of a checkpoint, with overrides.
 
-    Keys that are not given have the defaults of the schema, whatever the corpus: figures can then be compared.
+    Keys that are not set have the defaults of the schema, whatever the corpus: figures can then be compared.
 
     Raises:
         UserError: an override does not fit.

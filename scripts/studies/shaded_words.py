@@ -10,8 +10,9 @@ from jaxtyping import Float
 
 from nmt.view.text_heatmap import is_wide
 
-LINE = 110  # characters of a line
-FONT, CHARACTER, HEIGHT = 8, 8 * 0.602 / 72, 0.18  # points; inches of a character and of a line
+LINE_LENGTH = 110  # characters
+FONT_SIZE = 8  # points
+CHARACTER_WIDTH, LINE_HEIGHT = FONT_SIZE * 0.602 / 72, 0.18  # inches
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,15 @@ def draw_sentences(sentences: Sequence[ShadedSentence], path: Path) -> None:
     from nmt.view.fonts import fonts_for
     from nmt.view.heatmap import save_png
 
-    blocks = list(laid_out(sentences))
+    blocks = list(lay_out(sentences))
     lines = max((line for line, _ in blocks), default=0) + 1
-    margin = max((len(name) for each in sentences for name in each.weightings), default=0) + 2
-    figure = Figure(figsize=((margin + LINE + 1) * CHARACTER, (lines + 1) * HEIGHT), dpi=120)
-    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, margin + LINE + 1), ylim=(lines + 0.5, -0.5))
+    margin = max((len(name) for sentence in sentences for name in sentence.weightings), default=0) + 2
+    columns = margin + LINE_LENGTH + 1
+    figure = Figure(figsize=(columns * CHARACTER_WIDTH, (lines + 1) * LINE_HEIGHT), dpi=120)
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, columns), ylim=(lines + 0.5, -0.5))
     axes.axis("off")
-    words = [word for each in sentences for word in each.words]
-    font: dict[str, Any] = {"fontsize": FONT, "family": ["DejaVu Sans Mono", *fonts_for(words)], "va": "center"}
+    words = [word for sentence in sentences for word in sentence.words]
+    font: dict[str, Any] = {"fontsize": FONT_SIZE, "family": ["DejaVu Sans Mono", *fonts_for(words)], "va": "center"}
     for line, block in blocks:
         if isinstance(block, str):
             axes.text(0, line + 0.5, block, weight="bold", **{**font, "family": "DejaVu Sans"})
@@ -48,7 +50,7 @@ def draw_sentences(sentences: Sequence[ShadedSentence], path: Path) -> None:
         sentence, name = block
         axes.text(0, line + 0.5, name, color="0.4", **font)
         weights = sentence.weightings[name]
-        for number, (row, column) in enumerate(places(sentence.words)):
+        for number, (row, column) in enumerate(positions_of(sentence.words)):
             word, weight = sentence.words[number], float(np.clip(weights[number], 0.0, 1.0))
             corner, width = (margin + column - 0.25, line + row + 0.03), width_of(word) + 0.5
             edge: dict[str, Any] = {"edgecolor": "tab:orange", "linewidth": 1.5} if number == sentence.outlined else {}
@@ -58,28 +60,28 @@ def draw_sentences(sentences: Sequence[ShadedSentence], path: Path) -> None:
     save_png(figure, path)
 
 
-def laid_out(sentences: Sequence[ShadedSentence]) -> Iterator[tuple[int, str | tuple[ShadedSentence, str]]]:
-    """Yield the line at which each title, and each weighting of a sentence, begins; lastly the one behind all."""
+def lay_out(sentences: Sequence[ShadedSentence]) -> Iterator[tuple[int, str | tuple[ShadedSentence, str]]]:
+    """Yield the line at which each title, and each weighting of a sentence, begins; finally the one after all."""
     line = 0
     for sentence in sentences:
         yield line, sentence.title
         line += 1
         for name in sentence.weightings:
             yield line, (sentence, name)
-            line += places(sentence.words)[-1][0] + 1
+            line += positions_of(sentence.words)[-1][0] + 1
         line += 1
     yield line - 1, ""
 
 
-def places(words: Sequence[str]) -> list[tuple[int, int]]:
+def positions_of(words: Sequence[str]) -> list[tuple[int, int]]:
     """Return the line and the column at which each word begins."""
-    found, line, column = [], 0, 0
+    positions, line, column = [], 0, 0
     for word in words:
-        if column and column + width_of(word) > LINE:
+        if column and column + width_of(word) > LINE_LENGTH:
             line, column = line + 1, 0
-        found.append((line, column))
+        positions.append((line, column))
         column += width_of(word) + 1
-    return found
+    return positions
 
 
 def width_of(word: str) -> int:

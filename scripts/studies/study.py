@@ -4,7 +4,7 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,7 @@ CONFIG = "config.yaml"
 
 # Keys that change where a run is and how fast, but not its results.
 PLACE_AND_SPEED = {"run_dir", "resume", "threads", "data.cache_dir", "data.num_workers"}
-OPTIONS = {"seed": "--seed", "run_dir": "--output"}  # what chooses keys that may not be overrides
+OPTION_OF_KEY = {"seed": "--seed", "run_dir": "--output"}  # keys that may not be overrides
 TIME_LIMITS = ("trainer.max_minutes", "trainer.max_epochs")  # their effect is a column of the table: minutes
 
 
@@ -71,8 +71,8 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
 
 def output_folder(options: argparse.Namespace, name: str) -> Path:
     """Return the folder of a study's results; --quick has its own, so that its runs are not taken for full ones."""
-    given: Path | None = options.output
-    return given or Path(f"outputs/study_{name}{'_quick' if options.quick else ''}")
+    folder: Path | None = options.output
+    return folder or Path(f"outputs/study_{name}{'_quick' if options.quick else ''}")
 
 
 def make_output_folder(options: argparse.Namespace, name: str) -> Path:
@@ -95,16 +95,18 @@ class Study:
     workers: int = 1
 
     @classmethod
-    def from_options(cls, options: argparse.Namespace, name: str, **chosen: str) -> "Study":
-        """Read the options of `build_parser`; `chosen` maps a key, with `__` for dots, to the option that sets it.
+    def from_options(
+        cls, options: argparse.Namespace, name: str, option_of_key: Mapping[str, str] | None = None
+    ) -> "Study":
+        """Read the options of `build_parser`; `option_of_key` maps further keys to the options that set them.
 
         Raises:
             UserError: an override sets such a key, so that the table would mislabel the runs.
         """
-        options_of = {**OPTIONS, **{key.replace("__", "."): option for key, option in chosen.items()}}
+        option_of_key = {**OPTION_OF_KEY, **(option_of_key or {})}
         for key in (override.partition("=")[0].lstrip("+") for override in options.overrides):
-            if key in options_of:
-                raise UserError(f"{key} is chosen by {options_of[key]} here: give that instead")
+            if key in option_of_key:
+                raise UserError(f"{key} is chosen by {option_of_key[key]} here: give that instead")
         # Greedy, as a beam improves little on the grammar; no samples, as each study draws its own figures.
         common = ["search.beam_size=1", "trainer.evaluate=false", "trainer.num_samples=0", f"seed={options.seed}"]
         workers: int = getattr(options, "workers", 1)
@@ -119,11 +121,11 @@ class Study:
             workers=workers,
         )
 
-    def configure(self, *own: str) -> TrainConfig:
-        """Compose the configuration of a run, in which overrides of the command line take precedence over `own`; raise
-        UserError where an override does not fit.
+    def configure(self, *defaults: str) -> TrainConfig:
+        """Compose the configuration of a run from `defaults` and the overrides of the command line, which take
+        precedence; raise UserError if an override does not fit.
         """
-        return configured([*self.common, *own, *self.overrides], None)
+        return configured([*self.common, *defaults, *self.overrides])
 
     def limits(self, runs: int, *, overhead: float = OVERHEAD) -> list[str]:
         """Return the overrides that end each of `runs` runs, which take `overhead` minutes besides training."""
@@ -133,8 +135,8 @@ class Study:
 
     def training_minutes(self, runs: int, *, overhead: float = OVERHEAD) -> float:
         """Return the minutes of training of each run when all share the study's time and workers equally."""
-        share = max(self.minutes - START, self.minutes / 2) / math.ceil(runs / self.workers)
-        return max(share - overhead, share / 2)
+        minutes = max(self.minutes - START, self.minutes / 2) / math.ceil(runs / self.workers)
+        return max(minutes - overhead, minutes / 2)
 
     def run_dir(self, name: str) -> Path:
         """Return the folder of a run."""
@@ -142,7 +144,7 @@ class Study:
 
 
 def check_settings(configs: Iterable[TrainConfig], *, limits_may_differ: bool = False) -> None:
-    """Compare configurations with `config.yaml` in their run folders, where a run has been trained already.
+    """Compare configurations with `config.yaml` in their run folders, if these runs have been trained already.
 
     Args:
         configs: of all runs that the study shows.
@@ -151,7 +153,7 @@ def check_settings(configs: Iterable[TrainConfig], *, limits_may_differ: bool = 
     Raises:
         UserError: naming a run and the first of its settings that differs.
     """
-    limits = set()
+    differing_limits = set()
     for config in configs:
         file = Path(config.run_dir) / CONFIG
         differing = changes(load_config(file), config) if file.is_file() else {}
@@ -162,9 +164,10 @@ def check_settings(configs: Iterable[TrainConfig], *, limits_may_differ: bool = 
                     f"{config.run_dir} was trained with {name}={before}, not {now}: give another --output for other "
                     "settings, or the same settings again, or remove the folder"
                 )
-            limits.add(f"{name}={before}")
-    if limits:
-        log(f"note: runs here had another share of time ({', '.join(sorted(limits))}): compare their minutes")
+            differing_limits.add(f"{name}={before}")
+    if differing_limits:
+        limits = ", ".join(sorted(differing_limits))
+        log(f"note: runs here had another share of time ({limits}): compare their minutes")
 
 
 def log(text: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.table import Table
 
-WIDTH = 170  # columns of a table that no terminal shows
+WIDTH = 170  # columns, if the output is not a terminal
 TABLE, FIGURE = "table.csv", "figure.png"  # files of a study
 
 Row = Mapping[str, Any]
@@ -69,7 +69,7 @@ def report(
         draw: a function that draws the figure into a file.
         folder: of the study.
         title: of the printed table.
-        summary: rows to print instead, where the table is long.
+        summary: rows to print instead, if the table is long.
     """
     write_table(rows, folder / TABLE)
     draw(folder / FIGURE)

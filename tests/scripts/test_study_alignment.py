@@ -35,7 +35,7 @@ def test_the_sentence_has_an_adjective_behind_its_noun(script: Callable[[str], A
     module = script("study_alignment")
     data = DataConfig(cache_dir=str(tmp_path), grammar=GrammarConfig(validation_size=200, max_length=12))
     pair = module.find_crossing(data)
-    (adjective, after), (noun, before) = pair.links
+    (adjective, after), (noun, before) = pair.crossing_links
     source, target = pair.source.split(), pair.target.split()
     assert (noun, after) == (adjective + 1, before + 1)
     assert source[adjective] not in {"small", "big", "old", "beautiful", "new", "good", "young", "bad"}
@@ -49,10 +49,11 @@ def test_the_sentence_has_an_adjective_behind_its_noun(script: Callable[[str], A
 
 @pytest.mark.parametrize(("steps", "minutes"), [(None, 10.0), (1_000, None), (5, None), (7, 1.0)])
 def test_moments_divide_the_training(script: Callable[[str], Any], steps: int | None, minutes: float | None) -> None:
-    parts = script("study_alignment").parts(TrainConfig(trainer=TrainerConfig(max_steps=steps, max_minutes=minutes)))
+    config = TrainConfig(trainer=TrainerConfig(max_steps=steps, max_minutes=minutes))
+    trainers = [part.trainer for part in script("study_alignment").configs_of_moments(config)]
     for limits, whole in (
-        ([part.trainer.max_steps for part in parts], steps),
-        ([part.trainer.max_minutes for part in parts], minutes),
+        ([trainer.max_steps for trainer in trainers], steps),
+        ([trainer.max_minutes for trainer in trainers], minutes),
     ):
         if whole is None:
             assert limits == [None] * 5

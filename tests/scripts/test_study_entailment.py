@@ -10,7 +10,7 @@ from typing import Any
 import datasets
 import pytest
 
-from studies import labeled
+from studies import labeled_text
 from tests.scripts.running import PNG, study, table
 
 CLASSES = ("entailment", "neutral", "contradiction")
@@ -34,7 +34,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: Callable[[str
 
     def run(*arguments: str) -> Path:
         module = script("study_entailment")
-        monkeypatch.setattr(module, "QUICK", module.Setting(train=60, test=10, epochs=1))
+        monkeypatch.setattr(module, "QUICK", module.EntailmentSetting(train=60, test=10, epochs=1))
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", ["study_entailment.py", "--quick", *arguments])
         module.main()
@@ -90,15 +90,15 @@ def test_a_fifth_of_a_file_is_held_out(
 def test_columns_and_splits_of_the_hub(script: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     module, calls = script("study_entailment"), []
 
-    def load(*arguments: Any) -> labeled.LabeledCorpus:
+    def load(*arguments: Any) -> labeled_text.LabeledCorpus:
         calls.append(arguments)
-        return labeled.LabeledCorpus([("a", "b")], [1], ["x", "y"])
+        return labeled_text.LabeledCorpus([("a", "b")], [1], ["x", "y"])
 
-    monkeypatch.setattr(labeled, "load_labeled", load)
+    monkeypatch.setattr(labeled_text, "load_labeled", load)
     data = module.real_data(module.build_parser().parse_args(["--data", "hub:snli"]))
     columns = (["premise", "hypothesis"], "label")
     assert calls == [("hub:snli", *columns, None, None), ("hub:snli", *columns, "test", ["x", "y"])]
-    assert data.test == [module.Example("a", "b", 1)]
+    assert data.test == [module.LabeledPair("a", "b", 1)]
 
 
 @pytest.mark.parametrize(

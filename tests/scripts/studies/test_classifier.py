@@ -30,7 +30,7 @@ def module(script: Callable[[str], Any]) -> Any:
 
 def build(module: Any, pooling: str) -> Any:
     torch.manual_seed(1)
-    vocabulary = module.Vocabulary(["abcdeabcde"])
+    vocabulary = module.WordVocabulary(["abcdeabcde"])
     return module.Classifier(vocabulary, 3, pooling).double().eval()
 
 
@@ -57,7 +57,7 @@ def test_padding_changes_nothing(module: Any, pooling: str) -> None:
 def test_sentences_without_words_and_of_one(module: Any, pooling: str) -> None:
     """Both are one state, which has all the weight; that of no words is an unknown word's."""
     model = build(module, pooling)
-    empty, one, unknown = module.read(model, [module.Example(words, 0) for words in ([], ["a"], ["zzz"])])
+    empty, one, unknown = module.predict(model, [module.LabeledSentence(words, 0) for words in ([], ["a"], ["zzz"])])
     assert empty.probabilities == pytest.approx(unknown.probabilities)
     assert one.probabilities.sum() == pytest.approx(1)
     assert one.saliency == pytest.approx([1.0])
@@ -65,14 +65,14 @@ def test_sentences_without_words_and_of_one(module: Any, pooling: str) -> None:
         assert one.weights == pytest.approx([1.0])
 
 
-def test_readings_keep_the_order_of_the_sentences(module: Any) -> None:
+def test_predictions_keep_the_order_of_the_sentences(module: Any) -> None:
     model = build(module, "mean")
-    examples = [module.Example(list("abcde")[:length], length) for length in (3, 1, 5, 2, 4)]
-    readings = module.read(model, examples, size=2)
-    assert [each.example for each in readings] == examples
-    assert [len(each.weights) for each in readings] == [3, 1, 5, 2, 4]
-    for each in readings:
-        assert each.probabilities == pytest.approx(module.read(model, [each.example])[0].probabilities)
+    examples = [module.LabeledSentence(list("abcde")[:length], length) for length in (3, 1, 5, 2, 4)]
+    predictions = module.predict(model, examples, size=2)
+    assert [each.example for each in predictions] == examples
+    assert [len(each.weights) for each in predictions] == [3, 1, 5, 2, 4]
+    for each in predictions:
+        assert each.probabilities == pytest.approx(module.predict(model, [each.example])[0].probabilities)
 
 
 @pytest.mark.parametrize("pooling", ["last", "mean", "additive-softmax-global"])
@@ -107,7 +107,7 @@ def test_sampled_weights_learn_by_reinforce(module: Any) -> None:
     attended = Attended(nothing, nothing, nothing, SampledAttention(log_prob, entropy))
     batch = SimpleNamespace(batch=lambda sentences: sentences)
     model = type("Model", (), {"vocabulary": batch, "__call__": lambda self, batch: (scores, attended)})()
-    loss = module.loss_of(model, [module.Example(["a"], 0), module.Example(["b"], 0)])
+    loss = module.loss_of(model, [module.LabeledSentence(["a"], 0), module.LabeledSentence(["b"], 0)])
     losses = [-scores[0].log_softmax(0)[0].item(), -scores[1].log_softmax(0)[0].item()]
     mean = sum(losses) / 2
     terms = [
@@ -123,13 +123,13 @@ def test_sampled_weights_learn_by_reinforce(module: Any) -> None:
 def test_every_pooling_learns_which_word_decides(module: Any) -> None:
     """Sentences of three words, of which `a` or `b` decides; hard attention too, by REINFORCE."""
     texts = [f"{'cd'[:i]}{word}{'ec'[i:]}" for i in range(3) for word in "ab"]
-    examples = [module.Example(list(text), int("a" in text)) for text in texts] * 40
+    examples = [module.LabeledSentence(list(text), int("a" in text)) for text in texts] * 40
     for pooling in ("last", "general-hard-global"):
         torch.manual_seed(2)
-        model = module.Classifier(module.Vocabulary(texts * 2), 2, pooling)
+        model = module.Classifier(module.WordVocabulary(texts * 2), 2, pooling)
         reports: list[str] = []
         module.train(model, examples, 12, reports.append)
-        assert all(each.is_right for each in module.read(model, examples[:6])), pooling
+        assert all(each.is_correct for each in module.predict(model, examples[:6])), pooling
         assert reports[-1].startswith("epoch 12 of 12, batch 4 of 4, loss ")
 
 

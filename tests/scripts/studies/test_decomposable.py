@@ -14,7 +14,7 @@ from nmt.attention.scores import SCORES
 from nmt.attention.settings import AttentionSettings
 from nmt.config.schema import AttentionConfig
 from nmt.text.vocabulary import PAD
-from studies.decomposable import NULL, DecomposableAttention, Mean, Words
+from studies.decomposable import NULL, DecomposableAttention, MeanVector, WordVectors
 
 WIDTH, SIZE, CLASSES = 6, 8, 3
 PREMISE, HYPOTHESIS = torch.tensor([[NULL, 5, 9, 4, 7]]), torch.tensor([[NULL, 9, 5, 3]])
@@ -26,15 +26,15 @@ def build(score: str = "dot", normalizer: str = "softmax", *, mean: bool = False
     settings = AttentionSettings.from_config(AttentionConfig(), query_size=SIZE, state_size=SIZE, size=SIZE)
     attention = build_attention(score, normalizer, "global", settings)
     assert isinstance(attention, Attention)
-    words = Words(12, WIDTH)
-    model = DecomposableAttention(Mean(words) if mean else words, attention, WIDTH, SIZE, CLASSES, dropout=0.1)
+    words = WordVectors(12, WIDTH)
+    model = DecomposableAttention(MeanVector(words) if mean else words, attention, WIDTH, SIZE, CLASSES, dropout=0.1)
     for each in (layer for layer in model.modules() if isinstance(layer, nn.Linear) and layer.bias is not None):
         nn.init.normal_(each.bias)  # so that padding, which is compared too, gives something
     return model.double().eval()
 
 
 def vectors(model: DecomposableAttention, ids: torch.Tensor) -> list[torch.Tensor]:
-    assert isinstance(model.words, Words)
+    assert isinstance(model.words, WordVectors)
     return [model.words.embedding.weight[number] for number in ids[0]]
 
 
@@ -142,7 +142,7 @@ def test_equal_words_mostly_have_the_greatest_scores_from_the_beginning() -> Non
     settings = AttentionSettings.from_config(AttentionConfig(), query_size=100, state_size=100, size=100)
     attention = build_attention("dot", "softmax", "global", settings)
     assert isinstance(attention, Attention)
-    model = DecomposableAttention(Words(40, 100), attention, 100, 100, CLASSES, dropout=0.0).eval()
+    model = DecomposableAttention(WordVectors(40, 100), attention, 100, 100, CLASSES, dropout=0.0).eval()
     ids = torch.arange(2, 30)[None]
     assert (model(ids, ids).alpha[0].argmax(dim=1) == torch.arange(28)).sum() > 20
 

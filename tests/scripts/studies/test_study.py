@@ -42,7 +42,7 @@ def test_what_the_study_chooses_is_no_override(script: Callable[[str], Any], ove
     module = script("studies.study")
     options = module.build_parser("", minutes=1.0).parse_args(["model.cell=lstm", override])
     with pytest.raises(UserError, match=f"is chosen by {option} here"):
-        module.Study.from_options(options, "x", model__attention__score="--scores")
+        module.Study.from_options(options, "x", {"model.attention.score": "--scores"})
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The price of the fast path: its rows, medians and choice of compositions. No test asserts a time."""
+"""The speed of the fast path: its rows, medians and choice of compositions. No test asserts a time."""
 
 import csv
 import statistics
@@ -12,9 +12,9 @@ from tests.scripts.running import study
 
 
 def test_a_row_a_round(tmp_path: Path) -> None:
-    chosen = ("--decoders", "luong", "fixed_context", "--cells", "gru", "--output", "prices.csv")
-    done = study("price_fast_path", "--quick", "threads=1", "data.cache_dir=cache", *chosen, cwd=tmp_path)
-    with (tmp_path / "prices.csv").open(encoding="utf-8") as file:
+    chosen = ("--decoders", "luong", "fixed_context", "--cells", "gru", "--output", "speeds.csv")
+    done = study("benchmark_fast_path", "--quick", "threads=1", "data.cache_dir=cache", *chosen, cwd=tmp_path)
+    with (tmp_path / "speeds.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     rates = ("training_auto", "training_off", "search_auto", "search_off")
     assert tuple(rows[0]) == ("decoder", "cell", "score", "round", *rates)
@@ -29,7 +29,7 @@ def test_a_row_a_round(tmp_path: Path) -> None:
 
 
 def test_all_compositions_are_measured_once(script: Callable[[str], Any]) -> None:
-    module = script("price_fast_path")
+    module = script("benchmark_fast_path")
     compositions = module.select(module.DECODERS, module.CELLS, module.SCORES)
     assert len(set(compositions)) == len(compositions) == 5 * 2 * 2 + 2
     for composition in compositions:
@@ -47,7 +47,7 @@ def test_medians_and_their_ratios(script: Callable[[str], Any]) -> None:
         {**names, "round": number, "training_auto": auto, "training_off": off, "search_auto": off, "search_off": auto}
         for number, (auto, off) in enumerate(rates)
     ]
-    (summary,) = script("price_fast_path").summarize(rows)
+    (summary,) = script("benchmark_fast_path").summarize(rows)
     auto, off = (statistics.median(side) for side in zip(*rates, strict=True))
     assert summary == {
         **names,
@@ -64,7 +64,7 @@ def test_medians_and_their_ratios(script: Callable[[str], Any]) -> None:
 def test_axes_of_the_table_cannot_be_overridden(
     override: str, call: Callable[..., int], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert call("price_fast_path", override) == 2
+    assert call("benchmark_fast_path", override) == 2
     name = override.partition("=")[0].lstrip("+")
     assert capfd.readouterr().err == (
         f"error: {override}: {name} varies in the table; choose by --decoders, --cells and --scores\n"

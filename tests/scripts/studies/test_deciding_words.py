@@ -26,7 +26,7 @@ def task(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def drawn(task: str, script: Callable[[str], Any]) -> list[Any]:
-    return draw(script("studies.deciding").DecidedSentences, task)
+    return draw(script("studies.deciding_words").DecidedSentences, task)
 
 
 @functools.cache
@@ -88,7 +88,7 @@ def test_classes_and_lengths_vary(drawn: list[Any]) -> None:
 
 
 def test_sentences_depend_on_the_seed_alone(script: Callable[[str], Any], task: str) -> None:
-    module = script("studies.deciding")
+    module = script("studies.deciding_words")
     first, again, other = (
         list(itertools.islice(module.DecidedSentences(task, Chooser(seed), 3), 20)) for seed in ("1", "1", "2")
     )

@@ -16,8 +16,8 @@ from nmt.errors import UserError, nearest
 from nmt.models.hub import SCHEME
 from studies.study import log
 
-INSTEAD = "a file of your own"
-# By the ending of a file: the builder of `datasets`, and its options. Cells of tab-separated files are not quoted, as
+INSTEAD_OF_HUB = "a file of your own"
+# By the suffix of a file: the builder of `datasets`, and its options. Cells of tab-separated files are not quoted, as
 # in those of GLUE and SNLI, in whose sentences single quotation marks occur.
 CELLS: dict[str, Any] = {"na_filter": False, "index_col": False}
 TABS: dict[str, Any] = {**CELLS, "sep": "\t", "quoting": csv.QUOTE_NONE}
@@ -28,9 +28,9 @@ FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
     ".jsonl": ("json", {}),
     ".parquet": ("parquet", {}),
 }
-MISSING = ("", "-", "-1")  # in place of a label: an empty cell, SNLI's mark, that of the hub's unlabeled splits
-MANY = 1_000  # classes; more are a column of texts or numbers
-HELD_OUT = 5  # one in so many rows
+NO_LABEL = ("", "-", "-1")  # in place of a label: an empty cell, SNLI's mark, that of the hub's unlabeled splits
+MAX_CLASSES = 1_000  # more are a column of texts or numbers
+HELD_OUT = 5  # one in so many rows is for the test
 
 Example = TypeVar("Example")
 
@@ -64,7 +64,7 @@ class LabeledCorpus:
 
 
 def add_data(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add the options that name labeled text; `what` it is, in words."""
+    """Add the options that name labeled text; the help calls it `what`."""
     add = parser.add_argument
     add("--data", metavar="SOURCE", help=f"labeled {what}: a file, hub:NAME or hub:NAME:CONFIG")
     add("--split", metavar="NAME", help="to train on, or a slice such as 'train[:1000]' (default: train)")
@@ -102,8 +102,8 @@ def read_data(
         return Data(examples, read(test, split, classes)[0], classes)
     if len(examples) < HELD_OUT:
         raise UserError(f"{options.data} has {len(examples)} rows with a label, too few to hold some out: give --test")
-    kept = [each for row, each in enumerate(examples, start=1) if row % HELD_OUT]
-    return Data(kept, examples[HELD_OUT - 1 :: HELD_OUT], classes)
+    train = [example for number, example in enumerate(examples, start=1) if number % HELD_OUT]
+    return Data(train, examples[HELD_OUT - 1 :: HELD_OUT], classes)
 
 
 def load_labeled(
@@ -136,14 +136,14 @@ def load_labeled(
         if getattr(_feature(table, column, path), "dtype", None) not in ("string", "large_string"):
             raise UserError(f"column {column!r} of {path} does not hold text: name another of {_columns(table)}")
     names = _label_names(table, label_column, path)
-    kept = [row for row, name in enumerate(names) if name is not None]
-    if not kept:
+    rows = [row for row, name in enumerate(names) if name is not None]
+    if not rows:
         raise UserError(f"{path} holds no rows with a label in column {label_column!r}: look at it, or name another")
-    labeled = [name for name in names if name is not None]
-    classes = list(classes or _classes(table, label_column, labeled, path))
+    labels = [name for name in names if name is not None]
+    classes = list(classes or _classes(table, label_column, labels, path))
     columns = [table[column][:] for column in text_columns]
-    texts = [tuple(column[row] or "" for column in columns) for row in kept]
-    return LabeledCorpus(texts, _indices(labeled, classes, label_column, path), classes, len(names) - len(kept))
+    texts = [tuple(column[row] or "" for column in columns) for row in rows]
+    return LabeledCorpus(texts, _indices(labels, classes, label_column, path), classes, len(names) - len(rows))
 
 
 def _open(source: str, columns: Sequence[str]) -> tuple[str, datasets.DatasetBuilder]:
@@ -153,21 +153,21 @@ def _open(source: str, columns: Sequence[str]) -> tuple[str, datasets.DatasetBui
         if not path:
             raise UserError(f"{source!r} names no data set of the hub: write hub:NAME or hub:NAME:CONFIG")
         return path, prepared_builder(
-            HubConfig(path=path, name=name or None), check="its name and configuration", instead=INSTEAD
+            HubConfig(path=path, name=name or None), check="its name and configuration", instead=INSTEAD_OF_HUB
         )
     file = Path(source).expanduser()
-    ending = Path(file.name.removesuffix(".gz")).suffix
+    suffix = Path(file.name.removesuffix(".gz")).suffix
     if not file.is_file():
         raise UserError(f"no such file: {file} (looked for in {Path.cwd()}); for the hub write hub:NAME")
-    if ending not in FORMATS:
+    if suffix not in FORMATS:
         raise UserError(f"cannot tell what {file} holds: its name must end in one of {', '.join(FORMATS)}")
     if file.stat().st_size == 0:
         raise UserError(f"{file} is empty: give a file with columns")
-    kind, options = FORMATS[ending]
-    if kind == "csv":  # as they are written: `NA` is a word, and 01 no number
+    kind, options = FORMATS[suffix]
+    if kind == "csv":  # as they are written: `NA` is a word, and 01 is not a number
         options = {**options, "converters": dict.fromkeys(columns, str)}
     config = HubConfig(path=kind, data_files=glob.escape(str(file.resolve())))
-    return source, prepared_builder(config, check=str(file), instead=INSTEAD, **options)
+    return source, prepared_builder(config, check=str(file), instead=INSTEAD_OF_HUB, **options)
 
 
 def _feature(table: datasets.Dataset, column: str, path: str) -> Any:
@@ -188,35 +188,34 @@ def _label_names(table: datasets.Dataset, column: str, path: str) -> list[str | 
         return [None if value is None or value < 0 else feature.int2str(value) for value in values]
     if any(isinstance(value, list | dict) for value in values):
         raise UserError(f"column {column!r} of {path} does not hold labels: name another of {_columns(table)}")
-    names = [None if value is None else _name(value) for value in values]
-    return [None if name in MISSING else name for name in names]
+    names = [None if value is None else _label_name(value) for value in values]
+    return [None if name in NO_LABEL else name for name in names]
 
 
-def _name(value: Any) -> str:
-    """Return a label as text; a whole number without decimals, as a column with empty cells has them."""
+def _label_name(value: Any) -> str:
+    """Return a label as text; a whole number, which is a float in a column with empty cells, without decimals."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
 
 
 def _classes(table: datasets.Dataset, column: str, names: Sequence[str], path: str) -> list[str]:
     """Return the names of the `ClassLabel`, or those that occur, sorted: numbers by value."""
     feature = table.features[column]
-    found = set(names)
+    occurring = set(names)
     if isinstance(feature, datasets.ClassLabel):
         return list(feature.names)
-    if not 2 <= len(found) <= MANY:
-        count = f"one class only, {names[0]!r}" if len(found) == 1 else f"{len(found):,} different labels"
+    if not 2 <= len(occurring) <= MAX_CLASSES:
+        count = f"one class only, {names[0]!r}" if len(occurring) == 1 else f"{len(occurring):,} different labels"
         raise UserError(f"column {column!r} of {path} holds {count}: name another of {_columns(table)}")
-    is_number = all(name.removeprefix("-").isdecimal() for name in found)
-    return sorted(found, key=int) if is_number else sorted(found)
+    is_number = all(name.removeprefix("-").isdecimal() for name in occurring)
+    return sorted(occurring, key=int) if is_number else sorted(occurring)
 
 
 def _indices(names: Sequence[str], classes: Sequence[str], column: str, path: str) -> list[int]:
-    number = {name: index for index, name in enumerate(classes)}
+    index_of = {name: index for index, name in enumerate(classes)}
     for name in names:
-        if name not in number:
-            known = ", ".join(classes[:20])
+        if name not in index_of:
             raise UserError(
                 f"column {column!r} of {path} holds the label {name!r}, which the training data does not have "
-                f"({known}): relabel or remove these rows{nearest(name, classes)}"
+                f"({', '.join(classes[:20])}): relabel or remove these rows{nearest(name, classes)}"
             )
-    return [number[name] for name in names]
+    return [index_of[name] for name in names]

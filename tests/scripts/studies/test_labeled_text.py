@@ -11,7 +11,7 @@ import huggingface_hub
 import pytest
 
 from nmt.errors import UserError
-from studies.labeled import load_labeled
+from studies.labeled_text import load_labeled
 
 ROWS: list[dict[str, Any]] = [
     {"text": '"A good film', "label": "good"},

@@ -3,7 +3,7 @@
 Each clause reads `DETERMINER (ADJECTIVES) SUBJECT ADVERB VERB ...`: a person or several, in the past or the future,
 with determiners and verbs of the same form for both, and an adverb, `never` or one of frequency. The label is a
 property of the main clause alone. Every other clause begins with a conjunction, has the property or not by chance, and
-stands before the main clause or after it:
+is placed before the main clause or after it:
 
     if the queens will never call the boy , my old *teacher* often saw the dogs because his sisters also bought a hat
 """
@@ -20,7 +20,7 @@ from nmt.data.grammar.verbs import conjugate
 from nmt.data.grammar.words import Agreement, Kind, Tense
 
 CONJUNCTIONS = (("because", "parce que"), ("when", "quand"), ("while", "pendant que"), ("if", "si"))
-# By the name of the task: the classes. The subject's noun decides the first, the adverb the second.
+# The classes of each task. The subject's noun decides the first task, the adverb the second.
 TASKS = {"number": ("one acts", "several act"), "negation": ("affirmed", "negated")}
 
 
@@ -33,15 +33,15 @@ class Decided(NamedTuple):
 
 
 class DecidedSentences:
-    """Random sentences of a task, with 0 to `most` clauses that mislead."""
+    """Random sentences of a task, with 0 to `max_clauses` clauses that mislead."""
 
-    def __init__(self, task: str, choose: Chooser, most: int) -> None:
-        self._number = task == "number"
-        self._choose = choose
-        self._most = most
+    def __init__(self, task: str, rng: Chooser, max_clauses: int) -> None:
+        self._is_number = task == "number"
+        self._rng = rng
+        self._max_clauses = max_clauses
         lexicon = Lexicon()
-        self._clauses = Clauses(lexicon, choose)
-        self._nouns = NounPhrases(lexicon, choose)
+        self._clauses = Clauses(lexicon, rng)
+        self._nouns = NounPhrases(lexicon, rng)
         self._determiners = [THE, *(each for each in lexicon.determiners if each.singular == each.plural)]
         self._persons = [noun for noun in lexicon.nouns if noun.kind is Kind.PERSON]
         self._verbs = [verb for verb in lexicon.transitives if Kind.PERSON in verb.subjects]
@@ -49,36 +49,36 @@ class DecidedSentences:
     def __iter__(self) -> Iterator[Decided]:
         """Draw sentences without end; both classes are equally probable."""
         while True:
-            yield self._sentence(self._choose.between(0, 1))
+            yield self._sentence(self._rng.between(0, 1))
 
     def _sentence(self, label: int) -> Decided:
-        others = self._choose.between(0, self._most)
-        before = self._choose.between(0, others)
-        phrase, deciding = self._clause(label)
-        for _ in range(before):
-            phrase = self._other() + punctuation(",") + phrase
-        for _ in range(others - before):
-            phrase += self._other()
+        num_misleading = self._rng.between(0, self._max_clauses)
+        num_before = self._rng.between(0, num_misleading)
+        phrase, deciding_word = self._clause(label)
+        for _ in range(num_before):
+            phrase = self._misleading_clause() + punctuation(",") + phrase
+        for _ in range(num_misleading - num_before):
+            phrase += self._misleading_clause()
         words = fit_articles([word.text for word in phrase.source])
-        return Decided(" ".join(words), label, phrase.source.index(deciding))
+        return Decided(" ".join(words), label, phrase.source.index(deciding_word))
 
-    def _other(self) -> Phrase:
-        return unit(*self._choose.pick(CONJUNCTIONS)) + self._clause(self._choose.between(0, 1))[0]
+    def _misleading_clause(self) -> Phrase:
+        return unit(*self._rng.pick(CONJUNCTIONS)) + self._clause(self._rng.between(0, 1))[0]
 
     def _clause(self, label: int) -> tuple[Phrase, SourceWord]:
         """Return a clause with the property, label 1, or without it, and the word that decides it."""
-        noun, verb = self._choose.pick(self._persons), self._choose.pick(self._verbs)
-        by_chance = self._choose.between(0, 1)
-        plural, negated = (label, by_chance) if self._number else (by_chance, label)
+        noun, verb = self._rng.pick(self._persons), self._rng.pick(self._verbs)
+        irrelevant = self._rng.between(0, 1)
+        plural, negated = (label, irrelevant) if self._is_number else (irrelevant, label)
         agreement = Agreement(noun.feminine, bool(plural))
-        actor = subject = unit(noun.english[plural], noun.french[plural])
-        for adjective in {self._nouns.adjective(Kind.PERSON): None for _ in range(self._choose.between(0, 2))}:
+        subject_noun = subject = unit(noun.english[plural], noun.french[plural])
+        for adjective in {self._nouns.adjective(Kind.PERSON): None for _ in range(self._rng.between(0, 2))}:
             subject = adjective_phrase(adjective, agreement) + subject
-        subject = determine(self._choose.pick(self._determiners), agreement, subject)
-        adverb = NEVER if negated else self._choose.pick(FREQUENCY)
-        tense = self._choose.pick((Tense.PAST, Tense.FUTURE))
-        group = conjugate(verb, tense, agreement, modifier=adverb)
-        length = self._choose.between(2, 6)
-        whom = self._clauses.noun_phrase(length, verb.objects, coordinate=True).phrase
-        (modifier,) = (word for word in group.source if word.text == adverb.english)
-        return subject + group + whom, actor.source[-1] if self._number else modifier
+        subject = determine(self._rng.pick(self._determiners), agreement, subject)
+        adverb = NEVER if negated else self._rng.pick(FREQUENCY)
+        tense = self._rng.pick((Tense.PAST, Tense.FUTURE))
+        verb_group = conjugate(verb, tense, agreement, modifier=adverb)
+        length = self._rng.between(2, 6)
+        direct_object = self._clauses.noun_phrase(length, verb.objects, coordinate=True).phrase
+        (modifier,) = (word for word in verb_group.source if word.text == adverb.english)
+        return subject + verb_group + direct_object, subject_noun.source[-1] if self._is_number else modifier

@@ -1,7 +1,7 @@
 """The speed of the fast path: model.fast=auto against off, by decoder, cell and score.
 
-    python scripts/price_fast_path.py [key=value ...] [--quick] [--decoders NAME ...] [--cells NAME ...]
-                                      [--scores NAME ...] [--rounds N] [--updates N] [--sentences N] [--output F]
+    python scripts/benchmark_fast_path.py [key=value ...] [--quick] [--decoders NAME ...] [--cells NAME ...]
+                                          [--scores NAME ...] [--rounds N] [--updates N] [--sentences N] [--output F]
 
 For each composition two models, which differ in model.fast alone, take turns: in every round both are trained on the
 same batches. Then both translate the same sentences of the test split, with the same weights, by beam search. Each
@@ -12,7 +12,7 @@ corpus is the built-in one. The file holds a row for each round, training in tar
 the printed table holds medians over the rounds, and their ratio, auto over off. `fixed_context` does not attend, so it
 has no score. On other text, here segmented already:
 
-    python scripts/price_fast_path.py experiment=benchmark data.{train,test}.source=F data.{train,test}.target=F
+    python scripts/benchmark_fast_path.py experiment=benchmark data.{train,test}.source=F data.{train,test}.target=F
 """
 
 import argparse
@@ -52,7 +52,7 @@ class Size(NamedTuple):
 
     full: int
     quick: int
-    about: str
+    help: str
 
 
 SIZES = {
@@ -62,8 +62,8 @@ SIZES = {
 }
 
 
-class Composition(NamedTuple):
-    """The columns that name a row of the table."""
+class ModelComposition(NamedTuple):
+    """The parts of a model that vary; these columns name a row of the table."""
 
     decoder: str
     cell: str
@@ -71,9 +71,9 @@ class Composition(NamedTuple):
 
     def configure(self, fast: str, overrides: Sequence[str]) -> TrainConfig:
         """Return the configuration of a model; raise UserError if an override does not fit."""
-        own = [*DECODERS[self.decoder], f"model.cell={self.cell}", f"model.fast={fast}"]
-        own += [] if self.score == NO_SCORE else [f"model.attention.score={self.score}"]
-        return configured([*overrides, *own], None)
+        varied = [*DECODERS[self.decoder], f"model.cell={self.cell}", f"model.fast={fast}"]
+        varied += [] if self.score == NO_SCORE else [f"model.attention.score={self.score}"]
+        return configured([*overrides, *varied])
 
 
 def main() -> None:
@@ -94,11 +94,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="of the training configuration, for all")
     for name, choices in (("decoders", tuple(DECODERS)), ("cells", CELLS), ("scores", SCORES)):
-        about = f"only these (give key=value before) of {', '.join(choices)}"
-        parser.add_argument(f"--{name}", nargs="+", choices=choices, default=choices, metavar="NAME", help=about)
+        text = f"only these (give key=value before) of {', '.join(choices)}"
+        parser.add_argument(f"--{name}", nargs="+", choices=choices, default=choices, metavar="NAME", help=text)
     for name, size in SIZES.items():
-        about = f"{size.about} (default: {size.full}, with --quick {size.quick})"
-        parser.add_argument(f"--{name}", type=positive, metavar="N", help=about)
+        text = f"{size.help} (default: {size.full}, with --quick {size.quick})"
+        parser.add_argument(f"--{name}", type=positive, metavar="N", help=text)
     file = "outputs/benchmark/fast_path.csv"
     parser.add_argument("--output", type=Path, metavar="F", help=f"default: {file}, with --quick fast_path_quick.csv")
     parser.add_argument("--quick", action="store_true", help="tiny models and two rounds, to try the script")
@@ -113,7 +113,7 @@ def measure_all(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
     compositions = select(options.decoders, options.cells, options.scores)
     overrides = [*(QUICK if options.quick else ()), *options.overrides]
-    configs = [{fast: each.configure(fast, overrides) for fast in PATHS} for each in compositions]
+    configs = [{fast: composition.configure(fast, overrides) for fast in PATHS} for composition in compositions]
     config = configs[0]["auto"]
     use_threads(config.threads)
     kind = "quick" if options.quick else "full"
@@ -126,18 +126,18 @@ def measure_all(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         yield from ({**composition._asdict(), "round": count, **row} for count, row in enumerate(rates, start=1))
 
 
-def select(decoders: Iterable[str], cells: Iterable[str], scores: Iterable[str]) -> list[Composition]:
+def select(decoders: Iterable[str], cells: Iterable[str], scores: Iterable[str]) -> list[ModelComposition]:
     """Return the compositions of these names; a decoder that does not attend has no score."""
-    compositions = itertools.starmap(Composition, itertools.product(decoders, cells, scores))
-    found = (each._replace(score=NO_SCORE) if each.decoder == "fixed_context" else each for each in compositions)
-    return list(dict.fromkeys(found))
+    compositions = itertools.starmap(ModelComposition, itertools.product(decoders, cells, scores))
+    existing = (each._replace(score=NO_SCORE) if each.decoder == "fixed_context" else each for each in compositions)
+    return list(dict.fromkeys(existing))
 
 
 def summarize(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield for each composition the medians over its rounds, and the ratios auto over off."""
-    for composition, group in itertools.groupby(rows, itemgetter(*Composition._fields)):
+    for composition, group in itertools.groupby(rows, itemgetter(*ModelComposition._fields)):
         rounds = list(group)
-        summary: dict[str, Any] = Composition(*composition)._asdict()
+        summary: dict[str, Any] = ModelComposition(*composition)._asdict()
         for work in ("training", "search"):
             auto, off = (statistics.median(row[f"{work}_{fast}"] for row in rounds) for fast in ("auto", "off"))
             summary |= {f"{work}_auto": auto, f"{work}_off": off, f"{work}_ratio": auto / off}

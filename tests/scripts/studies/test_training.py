@@ -5,14 +5,14 @@ import torch
 from torch import Tensor, nn
 
 from nmt.text.vocabulary import PAD, UNK
-from studies.learning import Vocabulary, minimize
+from studies.training import WordVocabulary, minimize
 
 NULL = UNK + 1
 SENTENCES = [["The", "cat", "sees", "a", "CAT"], ["the", "end"]]
 
 
 def test_words_that_occur_once_are_unknown() -> None:
-    vocabulary = Vocabulary(SENTENCES)
+    vocabulary = WordVocabulary(SENTENCES)
     assert (set(vocabulary.ids), len(vocabulary)) == ({"the", "cat"}, UNK + 1 + 2)
     the, cat = vocabulary.ids["the"], vocabulary.ids["cat"]
     assert sorted((the, cat)) == [UNK + 1, UNK + 2]
@@ -20,7 +20,7 @@ def test_words_that_occur_once_are_unknown() -> None:
 
 
 def test_a_sentence_may_begin_with_an_id_of_its_own() -> None:
-    vocabulary = Vocabulary(SENTENCES, [NULL])
+    vocabulary = WordVocabulary(SENTENCES, [NULL])
     assert len(vocabulary) == NULL + 1 + 2
     the, cat = vocabulary.ids["the"], vocabulary.ids["cat"]
     assert sorted((the, cat)) == [NULL + 1, NULL + 2]
@@ -29,7 +29,7 @@ def test_a_sentence_may_begin_with_an_id_of_its_own() -> None:
 
 
 def test_the_most_frequent_words_are_kept() -> None:
-    assert set(Vocabulary(["aabbbccc"], most=2).ids) == {"b", "c"}
+    assert set(WordVocabulary(["aabbbccc"], max_words=2).ids) == {"b", "c"}
 
 
 def test_the_rate_follows_what_is_left() -> None:

@@ -18,15 +18,17 @@ Batch = TypeVar("Batch")
 Ids = Int[Tensor, "batch length"]
 
 
-class Vocabulary:
-    """The words of the training sentences, in small letters, that occur twice or more; all others are unknown.
+class WordVocabulary:
+    """The lowercased words of the training sentences that occur twice or more; all others are unknown.
 
-    `start` are ids that every sentence begins with; `most` bounds the number of words.
+    Every sentence begins with the ids `start`; there are at most `max_words` words.
     """
 
-    def __init__(self, sentences: Iterable[Iterable[str]], start: Sequence[int] = (), most: int | None = None) -> None:
+    def __init__(
+        self, sentences: Iterable[Iterable[str]], start: Sequence[int] = (), max_words: int | None = None
+    ) -> None:
         counts = Counter(word.lower() for words in sentences for word in words)
-        frequent = [word for word, count in counts.most_common(most) if count > 1]
+        frequent = [word for word, count in counts.most_common(max_words) if count > 1]
         self.start = start
         self.ids = {word: number for number, word in enumerate(frequent, start=UNK + 1 + len(start))}
 
@@ -43,33 +45,40 @@ class Vocabulary:
 def minimize(
     model: nn.Module,
     loss_of: Callable[[Batch], Tensor],
-    shuffled: Callable[[], Sequence[Batch]],
-    rate: Callable[[float], float],
+    shuffled_batches: Callable[[], Sequence[Batch]],
+    learning_rate: Callable[[float], float],
     epochs: int,
     report: Callable[[str], None],
     max_norm: float = math.inf,
 ) -> dict[str, float]:
-    """Minimize the loss of batches with Adam; return what it cost: epochs, seconds and seconds of the CPU.
+    """Minimize the loss of batches with Adam; return the cost: epochs, seconds and seconds of the CPU.
 
-    `shuffled` returns the batches of an epoch; `rate` the learning rate where so much of the training, 1 to 0, is left.
+    Args:
+        model: what is trained.
+        loss_of: returns the loss of a batch.
+        shuffled_batches: returns the batches of an epoch.
+        learning_rate: returns the learning rate at a remaining fraction of the training, 1 to 0.
+        epochs: passes over the batches.
+        report: called with a line on the progress, at the end of an epoch and every 5 seconds.
+        max_norm: the norm that gradients are clipped to.
     """
     optimizer = torch.optim.Adam(model.parameters())
     model.train()
     wall, cpu = time.monotonic(), time.process_time()
-    shown = wall
+    last_report = wall
     for epoch in range(1, epochs + 1):
         losses: list[float] = []
-        batches = shuffled()
+        batches = shuffled_batches()
         for batch in batches:
             done = (epoch - 1) * len(batches) + len(losses)
-            optimizer.param_groups[0]["lr"] = rate(1 - done / (epochs * len(batches)))
+            optimizer.param_groups[0]["lr"] = learning_rate(1 - done / (epochs * len(batches)))
             loss = loss_of(batch)
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), max_norm)
             optimizer.step()
             losses.append(loss.item())
-            if time.monotonic() - shown > 5 or len(losses) == len(batches):
-                shown = time.monotonic()
+            if time.monotonic() - last_report > 5 or len(losses) == len(batches):
+                last_report = time.monotonic()
                 report(f"epoch {epoch} of {epochs}, batch {len(losses)} of {len(batches)}, loss {np.mean(losses):.3f}")
     return {"epochs": epochs, "seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - cpu}
