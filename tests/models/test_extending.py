@@ -49,13 +49,12 @@ class Transformer(Encoder):
 
 
 class Unfed(Decoder):
-    """Attends after its update, and tells nobody but the readout."""
+    """Attends after its update; only the readout sees the context."""
 
     def advance(self, gates: Tensor, memory: Memory, state: DecoderState) -> tuple[DecoderState, Emission]:
         layers = self.stack(gates, state.layers)
-        attended = self.attention(self.stack.top(layers), memory, state.position, state.past)
-        emission = Emission(self.stack.top(layers), attended.context, attended.weights, attended.sampled)
-        return DecoderState(layers, None, state.position + 1, attended.past), emission
+        attended = self.attend(self.stack.top(layers), memory, state)
+        return self.emit(self.stack.top(layers), layers, attended, state)
 
 
 @pytest.fixture(params=[("transformer", "bahdanau"), ("recurrent", "unfed"), ("transformer", "unfed")], ids="-".join)

@@ -24,7 +24,7 @@ def test_words_are_side_by_side(script: Callable[[str], Any]) -> None:
     def check(words: list[str]) -> None:
         assert module.width_of("大a") == 3
         line, end = 0, -1
-        for word, (row, column) in zip(words, module.places(words), strict=True):
+        for word, (row, column) in zip(words, module.positions_of(words), strict=True):
             assert (row, column) == (line, end + 1) or (row, column) == (line + 1, 0)
             assert column + module.width_of(word) <= module.LINE or column == 0
             line, end = row, column + module.width_of(word)
@@ -37,7 +37,7 @@ def test_lines_follow_each_other(module: Any) -> None:
     sentences = [
         module.ShadedSentence(str(len(words)), words, {"w": np.ones(30), "v": np.ones(30)}) for words in (long, short)
     ]
-    found = [(line, block if isinstance(block, str) else block[1]) for line, block in module.laid_out(sentences)]
+    found = [(line, block if isinstance(block, str) else block[1]) for line, block in module.lay_out(sentences)]
     # Thirty words of five characters fill two lines of 110.
     assert found == [(0, "30"), (1, "w"), (3, "v"), (6, "1"), (7, "w"), (8, "v"), (9, "")]
 
