@@ -26,7 +26,7 @@ def test_words_are_side_by_side(script: Callable[[str], Any]) -> None:
         line, end = 0, -1
         for word, (row, column) in zip(words, module.positions_of(words), strict=True):
             assert (row, column) == (line, end + 1) or (row, column) == (line + 1, 0)
-            assert column + module.width_of(word) <= module.LINE or column == 0
+            assert column + module.width_of(word) <= module.LINE_LENGTH or column == 0
             line, end = row, column + module.width_of(word)
 
     check()
