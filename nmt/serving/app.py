@@ -1,7 +1,6 @@
 """The application: a page, its files, and the JSON API."""
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,6 @@ from nmt.serving.requests import read_request
 from nmt.serving.served_run import ServedRun, validations
 from nmt.view.alignment import asset
 
-logger = logging.getLogger(__name__)
 
 METHODS = ("translate", "next")  # of `ServedRun`, each an endpoint
 HERE = Path(__file__).parent

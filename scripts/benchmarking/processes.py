@@ -9,6 +9,7 @@ from benchmarking.machine import seconds_of_repeats
 from nmt.training.distributed import ProcessGroup
 
 BYTES = 4  # of a number of a gradient
+REPEATS = 20  # of the measurement of a link
 
 
 class Link(NamedTuple):
@@ -62,11 +63,11 @@ class Update(NamedTuple):
         return rows
 
 
-def measure_link(processes: ProcessGroup, device: torch.device, numbers: int, repeats: int = 20) -> Link:
+def measure_link(processes: ProcessGroup, device: torch.device, numbers: int) -> Link:
     """Measure the link between processes by sums of one number and of many; on all ranks."""
 
     def seconds_of(size: int) -> float:
         tensor = torch.zeros(size, device=device)
-        return statistics.median(seconds_of_repeats(lambda: float(processes.all_reduce_(tensor)[0]), repeats))
+        return statistics.median(seconds_of_repeats(lambda: float(processes.all_reduce_(tensor)[0]), REPEATS))
 
     return Link.of(seconds_of(1), seconds_of(numbers), numbers, processes.world_size)

@@ -48,12 +48,12 @@ def macro_f1(counts: Int[Array, "*resamples classes classes"]) -> Float[Array, "
     return mean
 
 
-def bootstrap_f1(counts: Int[Array, "classes classes"], seed: int = 1) -> Interval:
+def bootstrap_f1(counts: Int[Array, "classes classes"]) -> Interval:
     """Return macro-F1 with the percentile interval of 1,000 resamples of the examples.
 
     Drawing examples with replacement draws the cells of the confusion matrix from a multinomial distribution.
     """
     total = int(counts.sum())
-    resamples = np.random.default_rng(seed).multinomial(total, counts.ravel() / total, size=RESAMPLES)
+    resamples = np.random.default_rng(1).multinomial(total, counts.ravel() / total, size=RESAMPLES)
     low, high = np.quantile(macro_f1(resamples.reshape(RESAMPLES, *counts.shape)), (0.025, 0.975))
     return Interval(float(macro_f1(counts)), float(low), float(high))

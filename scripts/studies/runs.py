@@ -48,9 +48,9 @@ def cached(file: Path, measure: Callable[[], Any]) -> Any:
     return value
 
 
-def read_metrics(run: Path, split: str = "test") -> dict[str, Any]:
-    """Return the metrics.json of a split."""
-    metrics: dict[str, Any] = json.loads((run / "evaluation" / split / "metrics.json").read_text(encoding="utf-8"))
+def read_metrics(run: Path) -> dict[str, Any]:
+    """Return the metrics.json of the test split."""
+    metrics: dict[str, Any] = json.loads((run / "evaluation" / "test" / "metrics.json").read_text(encoding="utf-8"))
     return metrics
 
 
