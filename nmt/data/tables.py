@@ -30,6 +30,7 @@ import pyarrow as pa
 
 from nmt.config.schema import DataConfig, SplitConfig
 from nmt.errors import UserError
+from nmt.formats import duration
 from nmt.text.tokenizer import Tokenizers
 
 if TYPE_CHECKING:  # translation, which needs no tables, starts a third sooner without it
@@ -42,8 +43,8 @@ SPLITS = ("train", "validation", *TEST_SPLITS)
 SIDES = ("source", "target")
 BATCH_SIZE = 1_000  # pairs that are encoded at once
 QUEUED = 4  # batches for each process that encodes
-SECONDS = 3.0  # between two messages
-AT_LEAST = 1.5  # seconds that work must take to be mentioned
+SECONDS_BETWEEN_MESSAGES = 3.0  # between two messages
+MIN_LOGGED_SECONDS = 1.5  # seconds that work must take to be mentioned
 HASHED_AT_ONCE = 100_000
 LINES_AT_ONCE = 10_000
 ADVICE = "choose another folder with data.cache_dir"
@@ -102,14 +103,14 @@ def lines_of(corpus: "datasets.Dataset", side: str) -> Iterator[str]:
 
 
 class ProgressLog:
-    """Logs the progress of the work in a block every `SECONDS`: pairs done and in all, pairs per second, time left.
+    """Logs the progress of the work in a block every few seconds: pairs done and in all, pairs per second, time left.
 
-    For work that does not count pairs, it logs the time taken so far. Work longer than `SECONDS` is also logged when it
-    is done, and work shorter than `AT_LEAST` never. The interval starts at the last message of any work, so that a
-    series of short works is not silent.
+    For work that does not count pairs, it logs the time taken so far. Work longer than `SECONDS_BETWEEN_MESSAGES` is
+    also logged when it is done, and work shorter than `MIN_LOGGED_SECONDS` never. The interval starts at the last
+    message of any work, so that a series of short works is not silent.
     """
 
-    told: ClassVar[float] = -math.inf  # when there was a message last
+    last_message: ClassVar[float] = -math.inf  # its time, of any work
 
     def __init__(self, work: str, total: int | None = None) -> None:
         self.work = work
@@ -121,33 +122,36 @@ class ProgressLog:
         self.done += count
 
     def __enter__(self) -> "ProgressLog":
-        self._begun = time.monotonic()
+        self._started = time.monotonic()
         self._ended = threading.Event()
-        self._teller = threading.Thread(target=self._tell_repeatedly, daemon=True)
-        self._teller.start()
+        self._thread = threading.Thread(target=self._log_repeatedly, daemon=True)
+        self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._ended.set()
-        self._teller.join()
-        if error == (None, None, None) and time.monotonic() - self._begun > SECONDS:
-            self._tell("done, ")
+        self._thread.join()
+        if error == (None, None, None) and time.monotonic() - self._started > SECONDS_BETWEEN_MESSAGES:
+            self._log("done, ")
 
-    def _tell_repeatedly(self) -> None:
-        while not self._ended.wait(max(AT_LEAST, ProgressLog.told + SECONDS - time.monotonic())):
-            self._tell()
+    def _log_repeatedly(self) -> None:
+        def seconds_to_wait() -> float:
+            next_message = ProgressLog.last_message + SECONDS_BETWEEN_MESSAGES
+            return max(MIN_LOGGED_SECONDS, next_message - time.monotonic())
 
-    def _tell(self, outcome: str = "") -> None:
-        ProgressLog.told = time.monotonic()
-        logger.info("%s: %s%s", self.work, outcome, self._state(time.monotonic() - self._begun))
+        while not self._ended.wait(seconds_to_wait()):
+            self._log()
+
+    def _log(self, outcome: str = "") -> None:
+        ProgressLog.last_message = time.monotonic()
+        logger.info("%s: %s%s", self.work, outcome, self._state(time.monotonic() - self._started))
 
     def _state(self, seconds: float) -> str:
         if not self.done:
             return f"{seconds:.0f} s"
         rate, of, left = self.done / seconds, "", ""
         if self.total is not None and self.done < self.total:
-            rest = round((self.total - self.done) / rate)
-            of, left = f" of {self.total:,}", f", {rest // 60}:{rest % 60:02d} left"
+            of, left = f" of {self.total:,}", f", {duration((self.total - self.done) / rate)} left"
         return f"{self.done:,}{of} pairs, {rate:,.0f} a second{left}"
 
 

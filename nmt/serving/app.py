@@ -21,7 +21,6 @@ from nmt.serving.requests import read_request
 from nmt.serving.served_run import ServedRun, validations
 from nmt.view.alignment import asset
 
-
 METHODS = ("translate", "next")  # of `ServedRun`, each an endpoint
 HERE = Path(__file__).parent
 FILES = {

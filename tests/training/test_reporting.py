@@ -211,14 +211,14 @@ def test_nothing_is_written_before_the_start(tmp_path: Path, plain: Console) -> 
 def test_a_phase_is_announced_while_it_takes_long(
     tmp_path: Path, plain: Console, monkeypatch: pytest.MonkeyPatch, wait: Any
 ) -> None:
-    monkeypatch.setattr("nmt.data.tables.SECONDS", 0.05)
-    monkeypatch.setattr("nmt.data.tables.AT_LEAST", 0.05)
+    monkeypatch.setattr("nmt.data.tables.SECONDS_BETWEEN_MESSAGES", 0.05)
+    monkeypatch.setattr("nmt.data.tables.MIN_LOGGED_SECONDS", 0.05)
     with Reporter(tmp_path, config=TrainConfig(), console=plain), ProgressLog("reading"):
         wait(lambda: re.match(r"(reading: \d+ s\n){2}", printed(plain)), seconds=20)
 
 
 def test_a_short_phase_is_not_announced(tmp_path: Path, plain: Console, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nmt.data.tables.AT_LEAST", 60.0)
+    monkeypatch.setattr("nmt.data.tables.MIN_LOGGED_SECONDS", 60.0)
     with Reporter(tmp_path, config=TrainConfig(), console=plain), ProgressLog("reading"):
         pass
     assert not printed(plain)
