@@ -3,6 +3,7 @@
 import importlib
 import io
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -187,6 +188,18 @@ def wait_for(condition: Callable[[], bool], *, seconds: float) -> None:
     while not condition():
         assert time.monotonic() < limit, f"nothing happened in {seconds} s"
         time.sleep(0.05)
+
+
+@pytest.fixture
+def run(tiny_run: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny run, which a test may change."""
+    return Path(shutil.copytree(tiny_run, tmp_path / "run"))
+
+
+@pytest.fixture
+def best(run: Path) -> Path:
+    """The best checkpoint of that copy."""
+    return run / "checkpoints" / "best"
 
 
 @pytest.fixture(scope="session")

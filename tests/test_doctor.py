@@ -30,11 +30,6 @@ def doctor(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, list[
     return run
 
 
-@pytest.fixture
-def run(tiny_run: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(tiny_run, tmp_path / "run"))
-
-
 def test_the_installation(doctor: Callable[..., Any]) -> None:
     status, found, _ = doctor()
     assert status == 0

@@ -63,11 +63,6 @@ def limited(call: Callable[..., Completed]) -> Callable[..., Completed]:
     return run
 
 
-@pytest.fixture
-def run(tiny_run: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(tiny_run, tmp_path / "run"))
-
-
 # The files of a checkpoint: vocabulary 250 kB, weights 490 kB, the state of training 1 MB.
 @pytest.mark.parametrize("size", [0, 20_000, 300_000, 1_005_000])
 def test_training_keeps_what_it_has_saved(

@@ -28,16 +28,6 @@ Call = Callable[..., Any]
 
 
 @pytest.fixture
-def run(tiny_run: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(tiny_run, tmp_path / "run"))
-
-
-@pytest.fixture
-def best(run: Path) -> Path:
-    return run / "checkpoints" / "best"
-
-
-@pytest.fixture
 def shared(hub: Hub, run: Path, call: Call) -> dict[str, bytes]:
     """The files of the run on the hub."""
     done = call("share", "run", NAME)

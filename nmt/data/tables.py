@@ -43,7 +43,7 @@ SPLITS = ("train", "validation", *TEST_SPLITS)
 SIDES = ("source", "target")
 BATCH_SIZE = 1_000  # pairs that are encoded at once
 QUEUED = 4  # batches for each process that encodes
-SECONDS_BETWEEN_MESSAGES = 3.0  # between two messages
+INTERVAL = 3.0  # seconds between two messages
 MIN_LOGGED_SECONDS = 1.5  # seconds that work must take to be mentioned
 HASHED_AT_ONCE = 100_000
 LINES_AT_ONCE = 10_000
@@ -105,9 +105,9 @@ def lines_of(corpus: "datasets.Dataset", side: str) -> Iterator[str]:
 class ProgressLog:
     """Logs the progress of the work in a block every few seconds: pairs done and in all, pairs per second, time left.
 
-    For work that does not count pairs, it logs the time taken so far. Work longer than `SECONDS_BETWEEN_MESSAGES` is
-    also logged when it is done, and work shorter than `MIN_LOGGED_SECONDS` never. The interval starts at the last
-    message of any work, so that a series of short works is not silent.
+    For work that does not count pairs, it logs the time taken so far. Work longer than `INTERVAL` is also logged when
+    it is done, and work shorter than `MIN_LOGGED_SECONDS` never. The interval starts at the last message of any work,
+    so that a series of short works is not silent.
     """
 
     last_message: ClassVar[float] = -math.inf  # its time, of any work
@@ -131,15 +131,11 @@ class ProgressLog:
     def __exit__(self, *error: object) -> None:
         self._ended.set()
         self._thread.join()
-        if error == (None, None, None) and time.monotonic() - self._started > SECONDS_BETWEEN_MESSAGES:
+        if error == (None, None, None) and time.monotonic() - self._started > INTERVAL:
             self._log("done, ")
 
     def _log_repeatedly(self) -> None:
-        def seconds_to_wait() -> float:
-            next_message = ProgressLog.last_message + SECONDS_BETWEEN_MESSAGES
-            return max(MIN_LOGGED_SECONDS, next_message - time.monotonic())
-
-        while not self._ended.wait(seconds_to_wait()):
+        while not self._ended.wait(max(MIN_LOGGED_SECONDS, ProgressLog.last_message + INTERVAL - time.monotonic())):
             self._log()
 
     def _log(self, outcome: str = "") -> None:

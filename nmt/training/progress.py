@@ -84,16 +84,14 @@ def seconds_left(progress: Progress, config: TrainerConfig) -> float | None:
     """
     if progress.step == progress.first_step:
         return None
-    estimates = []
-    if config.max_minutes is not None:
-        estimates.append(60 * config.max_minutes - progress.seconds)
-    for done, before, limit in (
+    seconds = progress.clock() - progress.started
+    estimates = [] if config.max_minutes is None else [60 * config.max_minutes - progress.seconds]
+    for done, first, limit in (
         (progress.step, progress.first_step, config.max_steps),
         (progress.epochs, progress.first_epochs, config.max_epochs),
     ):
-        if limit is not None and done > before:
-            seconds = progress.clock() - progress.started
-            estimates.append((limit - done) / (done - before) * seconds)
+        if limit is not None and done > first:
+            estimates.append(seconds * (limit - done) / (done - first))
     return max(0.0, min(estimates)) if estimates else None
 
 

@@ -97,7 +97,7 @@ def test_the_end_of_short_or_failed_work_is_not_told(
 def test_short_works_are_not_silent_together(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """The last message was long ago, so this work is told of at once."""
     monkeypatch.setattr(tables, "MIN_LOGGED_SECONDS", 0.01)
-    monkeypatch.setattr(ProgressLog, "last_message", time.monotonic() - tables.SECONDS_BETWEEN_MESSAGES)
+    monkeypatch.setattr(ProgressLog, "last_message", time.monotonic() - tables.INTERVAL)
     with caplog.at_level("INFO", logger="nmt.data.tables"):
         with ProgressLog("reading"):
             while not caplog.messages:
@@ -114,7 +114,7 @@ def build_table(folder: Path) -> list[pa.Table]:
 def test_progress_tells_what_is_done_and_how_long_it_will_take(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tables, "SECONDS_BETWEEN_MESSAGES", 0.05)
+    monkeypatch.setattr(tables, "INTERVAL", 0.05)
     monkeypatch.setattr(tables, "MIN_LOGGED_SECONDS", 0.01)
     with caplog.at_level("INFO", logger="nmt.data.tables"), ProgressLog("encoding", 1_000) as progress:
         while not caplog.messages:

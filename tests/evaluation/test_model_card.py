@@ -18,16 +18,6 @@ from nmt.evaluation.model_card import data_description, front_matter, is_edited,
 from nmt.models.checkpoint import CARD, PICTURE, load_checkpoint
 
 
-@pytest.fixture
-def run(tiny_run: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(tiny_run, tmp_path / "run"))
-
-
-@pytest.fixture
-def best(run: Path) -> Path:
-    return run / "checkpoints" / "best"
-
-
 def metrics_of(run: Path, split: str) -> dict[str, Any]:
     metrics: dict[str, Any] = json.loads((run / "evaluation" / split / "metrics.json").read_text())
     return metrics

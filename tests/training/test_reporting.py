@@ -211,7 +211,7 @@ def test_nothing_is_written_before_the_start(tmp_path: Path, plain: Console) -> 
 def test_a_phase_is_announced_while_it_takes_long(
     tmp_path: Path, plain: Console, monkeypatch: pytest.MonkeyPatch, wait: Any
 ) -> None:
-    monkeypatch.setattr("nmt.data.tables.SECONDS_BETWEEN_MESSAGES", 0.05)
+    monkeypatch.setattr("nmt.data.tables.INTERVAL", 0.05)
     monkeypatch.setattr("nmt.data.tables.MIN_LOGGED_SECONDS", 0.05)
     with Reporter(tmp_path, config=TrainConfig(), console=plain), ProgressLog("reading"):
         wait(lambda: re.match(r"(reading: \d+ s\n){2}", printed(plain)), seconds=20)

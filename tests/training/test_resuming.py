@@ -1,7 +1,6 @@
 """Settings that may change when a run is resumed, and beginning with the weights of another."""
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,14 +91,6 @@ def test_all_that_is_wrong_is_told_at_once(config: TrainConfig) -> None:
 def test_how_it_is_trained_may_change(config: TrainConfig, tiny_run: Path, name: str, value: object) -> None:
     put(config, name, value)
     assert find_previous_checkpoint(config) == tiny_run / "checkpoints" / "last"
-
-
-@pytest.fixture
-def run(tiny_run: Path, tmp_path: Path) -> Path:
-    """A copy of a run, to be resumed."""
-    folder = tmp_path / "run"
-    shutil.copytree(tiny_run, folder)
-    return folder
 
 
 @pytest.fixture
