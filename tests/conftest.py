@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from pkgutil import iter_modules
@@ -18,36 +17,8 @@ import hypothesis
 import jaxtyping
 import pytest
 
-ROOT = Path(__file__).parents[1]
-
-# A run of seconds: long enough to say something, much too short to translate.
-TINY = (
-    "data.grammar.train_size=300",
-    "data.grammar.validation_size=12",
-    "data.grammar.test_size=12",
-    "data.grammar.long_size=3",
-    "data.grammar.max_length=8",
-    "data.grammar.long_length=6",
-    "tokenizer.kind=unigram",
-    "tokenizer.vocab_size=600",
-    "batch.size=400",
-    "model.embedding_size=32",
-    "model.hidden_size=64",
-    "model.dropout=0",
-    "optimizer.learning_rate=0.01",
-    "schedule=constant",
-    "schedule.warmup_steps=5",
-    "search.beam_size=2",
-    "search.max_length_offset=5",
-    "trainer.metric=loss",
-    "trainer.max_epochs=null",
-    "trainer.max_minutes=null",
-    "trainer.log_every=20",
-    "trainer.num_samples=2",
-    "threads=1",
-)
-
-Completed = subprocess.CompletedProcess[str]
+from tests.browser import Browser, started
+from tests.runs import ROOT, TINY, Completed, wait_for
 
 # Tests share the cores with each other, so a thread that waits for another must not spin. Read when torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -183,13 +154,6 @@ def tiny_run(command: Callable[..., Completed], shared_folder: Path, tiny_option
     return (place / "unfinished").rename(run)
 
 
-def wait_for(condition: Callable[[], bool], *, seconds: float) -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, f"nothing happened in {seconds} s"
-        time.sleep(0.05)
-
-
 @pytest.fixture
 def run(tiny_run: Path, tmp_path: Path) -> Path:
     """A copy of the tiny run, which a test may change."""
@@ -202,10 +166,27 @@ def best(run: Path) -> Path:
     return run / "checkpoints" / "best"
 
 
-@pytest.fixture(scope="session")
-def wait() -> Callable[..., None]:
-    """Wait until a condition holds; fail after some seconds."""
-    return wait_for
+@pytest.fixture(scope="module")
+def translator(tiny_run: Path) -> Any:
+    """A translator that loaded the tiny run."""
+    from nmt.translator import Translator
+
+    return Translator.load(tiny_run, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A browser that runs, in which tests open pages one after the other."""
+    with started() as browser:
+        yield browser
+
+
+@pytest.fixture
+def own_datasets_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `datasets` keep its files in a folder of the test."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """Sentences of the built-in grammar, and one that is not, for tests of the translator."""
 
+SENTENCE = "She helps her brother."
 SENTENCES = [
-    "She helps her brother.",
+    SENTENCE,
     "He sleeps.",
     "The sister of Luc sees me when she meets this aunt.",
     "My aunts will love us, and Oscar explained that Anne protected my aunts who will love us.",

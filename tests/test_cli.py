@@ -9,8 +9,8 @@ import pytest
 
 from nmt.cli import prepare_rank
 from nmt.training.torchrun_env import RankEnvironment
+from tests.runs import ROOT
 
-ROOT = Path(__file__).parents[1]
 SCRIPT = """
 import signal, sys, time
 from nmt.cli import hydra_main

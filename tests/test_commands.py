@@ -21,8 +21,8 @@ from nmt.models.build import check_model
 from nmt.models.decoder import DECODERS
 from nmt.training.prepare import check_run
 from tests.composing import compose
+from tests.runs import ROOT
 
-ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 START = r"(?:python |torchrun (?:--\S+\s+)+)(?:-m nmt\.|scripts/)"
 COMMAND = re.compile(START + r"(\w+)(?:\.py)?(.*)")

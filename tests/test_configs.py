@@ -12,8 +12,8 @@ from nmt.config.schema import EvaluateConfig, ServeConfig, TrainConfig, keys
 from nmt.data.corpus import CORPORA
 from nmt.models.decoder import DECODERS
 from tests.composing import FOLDER, compose
+from tests.runs import ROOT
 
-ROOT = Path(__file__).parents[1]
 GROUPS = sorted(folder.name for folder in FOLDER.iterdir() if folder.is_dir())
 OPTIONS = [f"{file.parent.name}={file.stem}" for file in sorted(FOLDER.glob("*/*.yaml"))]
 

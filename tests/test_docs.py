@@ -12,8 +12,8 @@ from nmt.attention.coverage import COVERAGES
 from nmt.attention.normalizers import NORMALIZERS
 from nmt.attention.scores import SCORES
 from nmt.attention.windows import WINDOWS
+from tests.runs import ROOT
 
-ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 ATTENTION = ROOT / "docs" / "attention.md"
 

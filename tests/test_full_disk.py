@@ -22,6 +22,7 @@ from nmt.errors import UserError, is_out_of_memory, write_errors
 from nmt.models.checkpoint import find_checkpoint, load_checkpoint, resolve_device, save_checkpoint
 from nmt.translate import replace_together
 from nmt.translator import Translator
+from tests.runs import ROOT, Completed
 
 LINES = "He sleeps in the garden.\n" * 400
 
@@ -40,9 +41,6 @@ def largest_file(size: int) -> Iterator[None]:
 def contents(folder: Path) -> dict[str, str]:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
-Completed = subprocess.CompletedProcess[str]
 
 
 def is_one_error(told: str) -> bool:
@@ -144,7 +142,7 @@ def test_standard_output_may_be_full(run: Path, module: str) -> None:
         "evaluate": ["evaluate", "checkpoint=run", "threads=1"],
         "train --help": ["train", "--help"],
     }
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     name, *others = options[module]
     with Path("/dev/full").open("w") as full:
         line = [sys.executable, "-m", f"nmt.{name}", *others]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.runs import ROOT
+
 PACKAGE = ROOT / "nmt"
 
 # From the top down; parts of one line do not know each other. `nmt.cli` is what the entry points share.
@@ -110,6 +111,13 @@ def test_attention_needs_torch_only() -> None:
         for name in imports(file):
             root = part_of(name) if name.startswith("nmt") else name.split(".")[0]
             assert root in allowed, f"{file.name} imports {name}"
+
+
+def test_tests_share_named_helpers() -> None:
+    """Not another test's functions, nor those of a conftest."""
+    for file in (ROOT / "tests").rglob("*.py"):
+        names = {name.rsplit(".", 1)[-1] for name in imports(file) if name.startswith("tests.")}
+        assert not {name for name in names if name == "conftest" or name.startswith("test_")}, file.name
 
 
 def test_git_keeps_the_data_package() -> None:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from nmt.__main__ import COMMANDS
-
-ROOT = Path(__file__).parents[1]
+from tests.runs import ROOT
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])

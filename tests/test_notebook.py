@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.runs import ROOT
+
 NOTEBOOK = ROOT / "docs" / "tutorial.ipynb"
 
 

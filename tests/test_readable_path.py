@@ -16,8 +16,9 @@ from nmt.models.build import build_model
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
 from nmt.training.objective import StepLoss, TrainingStep, token_loss
 from nmt.training.reinforce import Reinforce
+from tests.runs import ROOT
 
-PACKAGE = Path(__file__).parents[1] / "nmt"
+PACKAGE = ROOT / "nmt"
 
 
 def files_called(function: Callable[[], Any]) -> tuple[Any, set[str]]:

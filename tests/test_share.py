@@ -19,8 +19,8 @@ from nmt.serving.server import load
 from nmt.share import stage
 from nmt.training.resuming import find_initial_checkpoint
 from tests.hub_stand_in import Hub
+from tests.runs import ROOT
 
-ROOT = Path(__file__).parents[1]
 NAME, ADDRESS = "me/en-fr", "hub:me/en-fr"
 FIXED = ["tokenizer.vocab_size", "model.embedding_size", "model.hidden_size", "model.tied_embeddings"]
 SENTENCES = ["He sleeps.", "My sister sees the small cat."]

@@ -22,16 +22,14 @@ from nmt.models.checkpoint import find_checkpoint
 from nmt.training.run import evaluate_best_checkpoint, link_latest
 from nmt.training.run import train as train_here
 from nmt.training.trainer import Trainer
+from tests.runs import QUIET, ROOT, records, training_state, wait_for
 from tests.template_pairs import write_template_corpus
-
-ROOT = Path(__file__).parents[1]
 
 # Everything that draws random numbers or keeps a state over updates is on.
 STATEFUL = (
     *("tokenizer.sampling=0.2", "model.dropout=0.3", "model.word_dropout=0.1", "model.locked_dropout=true"),
     *("trainer.consistency=2", "trainer.ema_decay=0.9", "trainer.accumulate=2"),
 )
-QUIET = ("trainer.evaluate=false", "trainer.num_samples=0", "trainer.log_every=1")
 
 
 @pytest.fixture
@@ -44,21 +42,12 @@ def train(call: Callable[..., Any], tmp_path: Path, tiny_options: list[str]) -> 
     return run
 
 
-def records(run: Path, event: str) -> list[dict[str, Any]]:
-    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [record for record in map(json.loads, lines) if record["event"] == event]
-
-
 def losses(run: Path) -> list[tuple[int, float]]:
     return [(record["step"], record["loss"]) for record in records(run, "train")]
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
     return load_file(run / "checkpoints" / "last" / "model.safetensors")
-
-
-def state(run: Path) -> dict[str, Any]:
-    return torch.load(run / "checkpoints" / "last" / "training_state.pt", weights_only=True)
 
 
 def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
@@ -145,14 +134,14 @@ def test_training_goes_on_exactly_where_it_stopped(
     options = (*STATEFUL, *QUIET)
     straight = train("straight", *options, "trainer.max_steps=8")
     parted = train("parted", *options, "trainer.max_steps=4")
-    assert state(parted)["progress"]["step"] == 4
+    assert training_state(parted)["progress"]["step"] == 4
     assert not same(weights(parted), weights(straight))
     # In another process, where nothing can be left over from before.
     done = command("train", "run_dir=parted", *tiny_options, *options, "trainer.max_steps=8", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "continuing from parted/checkpoints/last at update 4" in done.stderr
     assert same(weights(parted), weights(straight))
-    states = state(parted), state(straight)
+    states = training_state(parted), training_state(straight)
     assert same(*(each["average"] for each in states))
     for name in ("loader", "schedule"):
         assert states[0][name] == states[1][name]
@@ -203,7 +192,7 @@ def test_a_damaged_state_is_told_in_one_line(
 
 
 def test_an_interrupted_run_can_be_continued(
-    train: Callable[..., Path], tiny_options: list[str], tmp_path: Path, wait: Callable[..., None]
+    train: Callable[..., Path], tiny_options: list[str], tmp_path: Path
 ) -> None:
     endless = ("trainer.max_steps=1000000", "trainer.validate_every_steps=1000000")
     line = [sys.executable, "-m", "nmt.train", "run_dir=run", *tiny_options, *QUIET, *endless]
@@ -219,7 +208,7 @@ def test_an_interrupted_run_can_be_continued(
     )
     run = tmp_path / "run"
     metrics = run / "metrics.jsonl"
-    wait(lambda: metrics.exists() or process.poll() is not None, seconds=120)
+    wait_for(lambda: metrics.exists() or process.poll() is not None, seconds=120)
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -227,7 +216,7 @@ def test_an_interrupted_run_can_be_continued(
     assert "Traceback" not in errors
     assert output == ""
     assert not (run / "checkpoints" / "best").exists()
-    stopped = state(run)["progress"]["step"]
+    stopped = training_state(run)["progress"]["step"]
     assert stopped == records(run, "train")[-1]["step"]
     train("run", *QUIET, f"trainer.max_steps={stopped + 1}")
     assert [record["step"] for record in records(run, "train")] == list(range(1, stopped + 2))
@@ -293,7 +282,7 @@ def test_the_newest_run_can_be_continued_by_that_name(
     config.run_dir, config.trainer.evaluate, config.trainer.max_steps = "outputs/latest", False, 101
     assert train_here(config, latest=True) == Path("outputs/run")
     assert latest_run(tmp_path) == run
-    assert state(run)["progress"]["step"] == 101
+    assert training_state(run)["progress"]["step"] == 101
 
 
 def test_a_run_whose_checkpoints_lie_elsewhere_goes_on_in_its_own_folder(tiny_run: Path, tmp_path: Path) -> None:
@@ -305,7 +294,7 @@ def test_a_run_whose_checkpoints_lie_elsewhere_goes_on_in_its_own_folder(tiny_ru
     config = load_config(run / "config.yaml")
     config.run_dir, config.trainer.evaluate, config.trainer.max_steps = str(run), False, 101
     assert train_here(config) == run
-    assert state(run)["progress"]["step"] == 101
+    assert training_state(run)["progress"]["step"] == 101
     assert (run / "metrics.jsonl").read_bytes().startswith(before)
     assert [path.name for path in (tmp_path / "large").iterdir()] == ["checkpoints"]
 

@@ -20,24 +20,14 @@ from nmt.models.checkpoint import load_checkpoint
 from nmt.training.distributed import SINGLE_PROCESS
 from nmt.training.prepare import prepare
 from nmt.training.validation import Validator
+from tests.runs import QUIET, ROOT, records, training_state, wait_for
 
-ROOT = Path(__file__).parents[1]
-QUIET = ("trainer.evaluate=false", "trainer.num_samples=0", "trainer.log_every=1")
 STATEFUL = ("tokenizer.sampling=0.2", "model.dropout=0.3", "trainer.ema_decay=0.9", "trainer.accumulate=2")
 ENDLESS = ("trainer.max_steps=1000000", "trainer.validate_every_steps=1000000")
 
 
-def steps(run: Path, event: str) -> list[int]:
-    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [record["step"] for record in map(json.loads, lines) if record["event"] == event]
-
-
-def state(run: Path) -> dict[str, Any]:
-    return torch.load(run / "checkpoints" / "last" / "training_state.pt", weights_only=True)
-
-
 def test_an_interrupted_run_of_two_can_be_continued(
-    together: Callable[..., Any], tiny_options: list[str], tmp_path: Path, wait: Callable[..., None]
+    together: Callable[..., Any], tiny_options: list[str], tmp_path: Path
 ) -> None:
     """One folder, one log, and no update twice; the name of the folder has the time of day in it."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
@@ -51,7 +41,7 @@ def test_an_interrupted_run_of_two_can_be_continued(
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     metrics = tmp_path / "outputs" / "latest" / "metrics.jsonl"
-    wait(lambda: metrics.exists() or process.poll() is not None, seconds=120)
+    wait_for(lambda: metrics.exists() or process.poll() is not None, seconds=120)
     os.killpg(process.pid, signal.SIGINT)
     errors = process.communicate(timeout=60)[1]
     assert errors.count("interrupted\n") == 1
@@ -59,8 +49,8 @@ def test_an_interrupted_run_of_two_can_be_continued(
     assert "nmt/training" not in errors  # no traceback of ours beside the launcher's
     run = metrics.resolve().parent
     assert {path.resolve() for path in (tmp_path / "outputs").rglob("train.log")} == {run / "train.log"}
-    stopped = state(run)["progress"]["step"]
-    assert steps(run, "train") == list(range(1, stopped + 1))
+    stopped = training_state(run)["progress"]["step"]
+    assert [record["step"] for record in records(run, "train")] == list(range(1, stopped + 1))
 
     more = (f"trainer.max_steps={stopped + 2}", "trainer.max_epochs=null", ENDLESS[1])
     done = together("nmt.train", f"run_dir={run}", *tiny_options, *QUIET, *STATEFUL, *more, cwd=tmp_path)
@@ -68,8 +58,8 @@ def test_an_interrupted_run_of_two_can_be_continued(
     assert [each.stdout for each in done] == ["", ""]
     assert f"/checkpoints/last at update {stopped}\n" in done[0].stderr
     assert done[1].stderr == ""
-    assert steps(run, "train") == list(range(1, stopped + 3))
-    assert steps(run, "validation") == [stopped + 2]
+    assert [record["step"] for record in records(run, "train")] == list(range(1, stopped + 3))
+    assert [record["step"] for record in records(run, "validation")] == [stopped + 2]
     assert len(list((run / "tensorboard").iterdir())) == 2  # one file a start
     assert [path.name for path in tmp_path.iterdir()] == ["outputs"]  # the other process's own folder is tmp_path
 
@@ -183,5 +173,5 @@ def test_two_processes_go_on_exactly_where_they_stopped(
             assert [each.returncode for each in done] == [0, 0], done
     weights = [load_file(tmp_path / run / "checkpoints/last/model.safetensors") for run in ("straight", "parted")]
     torch.testing.assert_close(*weights, rtol=0, atol=0)
-    average = [state(tmp_path / run)["average"] for run in ("straight", "parted")]
+    average = [training_state(tmp_path / run)["average"] for run in ("straight", "parted")]
     torch.testing.assert_close(*average, rtol=0, atol=0)

@@ -23,8 +23,8 @@ from nmt.config.schema import SearchConfig
 from nmt.text.words import text_words
 from nmt.translate import CHARACTERS, FIRST_CHARACTERS, build_parser, chunks, load_translator, render
 from nmt.translator import Translator
+from tests.runs import ROOT
 
-ROOT = Path(__file__).parents[1]
 SENTENCES = ["She helps her brother.", "The sister of Luc sees me when she meets this aunt.", "He sleeps."]
 MIXED = [" ".join(SENTENCES[i % 3 : i % 3 + i % 5]) for i in range(30)]  # some empty, some of several sentences
 

@@ -23,11 +23,6 @@ SENTENCES = ["She helps her brother.", "He sleeps.", ""]
 
 
 @pytest.fixture(scope="module")
-def translator(tiny_run: Path) -> Translator:
-    return Translator.load(tiny_run, device="cpu")
-
-
-@pytest.fixture(scope="module")
 def translations(translator: Translator) -> list[Translation]:
     return translator.translate(SENTENCES)
 

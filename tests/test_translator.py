@@ -25,11 +25,6 @@ from nmt.translator import Translator
 from tests.sentences import SENTENCES
 
 
-@pytest.fixture(scope="module")
-def translator(tiny_run: Path) -> Translator:
-    return Translator.load(tiny_run, device="cpu")
-
-
 def test_the_example_in_the_docstring(tiny_run: Path) -> None:
     (example,) = doctest.DocTestFinder(recurse=False).find(Translator, globs={"run": tiny_run})
     result = doctest.DocTestRunner().run(example)

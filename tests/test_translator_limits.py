@@ -21,11 +21,6 @@ from nmt.translator import Translator, halve_on_memory_error
 from tests.sentences import SENTENCES
 
 
-@pytest.fixture(scope="module")
-def translator(tiny_run: Path) -> Translator:
-    return Translator.load(tiny_run, device="cpu")
-
-
 def test_a_translation_does_not_depend_on_its_batch(tiny_run: Path) -> None:
     lines = [line for line in SENTENCES for _ in range(3)]
     alone, *others = (

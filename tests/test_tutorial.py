@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.runs import ROOT
+
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 SECTIONS = re.split(r"^(?=## )", PAGE, flags=re.MULTILINE)
 INSTALLATION = ["python3 -m venv .venv", ".venv/bin/pip install -e .", "source .venv/bin/activate"]

@@ -1,12 +1,11 @@
 """A run of seconds that is done to its end once, as what every run that is killed or damaged must become."""
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from tests.chaos.processes import Zygote, digest
+from tests.chaos.processes import Zygote
+from tests.chaos.whole import Whole, weights
 
 OPTIONS = (
     "model.embedding_size=8",
@@ -17,19 +16,6 @@ OPTIONS = (
     "trainer.num_samples=1",
     "trainer.evaluate=false",
 )
-
-
-class Whole(NamedTuple):
-    """A run that nothing disturbed: how it is started, its folder, and the digest of its last weights."""
-
-    options: list[str]
-    folder: Path
-    weights: str
-
-
-def weights(run: Path) -> str:
-    """Return the digest of the last weights of a run."""
-    return digest(run / "checkpoints" / "last" / "model.safetensors")
 
 
 @pytest.fixture(scope="session")

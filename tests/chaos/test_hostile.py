@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.conftest import Whole
 from tests.chaos.hostile import CHECKPOINT, TEXT, TRAINING_STATE
 from tests.chaos.processes import Zygote
+from tests.chaos.whole import Whole
 
 SECONDS = 30
 MEMORY = 12 * 2**30  # of addresses, of which libraries take most

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from nmt.models.checkpoint import find_checkpoint, load_checkpoint
-from tests.chaos.conftest import Whole
 from tests.chaos.processes import Started, Zygote
+from tests.chaos.whole import Whole
 
 
 def load_during(zygote: Zygote, whole: Whole, place: Path, loads: int, updates: int) -> set[int]:

@@ -3,7 +3,6 @@
 import dataclasses
 import random
 import runpy
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import torch
 
 from nmt.config.check import check
 from nmt.config.schema import LARGEST_SEED, EvaluateConfig, EvaluateSearchConfig, SearchConfig, TrainConfig, keys
+from tests.runs import ROOT
 
 
 @pytest.mark.parametrize("schema", [TrainConfig, EvaluateConfig])
@@ -35,7 +35,7 @@ def test_all_of_the_search_can_be_set_when_evaluating() -> None:
 
 
 def test_the_documentation_is_current() -> None:
-    root = Path(__file__).parents[2]
+    root = ROOT
     script = runpy.run_path(str(root / "scripts" / "write_configuration_docs.py"))
     current = (root / "docs" / "configuration.md").read_text(encoding="utf-8")
     assert current == script["render"](), "run: python scripts/write_configuration_docs.py"

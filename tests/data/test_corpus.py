@@ -8,7 +8,7 @@ import pytest
 from nmt.config.schema import DataConfig, GrammarConfig, HubConfig, SplitConfig
 from nmt.data.corpus import CORPORA, load_split, open_corpus
 from nmt.data.tables import Corpus
-from nmt.errors import UserError
+from tests.messages import error_message
 
 
 def text_config(
@@ -22,10 +22,7 @@ def text_config(
 
 
 def complaint(config: DataConfig, split: str = "train") -> str:
-    with pytest.raises(UserError) as caught:
-        load_split(config, split)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return error_message(load_split, config, split)
 
 
 def test_text_becomes_a_mapped_table(tmp_path: Path) -> None:

@@ -13,13 +13,10 @@ import pytest
 
 from nmt.config.schema import DataConfig, HubConfig, SplitConfig
 from nmt.data.hub import HubCorpus
-from nmt.errors import UserError
 from tests.composing import compose
+from tests.messages import error_message
 
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+pytestmark = pytest.mark.usefixtures("own_datasets_cache")
 
 
 def json_corpus(folder: Path, rows: list[dict[str, Any]], **config: Any) -> DataConfig:
@@ -255,7 +252,4 @@ def test_a_named_corpus_has_its_columns(name: str, tmp_path_factory: pytest.Temp
 
 
 def complaint(config: DataConfig) -> str:
-    with pytest.raises(UserError) as caught:
-        HubCorpus(config).load("train")
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return error_message(HubCorpus(config).load, "train")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nmt.data.tables import is_alive, leftovers, temporary_folder
+from tests.runs import ROOT
 
 
 def test_it_is_beside_the_place_and_goes(tmp_path: Path) -> None:
@@ -25,7 +26,7 @@ def test_it_is_beside_the_place_and_goes(tmp_path: Path) -> None:
 def test_what_a_killed_process_left_goes_with_the_next(tmp_path: Path) -> None:
     script = "import os, sys, pathlib; from nmt.data.tables import temporary_folder\n"
     script += "with temporary_folder(pathlib.Path('table')) as folder: (folder / 'x').touch(); os.kill(os.getpid(), 9)"
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment)
     (left,) = tmp_path.iterdir()
     others = [f".table.{socket.gethostname()}.{os.getpid()}-a", ".table.other-host.1-a", f".other{left.name[6:]}"]

@@ -16,6 +16,7 @@ from nmt.data import text
 from nmt.data.corpus import load_split
 from nmt.data.text import TextFile, open_split, read_split
 from nmt.errors import UserError
+from tests.messages import error_message
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 
@@ -46,10 +47,7 @@ def read_file(path: Path, content: bytes, ratio: float = math.inf) -> list[str]:
 
 
 def complaint(tmp_path: Path, source: str | bytes, target: str | bytes, alignment: str | None = None) -> str:
-    with pytest.raises(UserError) as caught:
-        read(tmp_path, source, target, alignment)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return error_message(read, tmp_path, source, target, alignment)
 
 
 def varied(count: int) -> list[str]:

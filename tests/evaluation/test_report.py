@@ -18,6 +18,7 @@ from nmt.evaluation.report import (
     render_report,
     summary,
 )
+from tests.evaluation.reported import metrics
 
 VOID = {"meta", "input", "br"}
 ROWS = [
@@ -53,40 +54,6 @@ class Reader(HTMLParser):
     def handle_data(self, data: str) -> None:
         if "td" in self.open:
             self.cells[-1] += data
-
-
-def metrics(**changes: Any) -> dict[str, Any]:
-    known: dict[str, Any] = {
-        "bleu": 37.123,
-        "chrf": 64.9,
-        "ter": 35.0,
-        "perplexity": 4.25,
-        "ensemble": [],
-        "signature": {"bleu": "tok:13a|version:2"},
-        "bleu_ci95": [36.0, 38.25],
-        "aer": None,
-        "aer_sentences": 0,
-        "gold_sentences": 0,
-        "attention_entropy": 0.71,
-        "coverage_deficit": 0.25,
-        "repetition_rate": 0.0123,
-        "bleu_by_length": [{"min_words": 1, "max_words": 10, "sentences": 7, "bleu": 41.5}],
-        "sentences": 2,
-        "sentences_per_second": 20.0,
-        "baseline": None,
-        "split": "test",
-        "beam_size": 5,
-        "length_penalty": 1.0,
-        "coverage_penalty": 0.0,
-        "max_length_ratio": 2.0,
-        "max_length_offset": 20,
-        "replace_unknown": False,
-        "precision": "fp32",
-        "checkpoint": "runs/<a>/best",
-        "step": 1200,
-        "lowercase": False,
-    }
-    return {**known, **changes}
 
 
 def read(**changes: Any) -> Reader:

@@ -1,6 +1,5 @@
 """The report in a browser: rows open, sort and filter."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +7,8 @@ import pytest
 
 from nmt.alignment.weights import Alignment
 from nmt.evaluation.report import Sentence, alignment_data, render_report
-from tests.browser import Browser, started
-from tests.evaluation.test_report import metrics
+from tests.browser import Browser
+from tests.evaluation.reported import metrics
 
 WORDS = Alignment(["القطة", "b"], ["x", "<i>"], np.array([[0.9, 0.1], [0.2, 0.8]]))
 ROWS = [
@@ -17,12 +16,6 @@ ROWS = [
     Sentence(2, "b", "x", "x", 100.0, "y", 0.0),
     Sentence(3, "c", "z", "y", 5.0, "y", 100.0),
 ]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with started() as browser:
-        yield browser
 
 
 @pytest.fixture

@@ -3,15 +3,14 @@
 import random
 import socket
 from pathlib import Path
-from typing import Any
 
 import pytest
 from huggingface_hub import constants
 
-from nmt.errors import UserError
 from nmt.models import hub as client
 from nmt.models.hub import Address, failure_of, fetch, is_address, parse_address, results_folder, upload
 from tests.hub_stand_in import Hub, Repository
+from tests.messages import error_message
 
 KNOWN = ("weights.bin", "config.yaml", "joint.model", "README.md")
 TOY = Address("me/toy")
@@ -31,13 +30,6 @@ def send(files: list[Path], address: Address = TOY, *, private: bool = False, me
 
 def content_of(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def complaint(function: Any, *arguments: Any, **options: Any) -> str:
-    with pytest.raises(UserError) as caught:
-        function(*arguments, **options)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +62,7 @@ def test_addresses(text: str, address: Address) -> None:
     ],
 )
 def test_what_is_no_address(text: str) -> None:
-    assert complaint(parse_address, text) == (
+    assert error_message(parse_address, text) == (
         f"{text} is no model of the hub: write hub:USER/NAME, or hub:USER/NAME@REVISION"
     )
 
@@ -132,11 +124,11 @@ def test_private_models(hub: Hub, files: list[Path], monkeypatch: pytest.MonkeyP
     assert hub.models["me/toy"].private
     send(files, private=True)
     monkeypatch.delenv("HF_TOKEN")
-    assert complaint(fetch, TOY, KNOWN) == (
+    assert error_message(fetch, TOY, KNOWN) == (
         f"{hub.endpoint} has no model me/toy, or it is private (log in with `hf auth login`, or set HF_TOKEN): "
         "check the name"
     )
-    assert complaint(send, files) == (
+    assert error_message(send, files) == (
         "cannot write hub:me/toy without a token: log in with `hf auth login`, or set HF_TOKEN to one that may write"
     )
 
@@ -144,41 +136,41 @@ def test_private_models(hub: Hub, files: list[Path], monkeypatch: pytest.MonkeyP
 def test_a_private_model_is_not_made_of_a_public_one(hub: Hub, files: list[Path]) -> None:
     send(files)
     files[1].write_bytes(b"secret")
-    assert "hub:me/toy exists and is public: leave --private out" in complaint(send, files, private=True)
+    assert "hub:me/toy exists and is public: leave --private out" in error_message(send, files, private=True)
     assert hub.files("me/toy")["config.yaml"] == b"a: 1\n"
 
 
 def test_names_and_revisions_that_are_not_there(hub: Hub, files: list[Path]) -> None:
     send(files)
-    assert complaint(fetch, Address("me/tyo"), KNOWN) == (
+    assert error_message(fetch, Address("me/tyo"), KNOWN) == (
         f"{hub.endpoint} has no model me/tyo, or your token may not read it: check the name"
     )
-    assert complaint(fetch, Address("me/toy", "v2"), KNOWN) == (
+    assert error_message(fetch, Address("me/toy", "v2"), KNOWN) == (
         "me/toy has no revision 'v2': give a branch, a tag or a commit, or leave it out"
     )
-    assert "Repo id must" in complaint(fetch, Address("me/-toy-"), KNOWN)
+    assert "Repo id must" in error_message(fetch, Address("me/-toy-"), KNOWN)
 
 
 def test_a_token_that_may_not(hub: Hub, files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     send(files)
     monkeypatch.setenv("HF_TOKEN", "hf_of_somebody_else")
-    assert complaint(send, files) == (
+    assert error_message(send, files) == (
         f"{hub.endpoint} does not let your token do this with hub:me/toy: it is not yours; "
         "log in with `hf auth login`, or set HF_TOKEN to another"
     )
-    assert "Invalid credentials in Authorization header; log in" in complaint(send, files, Address("me/other"))
+    assert "Invalid credentials in Authorization header; log in" in error_message(send, files, Address("me/other"))
 
 
 def test_a_model_with_an_agreement(hub: Hub) -> None:
     hub.models["me/toy"] = Repository(gated=True)
-    assert complaint(fetch, TOY, KNOWN).startswith(
+    assert error_message(fetch, TOY, KNOWN).startswith(
         f"hub:me/toy is gated: accept its terms at {hub.endpoint}/me/toy, then log in"
     )
 
 
 def test_a_card_that_the_hub_refuses(hub: Hub, files: list[Path]) -> None:
     hub.invalid_card = '"language" must be a code of ISO 639'
-    assert '"language" must be a code of ISO 639' in complaint(send, files)
+    assert '"language" must be a code of ISO 639' in error_message(send, files)
     assert set(hub.files("me/toy")) == {".gitattributes"}
 
 
@@ -193,14 +185,14 @@ def test_without_network(
     notice = capfd.readouterr().err
     assert notice.startswith(f"notice: cannot reach {hub.endpoint} (")
     assert notice.endswith("); hub:me/toy is what was downloaded last\n")
-    message = complaint(fetch, Address("me/other"), KNOWN)
+    message = error_message(fetch, Address("me/other"), KNOWN)
     assert message.startswith(f"cannot reach {hub.endpoint} (")
     assert f"), and the cache {constants.HF_HUB_CACHE} does not hold hub:me/other: check the network" in message
-    assert complaint(send, files).startswith(f"cannot transfer hub:me/toy ({hub.endpoint}): ")
+    assert error_message(send, files).startswith(f"cannot transfer hub:me/toy ({hub.endpoint}): ")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert fetch(TOY, KNOWN) == folder
     assert capfd.readouterr().err == ""
-    message = complaint(fetch, Address("me/other"), KNOWN)
+    message = error_message(fetch, Address("me/other"), KNOWN)
     assert message.startswith("HF_HUB_OFFLINE keeps from asking the hub, and the cache ")
     assert message.endswith(" does not hold hub:me/other: unset it")
 
@@ -210,22 +202,22 @@ def test_a_download_that_was_cut(hub: Hub, files: list[Path]) -> None:
     folder = fetch(TOY, KNOWN)
     (folder / "weights.bin").unlink()
     hub.stop()
-    assert "does not hold hub:me/toy" in complaint(fetch, TOY, KNOWN)
+    assert "does not hold hub:me/toy" in error_message(fetch, TOY, KNOWN)
 
 
 def test_a_hub_that_is_silent_or_broken(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.is_broken = True
-    assert complaint(fetch, TOY, KNOWN).startswith(f"cannot reach {hub.endpoint} (")
+    assert error_message(fetch, TOY, KNOWN).startswith(f"cannot reach {hub.endpoint} (")
     monkeypatch.setattr(client, "TIMEOUT", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        assert "(timed out), and the cache" in complaint(fetch, TOY, KNOWN)
+        assert "(timed out), and the cache" in error_message(fetch, TOY, KNOWN)
 
 
 def test_a_disk_that_is_full(hub: Hub, files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     send(files)
     Path(constants.HF_HUB_CACHE).write_text("a file where the folder should be")
-    assert "cannot transfer hub:me/toy" in complaint(fetch, TOY, KNOWN)
+    assert "cannot transfer hub:me/toy" in error_message(fetch, TOY, KNOWN)
     error = OSError(28, "No space left on device", "/cache/x")
     assert failure_of(error, TOY) == (
         "cannot write /cache/x: No space left on device; free some space, or set HF_HUB_CACHE to another folder"

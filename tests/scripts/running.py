@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.runs import ROOT
+
 SCRIPTS = ROOT / "scripts"
 PNG = b"\x89PNG"
 

@@ -16,8 +16,8 @@ from nmt.data.corpus import load_split
 from nmt.models.checkpoint import load_checkpoint
 from nmt.translator import Translator
 from tests.composing import compose
-from tests.conftest import TINY
-from tests.scripts.running import ROOT, SCRIPTS
+from tests.runs import ROOT, TINY
+from tests.scripts.running import SCRIPTS
 
 CHUNK = 64
 # The script, in small chunks, that kills itself like an operating system does.

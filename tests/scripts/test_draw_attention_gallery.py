@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scripts.running import ROOT
+from tests.runs import ROOT
 
 
 def test_gallery(attention_study: Path, call: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:

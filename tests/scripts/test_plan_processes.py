@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.scripts.running import ROOT, SCRIPTS
+from tests.runs import ROOT
+from tests.scripts.running import SCRIPTS
 
 
 def test_the_table(call: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> None:

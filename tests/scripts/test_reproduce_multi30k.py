@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import TINY
-from tests.scripts.running import ROOT, SCRIPTS
+from tests.runs import ROOT, TINY
+from tests.scripts.running import SCRIPTS
 from tests.template_pairs import template_pairs
 
 SMALL = [each for each in TINY if not each.startswith("data.")]

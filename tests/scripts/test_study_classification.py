@@ -17,9 +17,7 @@ DECIDING = {"praise": ("splendid", "lovely"), "blame": ("dreadful", "boring"), "
 FILLERS = ("the", "film", "a", "song", "he", "saw", "heard", ",", "in", "town", "with", "me", "and", "them")
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+pytestmark = pytest.mark.usefixtures("own_datasets_cache")
 
 
 def reviews(count: int, seed: int, labels: Sequence[str] = tuple(DECIDING)) -> list[dict[str, str]]:

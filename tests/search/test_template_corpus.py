@@ -10,7 +10,7 @@ import pytest
 import sacrebleu
 
 from nmt import Translator
-from tests.conftest import Completed
+from tests.runs import Completed
 from tests.template_pairs import write_template_corpus
 
 OPTIONS = (

@@ -7,8 +7,6 @@ from starlette.testclient import TestClient
 from nmt.serving.app import Api, build_app
 from nmt.serving.served_run import ServedRun
 
-SENTENCE = "She helps her brother."
-
 
 @pytest.fixture(scope="module")
 def run(tiny_run: Path) -> ServedRun:

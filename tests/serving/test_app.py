@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from nmt.serving.app import Api, build_app
 from nmt.serving.served_run import ServedRun
-from tests.serving.conftest import SENTENCE
+from tests.sentences import SENTENCE
 
 
 def test_a_translation_is_that_of_the_translator(client: TestClient, run: ServedRun) -> None:

@@ -14,16 +14,10 @@ import uvicorn
 from nmt.serving.app import Api, build_app
 from nmt.serving.served_run import ServedRun
 from nmt.serving.server import listen
-from tests.browser import Browser, started
-from tests.serving.conftest import SENTENCE
+from tests.browser import Browser
+from tests.sentences import SENTENCE
 
 TEXT = "document.querySelector('.pane .nmt-target').textContent"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with started() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

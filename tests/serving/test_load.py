@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.runs import ROOT
+
 CLIENTS, SECONDS = 50, float(os.environ.get("LOAD_SECONDS", "60"))
 SENTENCES = ["She helps her brother.", "He sleeps.", "The sister of Luc sees me when she meets this aunt.", "<b>"]
 

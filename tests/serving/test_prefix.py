@@ -18,7 +18,7 @@ from nmt.serving.requests import TranslationRequest
 from nmt.serving.served_run import ServedRun, word_starts
 from nmt.text.tokenizer import build_tokenizers
 from nmt.translator import Translation, Translator
-from tests.serving.conftest import SENTENCE
+from tests.sentences import SENTENCE
 
 
 @pytest.fixture

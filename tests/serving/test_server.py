@@ -21,8 +21,7 @@ import pytest
 from nmt.config.schema import ServeConfig
 from nmt.errors import UserError
 from nmt.serving.server import hosts_of, is_loopback, listen, load
-
-ROOT = Path(__file__).parents[2]
+from tests.runs import ROOT, wait_for
 
 
 @pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN], ids=["foreground", "background"])
@@ -49,7 +48,7 @@ def test_it_serves_until_interrupted(tiny_run: Path, tmp_path: Path, handler: si
     assert list(tmp_path.iterdir()) == []
 
 
-def test_who_waits_when_it_ends_is_told(tiny_run: Path, tmp_path: Path, wait: Callable[..., None]) -> None:
+def test_who_waits_when_it_ends_is_told(tiny_run: Path, tmp_path: Path) -> None:
     """One of them is being translated; all get an answer in JSON, and the log has no traceback."""
     line = [sys.executable, "-m", "nmt.serve", f"checkpoint={tiny_run}", "port=0", "threads=1", "device=cpu"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -60,7 +59,7 @@ def test_who_waits_when_it_ends_is_told(tiny_run: Path, tmp_path: Path, wait: Ca
         with httpx2.Client(base_url=address, trust_env=False, timeout=60) as client, ThreadPoolExecutor(16) as pool:
             coming = [pool.submit(client.post, "/translate", json=asked) for _ in range(16)]
             try:
-                wait(lambda: client.get("/health").json()["waiting"] > 8, seconds=60)
+                wait_for(lambda: client.get("/health").json()["waiting"] > 8, seconds=60)
             finally:
                 process.send_signal(signal.SIGINT)
             answers = [each.result() for each in coming]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from nmt.config.schema import TokenizerConfig
 from nmt.errors import UserError
 from nmt.text.tokenizer import BOS, EOS, PAD, SPECIALS, UNK, Tokenizer, Tokenizers, build_tokenizers
+from tests.runs import ROOT
 
 LINES = [
     "the red dog sees a small house .",
@@ -155,7 +156,7 @@ def test_sampling_is_the_same_in_another_process(kind: str, tmp_path: Path) -> N
         "print(Tokenizer.load(sys.argv[1]).sample(json.loads(sys.argv[2]), 0.3, 5))"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "model"), json.dumps(LINES)]
-    printed = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert json.loads(printed) == TOKENIZERS[kind].sample(LINES, 0.3, 5)
 
 

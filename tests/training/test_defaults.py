@@ -31,9 +31,10 @@ from nmt.training.distributed import SingleProcess
 from nmt.training.prepare import prepare
 from nmt.training.resuming import find_initial_checkpoint
 from tests.composing import compose
+from tests.runs import ROOT
 from tests.template_pairs import write_template_corpus
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "guide.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
 
 
 def corpus(pairs: int, source: str = "a", target: str = "b") -> datasets.Dataset:

@@ -1,9 +1,7 @@
 """Training in several processes: collective calls, and updates that equal those of one process."""
 
 import itertools
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +9,9 @@ import torch
 
 from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, no_sync, process_group
 from nmt.training.torchrun_env import RankEnvironment
+from tests.runs import ROOT, Completed
 from tests.training import rank
 
-ROOT = Path(__file__).parents[2]
 TASKS = (
     "primitives",
     "encoded",
@@ -29,7 +27,6 @@ TASKS = (
     "broken",
 )
 
-Completed = subprocess.CompletedProcess[str]
 Results = list[dict[str, Any]]
 Ended = tuple[Results, list[Completed]]
 

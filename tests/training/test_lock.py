@@ -11,7 +11,7 @@ import pytest
 
 from nmt.errors import UserError
 from nmt.training.lock import LOCK_FILE, locked
-from tests.conftest import ROOT, Completed
+from tests.runs import ROOT, Completed
 
 HOLD = """
 import sys, time

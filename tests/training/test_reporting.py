@@ -26,6 +26,7 @@ from nmt.evaluation.records import ALIGNMENTS, keep_records, read_records
 from nmt.training.reporting import Reporter, Status
 from nmt.training.tensorboard import Sample, as_markdown
 from nmt.translator import Translation
+from tests.runs import wait_for
 
 MEASURED = {
     "loss": 2.0,
@@ -209,12 +210,12 @@ def test_nothing_is_written_before_the_start(tmp_path: Path, plain: Console) -> 
 
 
 def test_a_phase_is_announced_while_it_takes_long(
-    tmp_path: Path, plain: Console, monkeypatch: pytest.MonkeyPatch, wait: Any
+    tmp_path: Path, plain: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nmt.data.tables.INTERVAL", 0.05)
     monkeypatch.setattr("nmt.data.tables.MIN_LOGGED_SECONDS", 0.05)
     with Reporter(tmp_path, config=TrainConfig(), console=plain), ProgressLog("reading"):
-        wait(lambda: re.match(r"(reading: \d+ s\n){2}", printed(plain)), seconds=20)
+        wait_for(lambda: bool(re.match(r"(reading: \d+ s\n){2}", printed(plain))), seconds=20)
 
 
 def test_a_short_phase_is_not_announced(tmp_path: Path, plain: Console, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,8 +24,7 @@ from nmt.training.resuming import find_initial_checkpoint, find_previous_checkpo
 from nmt.training.run import start
 from nmt.training.run import train as train_run
 from tests.models.small import small_model
-
-QUIET = ("trainer.evaluate=false", "trainer.num_samples=0", "trainer.log_every=1")
+from tests.runs import QUIET, training_state
 
 
 @pytest.fixture
@@ -112,22 +111,18 @@ def test_a_run_goes_on_where_its_writer_was_killed(config: TrainConfig, run: Pat
     assert {path.name for path in checkpoints.iterdir()} == {"best", "last"}
 
 
-def state(run: Path) -> dict[str, Any]:
-    return torch.load(run / "checkpoints" / "last" / "training_state.pt", weights_only=True)
-
-
 def test_new_settings_of_the_optimizer_are_used(run: Path, train: Callable[..., Any]) -> None:
-    assert state(run)["optimizer"]["param_groups"][0]["weight_decay"] == 0.0
+    assert training_state(run)["optimizer"]["param_groups"][0]["weight_decay"] == 0.0
     done = train("trainer.max_steps=101", "optimizer.weight_decay=0.5", "optimizer.betas=[0.5,0.6]")
     assert done.returncode == 0, done.stderr
-    matrices, vectors = state(run)["optimizer"]["param_groups"]
+    matrices, vectors = training_state(run)["optimizer"]["param_groups"]
     assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.5, 0.0)
     assert list(matrices["betas"]) == [0.5, 0.6]
-    assert state(run)["optimizer"]["state"][0]["step"] == 101
+    assert training_state(run)["optimizer"]["state"][0]["step"] == 101
 
 
 def test_the_best_is_judged_anew_by_another_metric(run: Path, train: Callable[..., Any]) -> None:
-    assert state(run)["progress"]["best"] > 1.0  # a loss
+    assert training_state(run)["progress"]["best"] > 1.0  # a loss
     done = train("trainer.max_steps=101", "trainer.metric=bleu")
     assert done.returncode == 0, done.stderr
     (validation,) = (
@@ -135,7 +130,7 @@ def test_the_best_is_judged_anew_by_another_metric(run: Path, train: Callable[..
         for record in map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
         if record["event"] == "validation" and record["step"] == 101
     )
-    assert state(run)["progress"]["best"] == validation["bleu"]
+    assert training_state(run)["progress"]["best"] == validation["bleu"]
     assert load_config(run / "checkpoints" / "best" / "config.yaml").trainer.metric == "bleu"
 
 
@@ -144,11 +139,11 @@ def test_patience_begins_again_with_another_metric(run: Path, train: Callable[..
     every_update = ("trainer.max_steps=104", "trainer.validate_every_steps=1", "trainer.patience=1")
     done = train(*every_update, "optimizer.learning_rate=100", "schedule.warmup_steps=0")
     assert done.returncode == 0, done.stderr
-    ended = state(run)["progress"]
+    ended = training_state(run)["progress"]
     assert (ended["stale"], ended["step"] < 104) == (1, True)
     done = train(*every_update, "trainer.metric=bleu")
     assert done.returncode == 0, done.stderr
-    assert state(run)["progress"]["step"] > ended["step"]
+    assert training_state(run)["progress"]["step"] > ended["step"]
 
 
 @pytest.mark.parametrize(

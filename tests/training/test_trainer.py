@@ -20,6 +20,7 @@ from nmt.models.seq2seq import Seq2Seq
 from nmt.training.guided_alignment import guided_alignment_loss
 from nmt.training.reporting import Status
 from nmt.training.trainer import Trainer
+from tests.runs import records
 from tests.training.toy import Make, copied, equal, toy
 
 
@@ -163,7 +164,7 @@ def test_updates_skipped_before_a_validation_are_reported_after_it(make: Make, t
     spoil(trainer, {2})
     saved.metrics = itertools.repeat(1.0)
     trainer.fit()
-    assert [record.get("skipped") for record in records(tmp_path) if record["event"] == "train"] == [1, None]
+    assert [record.get("skipped") for record in records(tmp_path, "train")] == [1, None]
 
 
 def test_a_model_that_has_diverged_is_not_validated(make: Make) -> None:
@@ -300,11 +301,6 @@ def test_the_gradient_is_clipped(make: Make, letters: EncodedCorpus) -> None:
     assert trainer.meter.read()["gradient_norm"] > 1e-2
 
 
-def records(run_dir: Path) -> list[dict[str, Any]]:
-    lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
-
-
 def spoil(trainer: Trainer, steps: Container[int]) -> None:
     """Make the gradient of some updates NaN."""
     trainer.model.output.weight.register_hook(
@@ -327,7 +323,7 @@ def test_an_update_whose_gradient_is_not_finite_is_skipped(make: Make, tmp_path:
     assert equal(seen[1], seen[2])
     assert not equal(seen[2], seen[3])
     assert all(weight.isfinite().all() for _, _, weights in saved.models for weight in weights.values())
-    first, second = (record for record in records(tmp_path) if record["event"] == "train")
+    first, second = (record for record in records(tmp_path, "train"))
     assert first["skipped"] == 1
     assert "skipped" not in second
     assert 0 < first["loss"] < 5

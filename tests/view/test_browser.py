@@ -1,23 +1,15 @@
 """The view in a browser: what lights up, by pointer and by keyboard, and what is not run."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from nmt.view.alignment import alignment_html, round_weights
-from tests.browser import Browser, started
+from tests.browser import Browser
 from tests.view.viewed import viewed
 
 WEIGHTS = np.array([[0.9, 0.1, 0.0], [0.0, 0.3, 0.7]])
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(1)</script>"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with started() as browser:
-        yield browser
 
 
 def page(*fragments: str) -> str:

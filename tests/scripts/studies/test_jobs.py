@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.scripts.running import ROOT, SCRIPTS
+from tests.runs import ROOT
+from tests.scripts.running import SCRIPTS
 
 
 @pytest.fixture

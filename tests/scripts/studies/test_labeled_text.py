@@ -10,8 +10,8 @@ import datasets
 import huggingface_hub
 import pytest
 
-from nmt.errors import UserError
 from studies.labeled_text import load_labeled
+from tests.messages import error_message
 
 ROWS: list[dict[str, Any]] = [
     {"text": '"A good film', "label": "good"},
@@ -20,9 +20,7 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+pytestmark = pytest.mark.usefixtures("own_datasets_cache")
 
 
 def write_csv(rows: list[dict[str, Any]], path: Path) -> None:
@@ -135,10 +133,7 @@ def test_a_validation_file_may_lack_classes(tmp_path: Path) -> None:
 
 
 def complaint(source: str, text: str = "text", label: str = "label", **options: Any) -> str:
-    with pytest.raises(UserError) as caught:
-        load_labeled(source, [text], label, **options)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return error_message(load_labeled, source, [text], label, **options)
 
 
 @pytest.mark.parametrize("kind", WRITERS)
