@@ -1,17 +1,24 @@
 """Checks of a configuration, and error messages about it that name the key and what is allowed."""
 
 import dataclasses
+import numbers
 import operator
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from nmt.config.schema import LARGEST_INTEGER, keys, type_name
 from nmt.errors import UserError, nearest, unknown
 
+NUMBERS = {int: numbers.Integral, float: numbers.Real}  # as NumPy's numbers are, too
+
 
 def check(config: Any) -> None:
-    """Raise UserError, with key, value and what is allowed, for an unknown key or a value not in choices or bounds."""
+    """Raise UserError, with key, value and what is allowed, for an unknown key or a value of another type, not among
+    the choices, or out of bounds.
+    """
     check_names(config)
     for name, member, value in keys(config):
+        if not has_type(value, member.type):
+            raise wrong_type(name, member, value)
         choices = member.metadata.get("choices") or ()
         if choices and value is not None and value not in choices:
             raise unknown(name, value, choices)
@@ -20,6 +27,19 @@ def check(config: Any) -> None:
             raise UserError(f"{name}={value} has {len(value)} elements: it must have {length}")
         limit = {"at most": LARGEST_INTEGER} if isinstance(value, int) else {}
         check_bounds(name, value, limit | member.metadata.get("bounds", {}))
+
+
+def has_type(value: Any, annotation: Any) -> bool:
+    """Return whether a value is of the type that a key declares; the elements of a list are not looked at."""
+    if annotation is Any or get_origin(annotation) is list:
+        return annotation is Any or isinstance(value, list)
+    return isinstance(value, tuple(NUMBERS.get(kind, kind) for kind in get_args(annotation) or (annotation,)))
+
+
+def wrong_type(name: str, member: dataclasses.Field[Any], value: Any) -> UserError:
+    """Return the error for a value that is not of the type of its key."""
+    shown = "null" if value is None else repr(value)
+    return UserError(f"{name}={shown} has the wrong type: it must be {type_name(member)}")
 
 
 def check_bounds(name: str, value: Any, bounds: dict[str, float]) -> None:
@@ -68,7 +88,6 @@ def readable_error(error: Exception, config: Any) -> UserError:
     if isinstance(cause, ConfigAttributeError | ConfigKeyError) and name:
         return unknown_key(name, config)
     if isinstance(cause, ValidationError) and name in members:
-        value = "null" if cause.value is None else repr(cause.value)
-        return UserError(f"{name}={value} has the wrong type: it must be {type_name(members[name])}")
+        return wrong_type(name, members[name], cause.value)
     message = " ".join(str(cause or error).split("\n    full_key")[0].split())
     return UserError(f"{name}: {message}" if name else message)

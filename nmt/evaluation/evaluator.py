@@ -11,6 +11,7 @@ from nmt.alignment.aer import read_gold
 from nmt.alignment.links import intersection
 from nmt.alignment.pharaoh import Link, Links
 from nmt.alignment.retokenization import retokenize_weights
+from nmt.data.tables import ProgressLog
 from nmt.evaluation.baseline import Baseline, compare, corpus_digest, translator_settings
 from nmt.evaluation.metrics import (
     bleu,
@@ -92,10 +93,11 @@ def evaluate_split(
 
 def measure_all(outcome: Outcome) -> dict[str, Any]:
     """Return every metric of an evaluation, with its signature, and what is known of them in detail."""
-    values, signatures = measure(outcome, names_at("evaluation"))
     scoring: dict[str, Any] = {"tokenize": outcome.tokenize, "lowercase": outcome.lowercase}
     texts = outcome.hypotheses, outcome.references
-    interval, signature = bleu_interval(*texts, **scoring)
+    with ProgressLog("scoring"):  # sacrebleu's TER takes seconds for a line of a hundred words that repeat
+        values, signatures = measure(outcome, names_at("evaluation"))
+        interval, signature = bleu_interval(*texts, **scoring)
     sources = [translation.source for translation in outcome.translations]
     return {
         **values,

@@ -1,7 +1,9 @@
 """Bounds, choices and names, and what is said of wrong ones."""
 
+import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nmt.config.check import check, unknown_key
@@ -41,6 +43,35 @@ def test_bounds_of_a_list_are_those_of_its_elements(value: list[float], message:
     config = TrainConfig()
     config.optimizer.betas = value
     with pytest.raises(UserError, match=message):
+        check(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("seed", "5", "int"),
+        ("seed", 2.5, "int"),
+        ("seed", None, "int"),
+        ("threads", "all", "int or null"),
+        ("lowercase", "yes", "bool"),
+        ("trainer.ema_decay", "0.9", "float or null"),
+        ("optimizer.betas", (0.9, 0.98), "list[float]"),
+    ],
+)
+def test_a_value_of_another_type(name: str, value: Any, allowed: str) -> None:
+    """From Python: text of a command line or a file is converted, or refused, before."""
+    config = TrainConfig()
+    group, _, last = name.rpartition(".")
+    setattr(getattr(config, group) if group else config, last, value)
+    shown = "null" if value is None else repr(value)
+    with pytest.raises(UserError, match=re.escape(f"{name}={shown} has the wrong type: it must be {allowed}")):
+        check(config)
+
+
+def test_numbers_of_other_libraries() -> None:
+    config: Any = TrainConfig()
+    config.seed, config.model.dropout, config.trainer.ema_decay = np.int64(3), np.float32(0.5), 1
+    with pytest.raises(UserError, match="ema_decay=1 is out of range"):
         check(config)
 
 

@@ -3,6 +3,8 @@
 import html
 import io
 import json
+import math
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,13 @@ from rich.console import Console
 from nmt.alignment.links import LinkRule
 from nmt.alignment.weights import Alignment
 from nmt.config.schema import SearchConfig
+from nmt.data.tables import ProgressLog
 from nmt.errors import UserError
 from nmt.evaluation.baseline import baseline_of
 from nmt.evaluation.evaluator import evaluate_split
 from nmt.evaluation.output import pick
 from nmt.evaluation.records import finite
+from nmt.evaluation.registry import measure
 from nmt.evaluation.report import print_table
 from nmt.evaluation.views import AlignmentViews
 from nmt.text.words import text_words
@@ -207,6 +211,23 @@ def test_table_has_scores_and_settings(tmp_path: Path) -> None:
     assert metrics["signature"]["bleu"] in text
     assert "beam 3 · length penalty 0.5 · at most 2 x source + 20 subwords · fp32 · checkpoint runs/a" in text
     assert "checkpoint runs/a/checkpoints/best, step 70" in text
+
+
+def test_scoring_that_takes_long_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """TER takes seconds for a line of a hundred words that repeat."""
+
+    def slow(*arguments: Any) -> Any:
+        time.sleep(0.3)
+        return measure(*arguments)
+
+    monkeypatch.setattr("nmt.evaluation.evaluator.measure", slow)
+    monkeypatch.setattr("nmt.data.tables.MIN_LOGGED_SECONDS", 0.1)
+    monkeypatch.setattr(ProgressLog, "last_message", -math.inf)
+    with caplog.at_level("INFO"):
+        evaluate(tmp_path / "test")
+    assert caplog.messages[0] == "scoring: 0 s"
 
 
 def test_a_missing_tokenizer_is_told_before_translating(tmp_path: Path) -> None:
