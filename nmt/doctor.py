@@ -29,20 +29,20 @@ class Finding(NamedTuple):
 
 def parser() -> Parser:
     """Return the parser of the command line."""
-    found = Parser(prog="python -m nmt.doctor", description=__doc__.split("\n\n")[0])
-    found.add_argument("folder", nargs="*", type=Path, metavar="FOLDER", help="run, checkpoint or cache")
-    found.add_argument("--json", action="store_true", help="one JSON object a finding")
-    return found
+    parser = Parser(prog="python -m nmt.doctor", description=__doc__.split("\n\n")[0])
+    parser.add_argument("folder", nargs="*", type=Path, metavar="FOLDER", help="run, checkpoint or cache")
+    parser.add_argument("--json", action="store_true", help="one JSON object a finding")
+    return parser
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
     with user_errors():
         options = parser().parse_args(arguments)
-        found = [finding for folder in options.folder for finding in examine(folder)] or list(installation())
-        for each in found:
+        findings = [finding for folder in options.folder for finding in examine(folder)] or list(installation())
+        for each in findings:
             print(json.dumps(each._asdict()) if options.json else f"{each.state:<8}{each.what}: {each.found}")
-        if any(each.state == "damaged" for each in found):
+        if any(each.state == "damaged" for each in findings):
             sys.exit(2)
 
 
@@ -84,9 +84,9 @@ def examine_run(run: Path) -> Iterator[Finding]:
             yield from examine_checkpoint(folder)
         elif not holder:
             yield Finding("note", str(folder), "is missing: training has ended before its first validation")
-    for left in sorted((run / "checkpoints").glob(".*")):
+    for leftover in sorted((run / "checkpoints").glob(".*")):
         if not holder:
-            yield Finding("note", str(left), "was left by a killed training: the next one removes or restores it")
+            yield Finding("note", str(leftover), "was left by a killed training: the next one removes or restores it")
     yield from examine_config(run / "config.yaml")
     yield from examine_records(run / "metrics.jsonl")
     yield from examine_records(run / "alignments.jsonl")
@@ -127,8 +127,8 @@ def examine_checkpoint(folder: Path) -> Iterator[Finding]:
 
     try:
         verify(folder, lambda name: True)
-        found = load_checkpoint(folder, verified=False)
-        what = f"{found.config.data.direction}, update {found.step:,}"
+        checkpoint = load_checkpoint(folder, verified=False)
+        what = f"{checkpoint.config.data.direction}, update {checkpoint.step:,}"
         if (folder / TRAINING_STATE).is_file():
             with training_state(folder):
                 what += ", can be continued"
@@ -153,8 +153,8 @@ def examine_cache(folder: Path) -> Iterator[Finding]:
             yield Finding("damaged", str(path), "does not match its digest: it is rebuilt when needed")
     places = {each.name[1:].partition(".arrow.")[0] for each in folder.glob(".*.arrow.*")}
     for name in sorted(places):
-        for left in leftovers(folder / f"{name}.arrow"):
-            yield Finding("note", str(left), "was left by a killed process: delete it")
+        for leftover in leftovers(folder / f"{name}.arrow"):
+            yield Finding("note", str(leftover), "was left by a killed process: delete it")
 
 
 def installation() -> Iterator[Finding]:

@@ -64,8 +64,8 @@ def write_failure(error: BaseException) -> str | None:
     if isinstance(error, OSError):
         is_cut = error.strerror is None and "requested" in str(error)  # numpy: 24019 requested and 0 written
         return "it could not be written to its end" if is_cut else error.strerror or str(error)
-    if found := re.search(r"\(os error (\d+)\)", str(error)):  # safetensors
-        return os.strerror(int(found[1]))
+    if number := re.search(r"\(os error (\d+)\)", str(error)):  # safetensors
+        return os.strerror(int(number[1]))
     if any(words in str(error) for words in TORCH_SAVE):
         return "it could not be written to its end"
     return None

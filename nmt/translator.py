@@ -241,7 +241,7 @@ class Translator:
 
     def detokenize(self, lines: Sequence[str]) -> list[str]:
         """Return target lines in the form of translations: the pieces of pre-segmented text are joined."""
-        return self.tokenizers.target.plain(lines)
+        return self.tokenizers.target.detokenize(lines)
 
     @overload
     def align(self, sources: str, targets: str, words: str = ...) -> SentencePair: ...  # type: ignore[overload-overlap]
@@ -275,7 +275,7 @@ class Translator:
             return batch.rows, self.model.attend(batch).float().cpu().numpy()
 
         def words_of(side: Tokenizer | Vocabulary, ids: list[int], line: str) -> Words:
-            return side.parts(ids, line) if words == "spaces" else side.view_words(ids, line)
+            return side.parts(ids, line) if words == "spaces" else side.display_words(ids, line)
 
         for rows, attention in self._map_pairs(attend, source_ids, target_ids):
             for row, weights in zip(rows, attention, strict=True):
@@ -379,7 +379,7 @@ class Translator:
 
     def words_of(self, side: Tokenizer | Vocabulary, ids: Iterable[int], line: str | None = None) -> Words:
         """Return the words of translations, as `words` says, and the index of each piece's word."""
-        return side.view_words(ids, line) if self.words == "split" else side.words(ids, line)
+        return side.display_words(ids, line) if self.words == "split" else side.words(ids, line)
 
     def arithmetic(self) -> torch.autocast:
         """Return the context in which the model computes, as `precision` says."""

@@ -39,15 +39,15 @@ def main() -> None:
     with user_errors():
         names = ["-".join(composition) for composition in quick_compositions()]
         members = [*(Member(name, options.runs / name) for name in names), *map(parse_member, options.run)]
-        found = [member for member in members if (member.run / "checkpoints").is_dir()]
+        trained = [member for member in members if (member.run / "checkpoints").is_dir()]
         for member in members:
-            if member not in found:
+            if member not in trained:
                 print(f"no run of {member.name} at {member.run}", file=sys.stderr)
-        if not found:
+        if not trained:
             raise UserError(
                 f"no runs in {options.runs}: make some with scripts/study_attention.py --standard, or give --runs DIR"
             )
-        write_gallery(found, options.page)
+        write_gallery(trained, options.page)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -85,8 +85,8 @@ def serving(line: list[str], ready: str) -> Iterator[str]:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with subprocess.Popen(line, text=True, **pipes) as process:  # type: ignore[call-overload]
         try:
-            found = next(filter(None, (re.search(ready, text) for text in process.stdout)))
-            yield found[1]
+            match = next(filter(None, (re.search(ready, text) for text in process.stdout)))
+            yield match[1]
         finally:
             process.terminate()
 

@@ -42,8 +42,8 @@ def section(module: str) -> str:
 
 def documented(body: list[ast.stmt]) -> list[ast.ClassDef | ast.FunctionDef]:
     """Return the classes and functions that have a docstring and no leading underscore."""
-    found = [node for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
-    return [node for node in found if ast.get_docstring(node) and not node.name.startswith("_")]
+    definitions = [node for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    return [node for node in definitions if ast.get_docstring(node) and not node.name.startswith("_")]
 
 
 def member(node: ast.ClassDef | ast.FunctionDef) -> Iterator[str]:

@@ -29,10 +29,10 @@ def alignment_error_rate(hypotheses: Sequence[Collection[Link]], gold: Sequence[
     """
     in_sure = in_possible = num_links = num_sure = 0
     for links, truth in zip(hypotheses, gold, strict=True):
-        chosen = set(links)
-        in_sure += len(chosen & truth.sure)
-        in_possible += len(chosen & (truth.possible | truth.sure))
-        num_links += len(chosen)
+        predicted = set(links)
+        in_sure += len(predicted & truth.sure)
+        in_possible += len(predicted & (truth.possible | truth.sure))
+        num_links += len(predicted)
         num_sure += len(truth.sure)
     total = num_links + num_sure
     return AlignmentScores(

@@ -106,10 +106,10 @@ def collate(
     target_in = torch.full_like(target_out, BOS)
     target_in[:, 1:] = target_out[:, :-1]
     target_in[~target_mask] = PAD
-    wanted = None
+    alignment_weights = None
     if alignment is not None:
-        wanted = torch.zeros(*target_out.shape, source.shape[1])
-        for matrix, row in zip(alignment, wanted, strict=True):
+        alignment_weights = torch.zeros(*target_out.shape, source.shape[1])
+        for matrix, row in zip(alignment, alignment_weights, strict=True):
             row[: matrix.shape[0], : matrix.shape[1]] = torch.from_numpy(matrix)
     return Batch(
         source=source,
@@ -121,7 +121,7 @@ def collate(
         rows=np.asarray(rows),
         num_source_tokens=int(source_lengths.sum()),
         num_target_tokens=int(target_lengths.sum()),
-        alignment=wanted,
+        alignment=alignment_weights,
     )
 
 
@@ -347,8 +347,8 @@ class TrainLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         while True:
-            mine = range(self.rank, len(self._plan().batches), self.world_size)[self.position :]
-            for batch in _loaded(self._plan(), mine, pin_memory=self.pin_memory):
+            own_batches = range(self.rank, len(self._plan().batches), self.world_size)[self.position :]
+            for batch in _loaded(self._plan(), own_batches, pin_memory=self.pin_memory):
                 self.position += 1
                 yield batch
             self.window, self.position = self.window + 1, 0

@@ -213,8 +213,8 @@ def remove_leftovers(place: Path) -> None:
 def leftovers(place: Path) -> list[Path]:
     """Return the temporary folders for a place whose process on this machine has ended."""
     start = f".{place.name}.{socket.gethostname()}."
-    found = [each for each in place.parent.glob(".*") if each.name.startswith(start)]
-    return [each for each in found if not is_alive(each.name.removeprefix(start).split("-")[0])]
+    folders = [each for each in place.parent.glob(".*") if each.name.startswith(start)]
+    return [each for each in folders if not is_alive(each.name.removeprefix(start).split("-")[0])]
 
 
 def is_alive(process: str) -> bool:
@@ -395,13 +395,13 @@ def _one_table(batches: Iterable[tuple[Ragged, ...]], folder: Path, progress: Pr
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context((folder / side).open("wb")) for side in SIDES]
         for batch in batches:
-            for encoded, file, found in zip(batch, files, lengths, strict=True):
+            for encoded, file, side_lengths in zip(batch, files, lengths, strict=True):
                 encoded.ids.tofile(file)
-                found.append(encoded.lengths)
+                side_lengths.append(encoded.lengths)
             progress.add(len(batch[0]))
     columns = []
-    for side, found in zip(SIDES, lengths, strict=True):
-        offsets = np.cumsum(np.concatenate(([0], *found)), dtype=np.int64)
+    for side, side_lengths in zip(SIDES, lengths, strict=True):
+        offsets = np.cumsum(np.concatenate(([0], *side_lengths)), dtype=np.int64)
         ids = np.memmap(folder / side, np.int32, "r") if offsets[-1] else np.empty(0, np.int32)
         columns.append(pa.LargeListArray.from_arrays(offsets, ids))
     yield pa.table(columns, names=list(SIDES))

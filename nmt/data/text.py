@@ -183,8 +183,8 @@ class TextFile:
 
 def file_identity(file: BinaryIO) -> tuple[int, int]:
     """Return the size and the time of the last change of an open file."""
-    found = os.fstat(file.fileno())
-    return found.st_size, found.st_mtime_ns
+    status = os.fstat(file.fileno())
+    return status.st_size, status.st_mtime_ns
 
 
 def blocks_of(read: Callable[[int], bytes]) -> Iterator[bytes]:
@@ -202,8 +202,8 @@ def open_split(config: SplitConfig, split: str, max_gzip_ratio: float = math.inf
         raise UserError(
             f"data=text has no files for the {split} split: set {' and '.join(f'{key}=FILE' for key in missing)}"
         )
-    given = {column: getattr(config, column) for column in COLUMNS if getattr(config, column)}
-    files = {column: _open(value, f"data.{split}.{column}", max_gzip_ratio) for column, value in given.items()}
+    names = {column: getattr(config, column) for column in COLUMNS if getattr(config, column)}
+    files = {column: _open(value, f"data.{split}.{column}", max_gzip_ratio) for column, value in names.items()}
     for column, others in files.items():
         if len(others) != len(files["source"]):
             raise UserError(
@@ -286,10 +286,10 @@ def _out_of_step(files: dict[str, TextFile]) -> UserError:
     lengths = {column: _lengths(file) for column, file in files.items()}
     source, target = lengths["source"], lengths["target"]
     if len(source) == len(target):
-        given = len(lengths["alignment"])
+        num_alignments = len(lengths["alignment"])
         return UserError(
-            f"{files['alignment'].path} has {given} lines but {files['source'].path} has {len(source)}: "
-            f"line {min(given, len(source)) + 1} is the first without a counterpart"
+            f"{files['alignment'].path} has {num_alignments} lines but {files['source'].path} has {len(source)}: "
+            f"line {min(num_alignments, len(source)) + 1} is the first without a counterpart"
         )
     paths = files["source"].path, files["target"].path
     counts = f"{paths[0]} has {len(source)} lines but {paths[1]} has {len(target)}"

@@ -171,14 +171,14 @@ def find_checkpoint(path: str | Path) -> Path:
     """
     if not str(path):
         raise UserError("no checkpoint is named: give the folder of a run or of a checkpoint")
-    given = local(path)
-    for folder in (given / "checkpoints" / "best", given / "checkpoints" / "last", given):
+    root = local(path)
+    for folder in (root / "checkpoints" / "best", root / "checkpoints" / "last", root):
         # The second look at `folder` finds a checkpoint that was renamed into place since the first.
         for place in (folder, retired(folder), folder):
             if (place / WEIGHTS).is_file() and (place / CONFIG).is_file():
                 return place
     reason = "there is no such folder; give the folder of a run or of a checkpoint"
-    if given.exists():
+    if root.exists():
         reason = f"neither checkpoints/best, checkpoints/last nor the folder itself holds {WEIGHTS} and {CONFIG}"
     raise UserError(f"no checkpoint at {path}: {reason}")
 
@@ -226,22 +226,22 @@ def load_checkpoint(path: str | Path, device: str | torch.device = "cpu", *, ver
         folder = find_checkpoint(path)
         before = identity(folder)
         try:
-            found = read_checkpoint(folder, device, verified)
+            checkpoint = read_checkpoint(folder, device, verified)
         except (OSError, UserError):
             if before is not None and identity(folder) == before:
                 raise
         else:
             if identity(folder) == before:
-                return found
+                return checkpoint
 
 
 def identity(folder: Path) -> tuple[int, int] | None:
     """Return the inode and modification time of a folder, which differ from its successor's; None if there is none."""
     try:
-        found = folder.stat()
+        status = folder.stat()
     except FileNotFoundError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns
 
 
 def read_checkpoint(folder: Path, device: str | torch.device, verified: bool) -> Checkpoint:

@@ -37,6 +37,10 @@ def is_address(path: str | Path) -> bool:
     return str(path).startswith(SCHEME)
 
 
+class UnreachableError(Exception):
+    """The hub cannot be reached; the message says why."""
+
+
 def parse_address(text: str) -> Address:
     """Return the parts of `[hub:]USER/NAME[@REVISION]`; raise UserError for another form."""
     name, at, revision = text.removeprefix(SCHEME).partition("@")
@@ -61,29 +65,37 @@ def fetch(address: Address, names: Sequence[str]) -> Path:
         UserError: there is no such model or revision, it may not be read, or the hub cannot be reached and the cache
             does not have it.
     """
+    from huggingface_hub import snapshot_download
+
+    with hub_errors(address), quiet():
+        try:
+            announce(address, names)
+        except UnreachableError as failure:
+            return cached_snapshot(address, names, failure)
+        return Path(snapshot_download(address.name, revision=address.revision, allow_patterns=[*names]))
+
+
+def cached_snapshot(address: Address, names: Sequence[str], failure: UnreachableError) -> Path:
+    """Return the folder of the files that were downloaded last, with a notice; raise UserError if there are none."""
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    with hub_errors(address), quiet():
-        failure = announce(address, names)
-        try:
-            found = snapshot_download(
-                address.name, revision=address.revision, allow_patterns=[*names], local_files_only=failure is not None
-            )
-        except LocalEntryNotFoundError:
-            if failure is None:
-                raise
-            advice = "unset it" if constants.HF_HUB_OFFLINE else "check the network, the proxy and HF_ENDPOINT"
-            raise UserError(
-                f"{failure}, and the cache {constants.HF_HUB_CACHE} does not hold {address}: {advice}"
-            ) from None
-        if failure is not None and not constants.HF_HUB_OFFLINE:
-            print(f"notice: {failure}; {address} is what was downloaded last", file=sys.stderr)
-        return Path(found)
+    try:
+        snapshot = snapshot_download(
+            address.name, revision=address.revision, allow_patterns=[*names], local_files_only=True
+        )
+    except LocalEntryNotFoundError:
+        advice = "unset it" if constants.HF_HUB_OFFLINE else "check the network, the proxy and HF_ENDPOINT"
+        raise UserError(
+            f"{failure}, and the cache {constants.HF_HUB_CACHE} does not hold {address}: {advice}"
+        ) from None
+    if not constants.HF_HUB_OFFLINE:
+        print(f"notice: {failure}; {address} is what was downloaded last", file=sys.stderr)
+    return Path(snapshot)
 
 
-def announce(address: Address, names: Sequence[str]) -> str | None:
-    """Print the size of the download, if there is one; return why the hub cannot be reached, or None."""
+def announce(address: Address, names: Sequence[str]) -> None:
+    """Print the size of the download, if there is one; raise UnreachableError, or an error of the client."""
     from huggingface_hub import HfApi, constants, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
@@ -95,14 +107,13 @@ def announce(address: Address, names: Sequence[str]) -> str | None:
         if isinstance(error, HfHubHTTPError) and status_of(error) < 500:
             raise
         if constants.HF_HUB_OFFLINE:
-            return "HF_HUB_OFFLINE keeps from asking the hub"
-        return f"cannot reach {constants.ENDPOINT} ({one_line(error)})"
+            raise UnreachableError("HF_HUB_OFFLINE keeps from asking the hub") from error
+        raise UnreachableError(f"cannot reach {constants.ENDPOINT} ({one_line(error)})") from error
     files = [each for each in info.siblings or () if each.rfilename in names]
     cached = [try_to_load_from_cache(address.name, each.rfilename, revision=info.sha) for each in files]
     sizes = [each.size or 0 for each, path in zip(files, cached, strict=True) if not isinstance(path, str)]
     if sizes:
         print(f"fetching {sum(sizes) / 1e6:.1f} MB of {address}", file=sys.stderr)
-    return None
 
 
 def upload(files: Sequence[Path], address: Address, known: Iterable[str], *, private: bool, message: str) -> str:
@@ -125,8 +136,8 @@ def upload(files: Sequence[Path], address: Address, known: Iterable[str], *, pri
         if get_token() is None:
             raise UserError(f"cannot write {address} without a token: {LOGIN} to one that may write")
         make(api, address, private=private)
-        there = set(api.list_repo_files(address.name, revision=address.revision))
-        stale = (set(known) & there) - {each.name for each in files}
+        existing = set(api.list_repo_files(address.name, revision=address.revision))
+        stale = (set(known) & existing) - {each.name for each in files}
         operations: list[Any] = [CommitOperationAdd(path_in_repo=each.name, path_or_fileobj=each) for each in files]
         operations += [CommitOperationDelete(path_in_repo=name) for name in sorted(stale)]
         api.create_commit(address.name, operations, commit_message=message, revision=address.revision)

@@ -200,7 +200,7 @@ def complete_words(
 
 def same_word(tokenizer: Tokenizer | Vocabulary, ids: list[int], start: int) -> bool:
     """Return whether the last piece belongs to the word of the piece at `start`."""
-    word_of_piece = tokenizer.view_words(ids)[1]
+    word_of_piece = tokenizer.display_words(ids)[1]
     return word_of_piece[-1] == word_of_piece[start]
 
 
@@ -214,6 +214,6 @@ def next_word(tokenizer: Tokenizer | Vocabulary, ids: list[int], start: int, log
     probability, pieces = math.exp(log_prob), tokenizer.pieces(ids)
     if ids[-1] == EOS:
         return NextWord("", probability, pieces, False)
-    words, word_of_piece = tokenizer.view_words(ids)
+    words, word_of_piece = tokenizer.display_words(ids)
     joins = start > 0 and word_of_piece[start] == word_of_piece[start - 1]
     return NextWord(words[word_of_piece[start]], probability, pieces, joins)

@@ -38,15 +38,15 @@ def split_line(line: str, size: Callable[[str], int], longest: int | None) -> li
 
 def sentences(line: str) -> list[str]:
     """Cut a line behind each mark that ends a sentence, but for the period of an abbreviation."""
-    found, begin = [], 0
+    sentences, begin = [], 0
     for mark in BOUNDARIES[0].finditer(line):
         before = last_word(line, begin, mark.start())
         after = WORD.match(line, mark.end())
         is_short = mark.group().rstrip() == "." and before and is_abbreviation(before, after.group() if after else "")
         if not is_short:
-            found.append(line[begin : mark.end()].strip())
+            sentences.append(line[begin : mark.end()].strip())
             begin = mark.end()
-    return [each for each in (*found, line[begin:].strip()) if each]
+    return [each for each in (*sentences, line[begin:].strip()) if each]
 
 
 def last_word(line: str, begin: int, end: int) -> str:
@@ -72,8 +72,8 @@ def cut_near_middle(line: str) -> int:
     """Return where to cut: at the best boundary in the middle half of the line, there nearest to its middle."""
     middle, quarter = len(line) // 2, len(line) // 4
     for boundary in BOUNDARIES:
-        found = boundary.finditer(line, quarter, len(line) - quarter)
-        if ends := [each.end() for each in found if each.end() < len(line)]:
+        boundaries = boundary.finditer(line, quarter, len(line) - quarter)
+        if ends := [each.end() for each in boundaries if each.end() < len(line)]:
             return min(ends, key=lambda end: abs(end - middle))
     joined = ("Mn", "Mc", "Me", "Cf")  # marks belong to the letter before them
     return next((n for n in range(middle, len(line)) if unicodedata.category(line[n]) not in joined), middle)

@@ -61,8 +61,8 @@ def normalization_options(name: str, folder: Path) -> dict[str, Any]:
     if name != SPACES:
         return {"normalization_rule_name": name}
     rules = folder / "rules.tsv"  # of code points in hexadecimal
-    found = (code for code in range(sys.maxunicode) if chr(code).isspace() and chr(code) != " ")
-    rules.write_text("".join(f"{code:x}\t{ord(' '):x}\n" for code in found), encoding="ascii")
+    spaces = (code for code in range(sys.maxunicode) if chr(code).isspace() and chr(code) != " ")
+    rules.write_text("".join(f"{code:x}\t{ord(' '):x}\n" for code in spaces), encoding="ascii")
     return {"normalization_rule_tsv": str(rules)}
 
 
@@ -121,16 +121,16 @@ def _renumbered(model: bytes, ids: tuple[int, int, int, int]) -> bytes:
     proto = parse(model)
     message = type(proto)
     kinds = message.SentencePiece
-    found = [proto.pieces[i] if i >= 0 else kinds(piece=name) for i, name in zip(ids, SPECIALS, strict=True)]
-    names = {piece.piece for piece in found}
-    pieces = found + [piece for piece in proto.pieces if piece.piece not in names]
-    for piece, kind in zip(found, (kinds.CONTROL, kinds.UNKNOWN, kinds.CONTROL, kinds.CONTROL), strict=True):
+    specials = [proto.pieces[i] if i >= 0 else kinds(piece=name) for i, name in zip(ids, SPECIALS, strict=True)]
+    names = {piece.piece for piece in specials}
+    pieces = specials + [piece for piece in proto.pieces if piece.piece not in names]
+    for piece, kind in zip(specials, (kinds.CONTROL, kinds.UNKNOWN, kinds.CONTROL, kinds.CONTROL), strict=True):
         piece.type = kind
     renumbered = message(pieces=pieces, trainer_spec=proto.trainer_spec, normalizer_spec=proto.normalizer_spec)
     if proto.HasField("denormalizer_spec"):
         renumbered.denormalizer_spec.CopyFrom(proto.denormalizer_spec)
     spec = renumbered.trainer_spec
     spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = PAD, UNK, BOS, EOS
-    spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece = (piece.piece for piece in found)
+    spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece = (piece.piece for piece in specials)
     spec.vocab_size = len(pieces)
     return bytes(renumbered.SerializeToString())

@@ -61,8 +61,8 @@ class Sampler(ABC):
 
     def _spell(self, piece: str) -> list[int]:
         """Return the id of a piece, or those of its bytes."""
-        found = self._spellings.get(piece)
-        return [self._bytes[byte] for byte in piece.encode()] if found is None else found
+        spelling = self._spellings.get(piece)
+        return [self._bytes[byte] for byte in piece.encode()] if spelling is None else spelling
 
     @abstractmethod
     def _draw(self, word: str, generator: random.Random) -> list[int]: ...

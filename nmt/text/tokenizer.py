@@ -75,8 +75,8 @@ class Tokenizer(PieceModel):
         return [self._processor.id_to_piece(int(i)) for i in ids]
 
     def id_of(self, piece: str) -> int | None:
-        found: int = self._processor.piece_to_id(piece)  # that of the unknown piece, where there is none
-        return found if self._processor.id_to_piece(found) == piece else None
+        number: int = self._processor.piece_to_id(piece)  # that of the unknown piece, where there is none
+        return number if self._processor.id_to_piece(number) == piece else None
 
     def words(self, ids: Iterable[int], line: str | None = None) -> tuple[list[str], list[int]]:
         """Merge subwords into words at the word mark, bytes decoded; return these, and the index of each piece's word.
@@ -89,15 +89,17 @@ class Tokenizer(PieceModel):
         merged = self._merged(ids)
         if line is None:
             return merged
-        own = line.split()
+        line_words = line.split()
         # Equally many words are taken to be the same ones; comparing spans would take longer than all the rest.
-        return (own, merged[1]) if len(own) == len(merged[0]) else self._words_between_spaces(ids, line) or merged
+        if len(line_words) == len(merged[0]):
+            return line_words, merged[1]
+        return self._words_between_spaces(ids, line) or merged
 
     def parts(self, ids: Iterable[int], line: str) -> tuple[list[str], list[int]]:
         """Return the parts between the spaces of a line, here its words, and for each piece the index of its part."""
         return self.words(ids, line)
 
-    def view_words(self, ids: Iterable[int], line: str | None = None) -> tuple[list[str], list[int]]:
+    def display_words(self, ids: Iterable[int], line: str | None = None) -> tuple[list[str], list[int]]:
         """Return `words`, split for display: punctuation is separate, and in spaceless scripts each piece is a word.
 
         A piece is never divided, even if it contains both letters and punctuation, or several characters.
@@ -109,8 +111,8 @@ class Tokenizer(PieceModel):
             ends = self._ends_in(line, ids, words, word_of_piece)
         return (words, word_of_piece) if ends is None else cut_words(words, word_of_piece, ends)
 
-    def plain(self, lines: Iterable[str]) -> list[str]:
-        """Return the lines unchanged: only text for a `Vocabulary` is segmented (see `Vocabulary.plain`)."""
+    def detokenize(self, lines: Iterable[str]) -> list[str]:
+        """Return the lines unchanged: only text for a `Vocabulary` is segmented (see `Vocabulary.detokenize`)."""
         return list(lines)
 
     def _merged(self, ids: Iterable[int]) -> tuple[list[str], list[int]]:
@@ -139,14 +141,14 @@ class Tokenizer(PieceModel):
 
         None if the ids are another segmentation, a piece spans several words, or a word has no piece.
         """
-        found = self._spans(line)
-        if [piece.id for piece in found] != ids or any(WORD_MARK in piece.piece[1:] for piece in found):
+        pieces = self._spans(line)
+        if [piece.id for piece in pieces] != ids or any(WORD_MARK in piece.piece[1:] for piece in pieces):
             return None
         spans = list(re.finditer(r"\S+", line))
         offsets = byte_offsets(line)
         ends = [offsets[span.end() - 1] for span in spans]
         # A piece belongs to the word in which it ends; a space, or an empty span, to the word after it.
-        word_of_piece = [bisect_right(ends, max(piece.begin, piece.end - 1)) for piece in found]
+        word_of_piece = [bisect_right(ends, max(piece.begin, piece.end - 1)) for piece in pieces]
         if set(word_of_piece) != set(range(len(spans))):
             return None
         return [span.group() for span in spans], word_of_piece
@@ -178,12 +180,12 @@ class Tokenizer(PieceModel):
 
     def _ends_in(self, line: str, ids: list[int], words: list[str], word_of_piece: list[int]) -> list[int] | None:
         """Return the same from the spans of the pieces in their line; None if its words are others."""
-        found = self._spans(line)
-        if [piece.id for piece in found] != ids or words != line.split():
+        pieces = self._spans(line)
+        if [piece.id for piece in pieces] != ids or words != line.split():
             return None
         starts = [span.start() for span in re.finditer(r"\S+", line)]
         offsets = byte_offsets(line)
-        ends = [bisect_right(offsets, piece.end) for piece in found]
+        ends = [bisect_right(offsets, piece.end) for piece in pieces]
         return [max(0, end - starts[word]) for end, word in zip(ends, word_of_piece, strict=True)]
 
     @classmethod
@@ -265,13 +267,13 @@ def build_tokenizers(sources: Iterable[str], targets: Iterable[str], config: Tok
             _built(config.source_model, sources, config, "source"),
             _built(config.target_model, targets, config, "target"),
         )
-    given = {path for path in (config.source_model, config.target_model) if path}
-    if len(given) > 1:
+    models = {path for path in (config.source_model, config.target_model) if path}
+    if len(models) > 1:
         raise UserError(
             f"tokenizer.joint=true takes one model, but tokenizer.source_model={config.source_model} and "
             f"tokenizer.target_model={config.target_model} differ: give one of them, or set tokenizer.joint=false"
         )
-    tokenizer = _built(given.pop() if given else None, chain(sources, targets), config, "joint")
+    tokenizer = _built(models.pop() if models else None, chain(sources, targets), config, "joint")
     return Tokenizers(tokenizer, tokenizer)
 
 

@@ -89,8 +89,8 @@ class Vocabulary(PieceModel):
             lines = model.decode("utf-8").split("\n")
         except UnicodeDecodeError:
             raise UserError("not a vocabulary: it must be text in UTF-8, one piece per line") from None
-        found = dict.fromkeys(line.split()[0] for line in lines if line.strip())
-        pieces = [piece for piece in found if piece not in SPECIALS]
+        names = dict.fromkeys(line.split()[0] for line in lines if line.strip())
+        pieces = [piece for piece in names if piece not in SPECIALS]
         if not pieces:
             raise UserError("not a vocabulary: there is no piece in it")
         super().__init__("".join(f"{piece}\n" for piece in pieces).encode())
@@ -150,11 +150,11 @@ class Vocabulary(PieceModel):
             is_open = not is_special and (self._marks_words or piece.endswith(CONTINUATION))
         return words, word_of_piece
 
-    def view_words(self, ids: Iterable[int], line: str | None = None) -> tuple[list[str], list[int]]:
+    def display_words(self, ids: Iterable[int], line: str | None = None) -> tuple[list[str], list[int]]:
         """Return `words`: the text has been segmented, and is not cut further."""
         return self.words(ids, line)
 
-    def plain(self, lines: Iterable[str]) -> list[str]:
+    def detokenize(self, lines: Iterable[str]) -> list[str]:
         """Return segmented lines as `decode` would write them, to score translations with.
 
         Unlike there no piece is unknown, and a line without marks stays as it is: references often have none.

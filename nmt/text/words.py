@@ -147,16 +147,16 @@ def cut_words(words: Sequence[str], word_of_piece: Sequence[int], ends: Sequence
     starts = [0]
     for word in words:
         starts.append(starts[-1] + len(word) + 1)
-    found: list[str] = []
+    new_words: list[str] = []
     new_word_of_piece: list[int] = []
     begin = 0  # of the open word, within the word between spaces
     for piece, (owner, end) in enumerate(zip(word_of_piece, ends, strict=True)):
-        new_word_of_piece.append(len(found))
+        new_word_of_piece.append(len(new_words))
         is_last = piece + 1 == len(ends) or word_of_piece[piece + 1] != owner
         if is_last or (begin < end < len(words[owner]) and starts[owner] + end in allowed):
             word = words[owner][begin : None if is_last else end]
             if word.isspace() and not is_last:  # white space other than " " belongs to the word behind it
                 continue
-            found.append(word.strip() or word)
+            new_words.append(word.strip() or word)
             begin = 0 if is_last else end
-    return found, new_word_of_piece
+    return new_words, new_word_of_piece

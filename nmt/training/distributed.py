@@ -137,9 +137,9 @@ class MultiProcess:
         consume the iterator, and receives the results of all items.
         """
         for start in range(0, len(items), self.world_size):
-            mine = items[start + self.rank : start + self.rank + 1]
-            done = self.on_all_ranks(lambda mine: [work(each) for each in mine], mine)
-            yield from itertools.chain.from_iterable(self.all_gather(done))
+            own_items = items[start + self.rank : start + self.rank + 1]
+            results = self.on_all_ranks(lambda own_items: [work(each) for each in own_items], own_items)
+            yield from itertools.chain.from_iterable(self.all_gather(results))
 
     def on_rank_zero(self, function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Call a function on rank 0 only; return its value, or raise its error, on all ranks; collective."""
@@ -155,7 +155,7 @@ class MultiProcess:
         value, error = attempt(function, *arguments, **options)
         gathered = self.all_gather((error_for_others(error), self._time()))
         self._now = gathered[0][1]
-        raise_first([error, *(other for other, _ in gathered)])
+        raise_first([error, *(error_elsewhere for error_elsewhere, _ in gathered)])
         return value  # type: ignore[return-value]
 
     def rank_zero_first(self, function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:

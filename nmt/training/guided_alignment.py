@@ -40,8 +40,8 @@ def cross_entropy(weights: Tensor, alignment: Tensor) -> Tensor:
 
 
 def squared(weights: Tensor, alignment: Tensor) -> Tensor:
-    known = alignment.sum(dim=-1, keepdim=True) > 0
-    return ((weights - alignment) * known).square().sum() / 2
+    is_linked = alignment.sum(dim=-1, keepdim=True) > 0
+    return ((weights - alignment) * is_linked).square().sum() / 2
 
 
 KINDS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cross_entropy": cross_entropy, "squared": squared}

@@ -52,9 +52,9 @@ def symmetric_divergence(
     first: Float[Tensor, "tokens vocab"], second: Float[Tensor, "tokens vocab"]
 ) -> Float[Tensor, ""]:
     """Return 1/2 [KL(p || q) + KL(q || p)] of the distributions with these logarithms, summed over tokens."""
-    there = kl_div(second, first, reduction="sum", log_target=True)
-    back = kl_div(first, second, reduction="sum", log_target=True)
-    return (there + back) / 2
+    forward = kl_div(second, first, reduction="sum", log_target=True)
+    backward = kl_div(first, second, reduction="sum", log_target=True)
+    return (forward + backward) / 2
 
 
 class StepLoss(NamedTuple):

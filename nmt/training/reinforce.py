@@ -50,13 +50,13 @@ class Reinforce:
         count = cross_entropies.new_full((), len(cross_entropies))
         reward, count = self.processes.all_reduce_(torch.stack([-cross_entropies.detach().sum(), count]))
         mean = reward / count
-        known = torch.full_like(mean, float("nan")) if self.baseline is None else self.baseline
-        baseline = torch.where(known.isfinite(), known, mean)
+        previous = torch.full_like(mean, float("nan")) if self.baseline is None else self.baseline
+        baseline = torch.where(previous.isfinite(), previous, mean)
         returns = discounted_returns(rewards, self.config.discount)
         advantage = returns - discounted_returns(baseline * target_mask, self.config.discount)
         decay = self.config.baseline_decay
         moved = decay * baseline + (1.0 - decay) * mean
-        self.baseline = torch.where(moved.isfinite(), moved, known)  # the update of this batch is skipped
+        self.baseline = torch.where(moved.isfinite(), moved, previous)  # the update of this batch is skipped
         terms = advantage.detach() * sampled.log_prob + self.config.entropy * sampled.entropy
         return -(terms * target_mask).sum()
 

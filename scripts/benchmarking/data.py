@@ -72,18 +72,18 @@ def processor_time() -> float:
 @contextlib.contextmanager
 def peak_memory() -> Iterator[list[float]]:
     """Yield a list to which a thread adds the memory in use, in MiB, twenty times a second."""
-    found: list[float] = []
+    samples: list[float] = []
     done = threading.Event()
 
     def look() -> None:
         while not done.wait(0.05):
             with contextlib.suppress(OSError, ValueError):
-                found.append(sum(anonymous(process) for process in with_children("self")))
+                samples.append(sum(anonymous(process) for process in with_children("self")))
 
     thread = threading.Thread(target=look)
     thread.start()
     try:
-        yield found
+        yield samples
     finally:
         done.set()
         thread.join()

@@ -36,7 +36,7 @@ def measure_translation(
     translations = measured[-1][1]
     pieces = sum(len(each.pieces) for each in translations)
     texts = [each.text for each in translations]
-    score = corpus_score(bleu(), texts, translator.tokenizers.target.plain(references))
+    score = corpus_score(bleu(), texts, translator.tokenizers.target.detokenize(references))
     return {
         "sentences_per_second": len(sources) / median,
         "sentences_per_second_of_repeats": rates,

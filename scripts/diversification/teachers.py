@@ -38,19 +38,19 @@ def teachers_of(forward: Sequence[str], backward: Sequence[str], *, together: bo
     """
     from nmt.models.checkpoint import CONFIG, find_checkpoint
 
-    found = []
+    teachers = []
     for direction, runs in ((FORWARD, forward), (BACKWARD, backward)):
         groups = [tuple(runs)] if together and runs else [(run,) for run in runs]
         for number, group in enumerate(groups, start=1):
             config = load_config(find_checkpoint(group[0]) / CONFIG)
-            found.append(Teacher(direction, number, group, config))
-    if not found:
+            teachers.append(Teacher(direction, number, group, config))
+    if not teachers:
         raise UserError("there is no run to translate with: give --forward RUN, --backward RUN, or both")
-    source, target = found[0].languages
-    for teacher in found:
+    source, target = teachers[0].languages
+    for teacher in teachers:
         if teacher.languages != (source, target):
             wanted = f"{source} to {target}" if teacher.direction == FORWARD else f"{target} to {source}"
             given = f"{teacher.runs[0]} translates {teacher.config.data.direction}"
-            first = f"--{found[0].direction} {found[0].runs[0]}"
+            first = f"--{teachers[0].direction} {teachers[0].runs[0]}"
             raise UserError(f"{given}: as --{teacher.direction}, beside {first}, it must translate {wanted}")
-    return found
+    return teachers

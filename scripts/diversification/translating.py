@@ -103,7 +103,7 @@ def translate(teacher: Teacher, number: int, text: Text, search: Search, folder:
     assert len(translations) == len(sources), f"{path} is not whole"
 
     def facts() -> dict[str, Any]:
-        best = [found[0] for found in translations]
+        best = [n_best[0] for n_best in translations]
         return {"step": translator.step, **settings, **score(teacher, translator, best, references)}
 
     return Part(teacher, translations, cached(path.with_suffix(".json"), facts))
@@ -127,11 +127,11 @@ def checkpoint_digest(folder: Path) -> str:
     """Return a digest of what a checkpoint translates with: weights, configuration and subwords."""
     from nmt.models.checkpoint import CONFIG, SUBWORDS, WEIGHTS
 
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in (CONFIG, WEIGHTS, *SUBWORDS):
         if (folder / name).is_file():
-            found.update(f"{name} ".encode() + (folder / name).read_bytes())
-    return found.hexdigest()[:16]
+            digest.update(f"{name} ".encode() + (folder / name).read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def form(translator: "Translator", references: Sequence[str]) -> Callable[["Translation"], str]:
@@ -160,10 +160,10 @@ def translating(
 
     def lines(sentences: Sequence[str]) -> list[str]:
         if sampling is None:
-            found = translator.translate_n_best(sentences, n_best)
+            translations = translator.translate_n_best(sentences, n_best)
         else:
-            found = translator.sample(sentences, n_best, **sampling)
-        return ["\t".join(map(line_of, each)) for each in found]
+            translations = translator.sample(sentences, n_best, **sampling)
+        return ["\t".join(map(line_of, each)) for each in translations]
 
     return lines
 
@@ -217,5 +217,5 @@ def score(
     from nmt.evaluation.metrics import bleu, bleu_tokenizer, corpus_score
 
     metric = bleu(bleu_tokenizer(teacher.config), teacher.config.lowercase)
-    found = corpus_score(metric, translator.detokenize(translations), translator.detokenize(references))
-    return {"bleu": found.value, "signature": found.signature}
+    score = corpus_score(metric, translator.detokenize(translations), translator.detokenize(references))
+    return {"bleu": score.value, "signature": score.signature}

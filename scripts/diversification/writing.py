@@ -70,8 +70,8 @@ def origins(text: Text, parts: Sequence[Part]) -> Iterator[tuple[str, str, list[
         kept, _ = text.sides(part.teacher.direction)
         pairs = [
             Pair(sentence, each, line) if part.teacher.direction == FORWARD else Pair(each, sentence, line)
-            for sentence, found, line in zip(kept, part.translations, text.lines, strict=True)
-            for each in found
+            for sentence, translations, line in zip(kept, part.translations, text.lines, strict=True)
+            for each in translations
         ]
         yield part.teacher.direction, part.teacher.name, pairs
 

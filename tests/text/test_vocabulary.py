@@ -42,7 +42,7 @@ def test_pieces_are_joined_to_the_words_they_were_cut_from(style: str, words: li
     (ids,) = vocabulary.encode([line])
     expected = [word for word, _ in words]
     assert vocabulary.pieces(ids) == line.split()
-    assert vocabulary.decode([ids]) == vocabulary.plain([line]) == [" ".join(expected)]
+    assert vocabulary.decode([ids]) == vocabulary.detokenize([line]) == [" ".join(expected)]
     assert vocabulary.words(ids) == (expected, [n for n, word in enumerate(parts) for _ in word])
     assert vocabulary.words(ids, line) == vocabulary.words(ids)
     assert vocabulary.parts(ids, line) == (line.split(), list(range(len(ids))))
@@ -52,7 +52,7 @@ def test_pieces_are_joined_to_the_words_they_were_cut_from(style: str, words: li
 def test_every_style_of_marks_shows_the_same_text(style: str) -> None:
     vocabulary = Vocabulary.train(SEGMENTED[style], 10_000)
     assert vocabulary.decode(vocabulary.encode(SEGMENTED[style])) == PLAIN
-    assert vocabulary.plain(SEGMENTED[style]) == vocabulary.plain(PLAIN) == PLAIN
+    assert vocabulary.detokenize(SEGMENTED[style]) == vocabulary.detokenize(PLAIN) == PLAIN
 
 
 def test_specials_have_their_places() -> None:

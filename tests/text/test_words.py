@@ -85,7 +85,7 @@ TOKENIZER = Tokenizer.train(SENTENCES, TokenizerConfig(), 500)
 )
 def test_words_of_a_model_are_cut_where_a_piece_ends(line: str) -> None:
     (ids,) = TOKENIZER.encode([line])
-    words, word_of_piece = TOKENIZER.view_words(ids, line)
+    words, word_of_piece = TOKENIZER.display_words(ids, line)
     assert "".join(words) == "".join(line.split())
     assert word_of_piece == sorted(word_of_piece)
     assert sorted(set(word_of_piece)) == list(range(len(words)))
@@ -99,11 +99,11 @@ def test_words_of_a_model_are_cut_where_a_piece_ends(line: str) -> None:
 def test_pieces_are_the_words_of_a_script_without_spaces() -> None:
     line = "猫3天后买旧自行车。"
     (ids,) = TOKENIZER.encode([line])
-    words, word_of_piece = TOKENIZER.view_words(ids, line)
+    words, word_of_piece = TOKENIZER.display_words(ids, line)
     pieces = [piece.replace("\u2581", "") for piece in TOKENIZER.pieces(ids)]
     assert words == [piece for piece in pieces if piece]
     assert len(words) > 4
-    assert TOKENIZER.view_words(ids) == (words, word_of_piece)  # as it is said of translations, without their text
+    assert TOKENIZER.display_words(ids) == (words, word_of_piece)  # as it is said of translations, without their text
     assert TOKENIZER.words(ids, line)[0] == TOKENIZER.parts(ids, line)[0] == [line]
 
 
@@ -111,7 +111,7 @@ def test_punctuation_is_apart_in_sources_and_translations() -> None:
     line = "The cat buys the old bicycle."
     (ids,) = TOKENIZER.encode([line])
     expected = ["The", "cat", "buys", "the", "old", "bicycle", "."]
-    assert TOKENIZER.view_words(ids, line)[0] == TOKENIZER.view_words(ids)[0] == expected
+    assert TOKENIZER.display_words(ids, line)[0] == TOKENIZER.display_words(ids)[0] == expected
     assert TOKENIZER.parts(ids, line)[0] == line.split()  # gold's words
 
 
@@ -119,12 +119,12 @@ def test_normalization_that_changes_lengths_moves_no_cut() -> None:
     """`…` becomes three periods, `ﬁ` two letters, and the vowel of น้ำ two signs."""
     for line, expected in (("ﬁne…", ["ﬁne", "…"]), ("½.", ["½", "."]), ("น้ำ。", ["น้ำ", "。"])):
         (ids,) = TOKENIZER.encode([line])
-        assert TOKENIZER.view_words(ids, line)[0] == expected
+        assert TOKENIZER.display_words(ids, line)[0] == expected
 
 
 def test_a_character_of_several_bytes_is_one_word() -> None:
     (ids,) = TOKENIZER.encode(["买𠮷。"])
-    words, word_of_piece = TOKENIZER.view_words(ids, "买𠮷。")
+    words, word_of_piece = TOKENIZER.display_words(ids, "买𠮷。")
     assert words[-2:] == ["𠮷", "。"]
     assert len(ids) >= 6
     assert len(word_of_piece) == len(ids)
@@ -146,4 +146,4 @@ def test_white_space_in_a_word_is_no_word() -> None:
 def test_text_that_is_segmented_already_is_not_cut() -> None:
     vocabulary = Vocabulary.train(["the tom@@ ato. 猫天"], 100)
     (ids,) = vocabulary.encode(["the tom@@ ato. 猫天"])
-    assert vocabulary.view_words(ids) == vocabulary.words(ids) == (["the", "tomato.", "猫天"], [0, 1, 1, 2])
+    assert vocabulary.display_words(ids) == vocabulary.words(ids) == (["the", "tomato.", "猫天"], [0, 1, 1, 2])
