@@ -161,13 +161,19 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
+def is_complete(folder: Path) -> bool:
+    """Return whether a folder holds the weights and the configuration of a checkpoint."""
+    return (folder / WEIGHTS).is_file() and (folder / CONFIG).is_file()
+
+
 def find_checkpoint(path: str | Path) -> Path:
-    """Return the checkpoint folder of a run (its best, else its last), of a checkpoint, or of a model of the hub.
+    """Return the checkpoint folder of a run (its best; before the first validation its last), of a checkpoint, or of a
+    model of the hub.
 
     Nothing is renamed or written but the cache of the hub's client: a trainer may be running.
 
     Raises:
-        UserError: there is none.
+        UserError: there is none, or the best has lost files.
     """
     if not str(path):
         raise UserError("no checkpoint is named: give the folder of a run or of a checkpoint")
@@ -175,8 +181,11 @@ def find_checkpoint(path: str | Path) -> Path:
     for folder in (root / "checkpoints" / "best", root / "checkpoints" / "last", root):
         # The second look at `folder` finds a checkpoint that was renamed into place since the first.
         for place in (folder, retired(folder), folder):
-            if (place / WEIGHTS).is_file() and (place / CONFIG).is_file():
+            if is_complete(place):
                 return place
+        if folder.name == "best" and folder.is_dir():
+            last = folder.with_name("last")
+            raise UserError(f"{folder} has lost {WEIGHTS} or {CONFIG}: put it back, or give {last} to use that")
     reason = "there is no such folder; give the folder of a run or of a checkpoint"
     if root.exists():
         reason = f"neither checkpoints/best, checkpoints/last nor the folder itself holds {WEIGHTS} and {CONFIG}"

@@ -11,7 +11,8 @@ from nmt.evaluation.registry import METRICS
 
 # Updates after which samples are drawn before the first validation: alignments change most at the beginning.
 EARLY_SAMPLES = frozenset(factor * 10**power for factor in (1, 3) for power in range(1, 7)) | {1}
-SAVED_COUNTERS = ("step", "epochs", "stale", "best", "validated_epoch", "validated_step", "validated_seconds")
+VALIDATED = ("validated_epoch", "validated_step", "validated_seconds")  # at the last validation
+SAVED_COUNTERS = ("step", "epochs", "stale", "best", "best_of", *VALIDATED)
 
 
 @dataclass
@@ -22,6 +23,7 @@ class Progress:
     epochs: float = 0.0
     stale: int = 0  # validations since the best one
     best: float | None = None
+    best_of: str | None = None  # digest of the text and the settings that it was measured with (`Validator.digest`)
     seconds_before: float = 0.0  # of earlier processes, if the run is continued
     validated_epoch: int = 0
     validated_step: int = -1
@@ -55,7 +57,7 @@ class Progress:
         return {"seconds": self.seconds, **{name: getattr(self, name) for name in SAVED_COUNTERS}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        state = {"validated_seconds": state["seconds"]} | state  # earlier versions have not saved it
+        state = {"validated_seconds": state["seconds"], "best_of": None} | state  # earlier versions have not saved them
         for name in SAVED_COUNTERS:
             setattr(self, name, state[name])
         self.seconds_before = state["seconds"]

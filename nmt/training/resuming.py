@@ -8,13 +8,8 @@ from nmt.config.automatic import set_keys, value_of
 from nmt.config.file import load_config
 from nmt.config.schema import TrainConfig, changes
 from nmt.errors import UserError
-from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.models.checkpoint import CONFIG, WEIGHTS, find_checkpoint, recover, retired
 from nmt.training.progress import validates_by_time
-
-UNSCORED_TEXT_KEYS = ("data.train.", "data.test.", "data.cache_dir", "data.num_workers", "data.max_gzip_ratio")
-# Validations have a beam size of their own, and how sentences are batched changes no score.
-UNVALIDATED_SEARCH_KEYS = ("search.beam_size", "search.batch_size", "search.batch_unit")
 
 
 def find_previous_checkpoint(config: TrainConfig) -> Path | None:
@@ -84,20 +79,6 @@ def is_fixed_in_model(name: str) -> bool:
 def is_fixed_in_run(name: str) -> bool:
     """Return whether a key may not change within a run; the loader itself checks those that order the batches."""
     return is_fixed_in_model(name) or name == "seed"
-
-
-def scores_are_comparable(config: TrainConfig, checkpoint: Path) -> bool:
-    """Return whether validations as configured can be compared with the best score of a checkpoint."""
-    saved_config = load_config(checkpoint / CONFIG)
-    has_same_tokenizer = bleu_tokenizer(saved_config) == bleu_tokenizer(config)
-    return has_same_tokenizer and not any(map(affects_scores, changes(saved_config, config)))
-
-
-def affects_scores(name: str) -> bool:
-    """Return whether validation scores depend on a key, besides those of the model and BLEU's tokenizer."""
-    is_text = name.startswith("data.") and not name.startswith(UNSCORED_TEXT_KEYS)
-    is_search = name.startswith("search.") and name not in UNVALIDATED_SEARCH_KEYS
-    return is_text or is_search or name in ("trainer.metric", "trainer.validation_beam_size", "lowercase")
 
 
 def format_value(value: Any) -> str:

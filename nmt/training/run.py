@@ -22,7 +22,7 @@ from nmt.fast.accelerate import accelerate
 from nmt.fast.heap import keep_freed_memory
 from nmt.fast.objective import token_loss as chunked_loss
 from nmt.models.build import build_model
-from nmt.models.checkpoint import load_checkpoint, run_of, save_checkpoint, training_state
+from nmt.models.checkpoint import is_complete, load_checkpoint, run_of, save_checkpoint, training_state
 from nmt.models.manifest import MANIFEST
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import summarize
@@ -36,7 +36,7 @@ from nmt.training.objective import token_loss
 from nmt.training.optimizer import Schedule, build_optimizer
 from nmt.training.prepare import TrainingData, check_files, check_run, prepare
 from nmt.training.reporting import NullReporter, Reporter
-from nmt.training.resuming import find_initial_checkpoint, find_previous_checkpoint, scores_are_comparable
+from nmt.training.resuming import find_initial_checkpoint, find_previous_checkpoint
 from nmt.training.torchrun_env import RankEnvironment
 from nmt.training.trainer import Trainer
 from nmt.training.validation import Validator
@@ -115,7 +115,7 @@ def start(
     seed_rank(config.seed, processes)
     trainer = build_trainer(config, model, data, device, reporter, processes, longest=longest)
     if last is not None:
-        processes.on_all_ranks(resume, trainer, config, last)
+        resume(trainer, last, processes)
     processes.on_rank_zero(reporter.start, summarize(model), trainer.progress.step)
     if initial is not None:
         how = "continuing from" if last is not None else "beginning with the weights and subwords of"
@@ -129,12 +129,31 @@ def longest_source(train: EncodedCorpus, max_length: int) -> int:
     return int(np.quantile(lengths[lengths <= max_length], SOURCE_LENGTH_QUANTILE, method="higher"))
 
 
-def resume(trainer: Trainer, config: TrainConfig, last: Path) -> None:
-    """Restore the training state of a checkpoint; forget its best score where later ones cannot be compared to it."""
-    with training_state(last) as state:
-        trainer.load_state_dict(state)
-    if not scores_are_comparable(config, last):
-        trainer.progress.best, trainer.progress.stale = None, 0
+def resume(trainer: Trainer, last: Path, processes: ProcessGroup) -> None:
+    """Restore the training state of a checkpoint; collective.
+
+    Where later validations cannot be compared with the best score, as text or settings have changed, the best
+    checkpoint is validated again. Where it is lost, the next validation is the best.
+    """
+
+    def restore() -> None:
+        with training_state(last) as state:
+            trainer.load_state_dict(state)
+
+    progress, best_of = trainer.progress, trainer.progress.best_of
+    processes.on_all_ranks(restore)
+    is_comparable = progress.best_of in (None, best_of)  # earlier versions have not saved it
+    progress.best_of = best_of
+    best = last.with_name("best")
+    if progress.best is None or (is_comparable and processes.on_rank_zero(is_complete, best)):
+        return
+    progress.best, progress.stale = None, 0
+    if not processes.on_rank_zero(is_complete, best):
+        logger.warning("%s is lost: the next validation is taken for the best", best)
+        return
+    logger.warning("%s was chosen with other validation text or settings: it is validated again", best)
+    model = processes.on_all_ranks(load_checkpoint, best, trainer.device).model
+    progress.improves(trainer.config.metric, trainer.validate(model).metrics[trainer.config.metric])
 
 
 def build_trainer(
@@ -178,7 +197,7 @@ def build_trainer(
     )
     validator = Validator(data.validation, data.tokenizers, config, device, reporter.phase, processes, longest=longest)
     optimizer = build_optimizer(model, config.optimizer)
-    return Trainer(
+    trainer = Trainer(
         model,
         loader,
         optimizer,
@@ -193,6 +212,8 @@ def build_trainer(
         objective=chunked_loss if config.model.fast == "auto" else token_loss,
         processes=processes,
     )
+    trainer.progress.best_of = validator.digest
+    return trainer
 
 
 def evaluate_best_checkpoint(

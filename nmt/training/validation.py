@@ -1,5 +1,6 @@
 """Validation: the loss of the references, and the quality and alignments of translations."""
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -59,6 +60,17 @@ class Validator:
         self.gold = read_gold(corpus, "validation")
         if METRICS[self.metric].needs_gold:
             check_comparable(self.metric, tokenizers, self.sources, self.targets)
+
+    @property
+    def digest(self) -> str:
+        """Digest of what the watched metric depends on, besides the model: metric and text, for BLEU and chrF also how
+        is searched and scored. Values with different digests cannot be compared.
+        """
+        metric = METRICS[self.metric]
+        search = replace(self.search, batch_size=1, batch_unit="sentences")  # which change no translation
+        parts: list[Any] = [self.metric, self.sources, self.targets, self.gold if metric.needs_gold else None]
+        parts += [search, self.scoring] if metric.sacrebleu is not None else []
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     def __call__(self, model: Seq2Seq) -> Validation:
         """Return every metric of `METRICS` that is measured at validations and is available, and a few translations.

@@ -1,6 +1,5 @@
 """Settings that may change when a run is resumed, and beginning with the weights of another."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,11 @@ from nmt.models.checkpoint import load_checkpoint, retired
 from nmt.training.distributed import SINGLE_PROCESS
 from nmt.training.objective import token_loss
 from nmt.training.reporting import NullReporter
-from nmt.training.resuming import find_initial_checkpoint, find_previous_checkpoint, scores_are_comparable
+from nmt.training.resuming import find_initial_checkpoint, find_previous_checkpoint
 from nmt.training.run import start
 from nmt.training.run import train as train_run
 from tests.models.small import small_model
-from tests.runs import QUIET, training_state
+from tests.runs import QUIET, records, training_state
 
 
 @pytest.fixture
@@ -121,17 +120,54 @@ def test_new_settings_of_the_optimizer_are_used(run: Path, train: Callable[..., 
     assert training_state(run)["optimizer"]["state"][0]["step"] == 101
 
 
-def test_the_best_is_judged_anew_by_another_metric(run: Path, train: Callable[..., Any]) -> None:
-    assert training_state(run)["progress"]["best"] > 1.0  # a loss
-    done = train("trainer.max_steps=101", "trainer.metric=bleu")
+@pytest.mark.parametrize("worse", [True, False])
+def test_the_best_is_validated_again_by_another_metric(run: Path, train: Callable[..., Any], worse: bool) -> None:
+    """And is kept where it is better than what follows, of which the metric alone would know nothing."""
+    kept = (run / "checkpoints" / "best" / "model.safetensors").read_bytes()
+    (before,) = (each["bleu"] for each in records(run, "validation") if each["step"] == best_step(run))
+    rate = 10.0 if worse else 0.001
+    done = train("trainer.max_steps=101", "trainer.metric=bleu", f"optimizer.learning_rate={rate}")
     assert done.returncode == 0, done.stderr
-    (validation,) = (
-        record
-        for record in map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-        if record["event"] == "validation" and record["step"] == 101
+    assert "best was chosen with other validation text or settings: it is validated again" in done.stderr
+    after = records(run, "validation")[-1]["bleu"]
+    assert (after < before) == worse
+    assert training_state(run)["progress"]["best"] == pytest.approx(max(before, after), abs=1e-9)
+    assert ((run / "checkpoints" / "best" / "model.safetensors").read_bytes() == kept) == worse
+
+
+def best_step(run: Path) -> int:
+    step = load_checkpoint(run / "checkpoints" / "best").step
+    assert step is not None
+    return step
+
+
+def test_the_best_is_validated_again_on_other_text(run: Path, train: Callable[..., Any]) -> None:
+    """A worse model on easier text would pass for better, and for ever."""
+    kept = (run / "checkpoints" / "best" / "model.safetensors").read_bytes()
+    before = training_state(run)["progress"]
+    done = train("trainer.max_steps=101", "data.grammar.validation_size=5", "optimizer.learning_rate=10")
+    assert done.returncode == 0, done.stderr
+    assert "it is validated again" in done.stderr
+    after = training_state(run)["progress"]
+    assert after["best"] != before["best"]
+    assert (after["best_of"] != before["best_of"], after["best"] < records(run, "validation")[-1]["loss"]) == (
+        True,
+        True,
     )
-    assert training_state(run)["progress"]["best"] == validation["bleu"]
-    assert load_config(run / "checkpoints" / "best" / "config.yaml").trainer.metric == "bleu"
+    assert (run / "checkpoints" / "best" / "model.safetensors").read_bytes() == kept
+
+
+def test_a_best_that_is_lost_is_not_the_last_in_disguise(
+    run: Path, train: Callable[..., Any], call: Callable[..., Any]
+) -> None:
+    (run / "checkpoints" / "best" / "config.yaml").unlink()
+    done = call("translate", "--checkpoint", str(run), "He sleeps.")
+    assert done.returncode == 2
+    assert "best has lost model.safetensors or config.yaml: put it back, or give" in done.stderr
+    done = train("trainer.max_steps=101", "optimizer.learning_rate=10")
+    assert done.returncode == 0, done.stderr
+    assert "best is lost: the next validation is taken for the best" in done.stderr
+    assert best_step(run) == 101
 
 
 def test_patience_begins_again_with_another_metric(run: Path, train: Callable[..., Any]) -> None:
@@ -144,26 +180,6 @@ def test_patience_begins_again_with_another_metric(run: Path, train: Callable[..
     done = train(*every_update, "trainer.metric=bleu")
     assert done.returncode == 0, done.stderr
     assert training_state(run)["progress"]["step"] > ended["step"]
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "comparable"),
-    [
-        ("search.beam_size", 9, True),
-        ("search.batch_size", 9, True),
-        ("search.batch_unit", "sentences", True),
-        ("data.max_gzip_ratio", 9.0, True),
-        ("data.cache_dir", "elsewhere", True),
-        ("search.max_length_ratio", 1.0, False),
-        ("trainer.validation_beam_size", 3, False),
-        ("data.grammar.seed", 9, False),
-    ],
-)
-def test_what_makes_scores_of_validations_other_scores(
-    config: TrainConfig, tiny_run: Path, name: str, value: object, comparable: bool
-) -> None:
-    put(config, name, value)
-    assert scores_are_comparable(config, tiny_run / "checkpoints/last") is comparable
 
 
 @pytest.mark.parametrize(

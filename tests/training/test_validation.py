@@ -205,3 +205,31 @@ def test_a_line_that_is_far_too_long_is_cut_as_in_an_evaluation(model: Seq2Seq, 
     translator = validate._translator(model)
     assert translator.longest_source == 12
     assert [each.parts > 1 for each in translator.translate(lines[:2])] == [True, True]
+
+
+@pytest.mark.parametrize("metric", ["loss", "bleu"])
+@pytest.mark.parametrize(
+    ("name", "value", "changes_scores"),
+    [
+        ("search.beam_size", 9, ()),
+        ("search.batch_size", 9, ()),
+        ("search.batch_unit", "sentences", ()),
+        ("data.cache_dir", "elsewhere", ()),
+        ("search.length_penalty", 0.5, ("bleu",)),
+        ("trainer.validation_beam_size", 3, ("bleu",)),
+        ("bleu_tokenize", "char", ("bleu",)),
+        ("lowercase", True, ("bleu",)),
+        ("trainer.metric", "perplexity", ("loss", "bleu")),
+    ],
+)
+def test_the_digest_is_of_all_that_the_metric_depends_on(
+    tokenizers: Tokenizers, metric: str, name: str, value: object, changes_scores: tuple[str, ...]
+) -> None:
+    config = TrainConfig()
+    config.trainer.metric = metric
+    before = Validator(corpus(), tokenizers, config, CPU).digest
+    assert Validator(corpus(), tokenizers, config, CPU).digest == before
+    assert Validator(corpus().select(range(1)), tokenizers, config, CPU).digest != before
+    group, _, last = name.rpartition(".")
+    setattr(getattr(config, group) if group else config, last, value)
+    assert (Validator(corpus(), tokenizers, config, CPU).digest != before) == (metric in changes_scores)
