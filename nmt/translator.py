@@ -52,6 +52,7 @@ MapFunction = Callable[[Callable[[Any], Result], Sequence[Any]], Iterable[Result
 # sentences and wide beams.
 MEMORY_CPU, MEMORY_GPU = 2**30, 2**33
 FLOAT = 4  # bytes
+MOST_WIDENING = 16  # of the beam, for n different translations
 MAX_EXPONENT = 700.0  # of e, in a float
 
 
@@ -166,7 +167,10 @@ class Translator:
         return best[0] if isinstance(sentences, str) else best
 
     def translate_n_best(self, sentences: Iterable[str], n: int) -> list[list[Translation]]:
-        """Return the n best translations of each sentence, best first.
+        """Return the n best translations of each sentence, best first; no two have the same text.
+
+        Different subwords may spell the same text. Where that leaves too few, the sentence is searched again with a
+        beam twice as wide, up to `MOST_WIDENING` times as wide; so there may still be fewer than n.
 
         A line of more than twice the subwords of the longest training sources is translated in parts: sentences, cut
         further at punctuation or spaces where they are too long. Its k-th best translation is made of those of its
@@ -206,7 +210,10 @@ class Translator:
             raise UserError(f"n is {n}: ask for at least 1 and at most {LARGEST_BEAM:,} translations of each sentence")
         parts_of_lines = [split_line(line, self._count_subwords, self.longest_source) for line in lines]
         sentences = list(itertools.chain.from_iterable(parts_of_lines))
-        translations = iter(self._translate_sentences(sentences, n, sampling))
+        if n == 1 or sampling is not None:
+            translations = iter(self._translate_sentences(sentences, n, sampling))
+        else:
+            translations = iter(self._distinct_translations(sentences, n))
         return [
             join_parts(line, list(itertools.islice(translations, len(parts))))
             for line, parts in zip(lines, parts_of_lines, strict=True)
@@ -214,6 +221,27 @@ class Translator:
 
     def _count_subwords(self, line: str) -> int:
         return len(self.tokenizers.source.encode([line])[0])
+
+    def _distinct_translations(self, sentences: Sequence[str], n: int) -> list[list[Translation]]:
+        """Return the n best translations of each sentence with different texts."""
+        results: list[list[Translation]] = [[] for _ in sentences]
+        rows = list(range(len(sentences)))
+        width = max(self.search.beam_size, n)
+        widest = min(MOST_WIDENING * width, LARGEST_BEAM)
+        while rows and width <= widest:
+            searched = self._translate_sentences([sentences[row] for row in rows], width, None)
+            for row, translations in zip(rows, searched, strict=True):
+                best_of_text: dict[str, Translation] = {}
+                for translation in translations:
+                    best_of_text.setdefault(translation.text, translation)
+                results[row] = list(best_of_text.values())[:n]
+            rows = [
+                row
+                for row, translations in zip(rows, searched, strict=True)
+                if len(results[row]) < n and len(translations) == width
+            ]
+            width *= 2
+        return results
 
     def _translate_sentences(
         self, sentences: Sequence[str], n: int, sampling: SamplingConfig | None

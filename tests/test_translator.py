@@ -4,6 +4,7 @@ import doctest
 import itertools
 import math
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from nmt.errors import UserError
 from nmt.models.build import build_model
 from nmt.text.tokenizer import UNK, Tokenizers, build_tokenizers
 from nmt.text.words import text_words
-from nmt.translator import Translator
+from nmt.translator import Translation, Translator
 from tests.sentences import SENTENCES
 
 
@@ -51,6 +52,28 @@ def test_the_n_best_are_sorted_and_distinct(translator: Translator) -> None:
         scores = [each.score for each in found]
         assert scores == sorted(scores, reverse=True)
         assert found[0].text == best.text
+
+
+def test_the_n_best_have_different_texts(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces that differ by a mark spell one text, so the beam is widened until there are enough texts, or no more."""
+    beams: list[int] = []
+    one_by_one = translator._translate_sentences
+
+    def two_by_two(sentences: Sequence[str], n: int, sampling: Any) -> list[list[Translation]]:
+        beams.append(n)
+        spelled = one_by_one(sentences, n, sampling)
+        return [[replace(each, text=row[rank // 2].text) for rank, each in enumerate(row)] for row in spelled]
+
+    monkeypatch.setattr(translator, "_translate_sentences", two_by_two)
+    monkeypatch.setattr(translator, "search", replace(translator.search, beam_size=3))
+    (found,) = translator.translate_n_best(SENTENCES[:1], 3)
+    assert beams == [3, 6]
+    assert len({each.text for each in found}) == len(found) == 3
+    scores = [each.score for each in found]
+    assert scores == sorted(scores, reverse=True)
+    monkeypatch.setattr("nmt.translator.MOST_WIDENING", 1)
+    assert len(translator.translate_n_best(SENTENCES[:1], 3)[0]) == 2
+    assert len(translator.translate_n_best([""], 3)[0]) == 1
 
 
 def test_a_perplexity_beyond_a_float_is_infinite(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
