@@ -16,6 +16,7 @@ CONTINUATION = "@@"
 
 # A smaller share of marked pieces is taken for stray marks among plain words, not for sentencepiece's vocabulary.
 MARKED_SHARE = 0.01
+MIN_KNOWN_SHARE = 0.8  # of the text, or a warning is given
 
 Model = TypeVar("Model", bound="PieceModel")
 
@@ -183,4 +184,6 @@ class Vocabulary(PieceModel):
             share = sum(counts[piece] for piece in kept) / counts.total()
             message = "kept the %d commonest of %d pieces: %.2f%% of the text; the rest are unknown"
             logger.info(message, len(kept), len(ranked), 100 * share)
+            if share < MIN_KNOWN_SHARE:
+                logger.warning("that is little: with tokenizer.kind=unigram, for text as it is, no word is unknown")
         return cls("\n".join(kept).encode())

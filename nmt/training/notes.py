@@ -13,6 +13,7 @@ from nmt.config.schema import TrainConfig
 from nmt.data.tables import LINES_AT_ONCE
 from nmt.evaluation.records import RECORDS, read_records
 from nmt.evaluation.registry import METRICS
+from nmt.text.words import is_spaceless
 
 # Beyond these a note is made.
 MIN_UPDATES = 300
@@ -22,6 +23,7 @@ MAX_OVERLAP_FRACTION = 0.01  # of the test sentences
 MAX_RELATIVE_GAIN = 0.02  # of the watched metric between the last two validations
 MAX_RELATIVE_RISE = 0.03  # of the validation loss above its minimum
 MAX_WORD_LENGTH = 12  # characters between spaces, on average; German has 6
+MAX_SPACELESS_WORD_LENGTH = 6  # the same in scripts without spaces: segmented Chinese has 2, Thai 5
 LIMIT_KEYS = ("max_minutes", "max_epochs", "max_steps")
 
 
@@ -52,14 +54,13 @@ def training_notes(
         still_improving(validations, config.trainer.metric, longer),
         overfitting(validations),
         diverged(validations, vocab_size),
-        low_bleu(scores.get("bleu"), longer),
     ]
     if scores:
         test = tests[scores["split"]]
         sources = list(test["source"])
+        notes.append(unspaced(list(test["target"]), scores["bleu_tokenize"]) or low_bleu(scores["bleu"], longer))
         hypotheses = (run_dir / "evaluation" / scores["split"] / "hypotheses.txt").read_bytes().decode()
         notes.append(copies(sources, hypotheses.split("\n")[:-1]))
-        notes.append(unspaced(list(test["target"]), scores["bleu_tokenize"]))
         notes.append(overlap(train, sources))
     return [note for note in notes if note]
 
@@ -132,7 +133,8 @@ def unspaced(references: Sequence[str], tokenize: str) -> str | None:
     """Return a note on a BLEU that takes sentences without spaces for single words."""
     words = [word for reference in references for word in reference.split()]
     length = sum(map(len, words)) / max(1, len(words))
-    if tokenize not in ("13a", "intl") or length <= MAX_WORD_LENGTH:
+    most = MAX_SPACELESS_WORD_LENGTH if is_spaceless(references) else MAX_WORD_LENGTH
+    if tokenize not in ("13a", "intl") or length <= most:
         return None
     return (
         f"the references have {length:.0f} characters between spaces, which BLEU with bleu_tokenize={tokenize} takes "

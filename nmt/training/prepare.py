@@ -37,6 +37,7 @@ from nmt.text.round_trip import warn_of_changes
 from nmt.text.tokenizer import Tokenizers, build_tokenizers, check_sampling
 from nmt.training.defaults import choose_automatic_values
 from nmt.training.distributed import ProcessGroup
+from nmt.training.notes import unspaced
 
 logger = logging.getLogger(__name__)
 
@@ -130,6 +131,8 @@ def prepare(config: TrainConfig, initial_checkpoint: Path | None, processes: Pro
     """
     loaded = None if initial_checkpoint is None else processes.on_rank_zero(Tokenizers.load, initial_checkpoint)
     text, cleaning = processes.rank_zero_first(load_text, config)
+    if warning := unspaced(list(text["validation"]["target"]), bleu_tokenizer(config)):
+        logger.warning(warning)
 
     def choose_subwords_and_values() -> tuple[Tokenizers, dict[str, Any]]:
         choose_automatic_values(config, text["train"], on_gpu=resolve_device(config.trainer.device).type == "cuda")

@@ -108,6 +108,12 @@ def test_the_commonest_pieces_are_kept(caplog: pytest.LogCaptureFixture) -> None
     assert vocabulary.pieces(range(4, 7)) == ["a", "b", "c"]  # equally common ones by the alphabet
     assert vocabulary.encode(["a d"]) == [[4, UNK]]
     assert "kept the 3 commonest of 4 pieces: 83.33% of the text" in caplog.text
+    assert "tokenizer.kind" not in caplog.text
+
+
+def test_text_that_is_not_segmented_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    Vocabulary.train(["猫喝水。", "狗喝水。", "猫看狗。", "狗看猫。 a"], len(SPECIALS) + 3)
+    assert "that is little: with tokenizer.kind=unigram, for text as it is, no word is unknown" in caplog.text
 
 
 def test_vocabularies_of_other_toolkits() -> None:

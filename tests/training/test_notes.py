@@ -118,10 +118,25 @@ def test_an_empty_line_is_no_copy() -> None:
         (["猫3天后买红色自行车。", "老师早上卖掉红色自行车和小房子。"], "zh", False),
         (["Die Donaudampfschifffahrt beginnt in den Morgenstunden."], "13a", False),
         ([""], "13a", False),
+        (["猫3天后买红色。 红色自行车和房子。"], "13a", True),
+        (["猫 3 天 后 买 红色 自行车 。", "老师 早上 卖掉 红色 自行车 。"], "13a", False),
+        (["ก็ อยาก ไป ที่นั่น กับ เพื่อน"], "13a", False),
     ],
 )
 def test_unspaced(references: list[str], tokenize: str, is_told: bool) -> None:
     assert (unspaced(references, tokenize) is not None) is is_told
+
+
+def test_text_scored_as_words_is_not_called_unlearned(tmp_path: Path) -> None:
+    """BLEU is near 0 for that reason, which only one of the two notes tells."""
+    folder = tmp_path / "evaluation" / "test"
+    folder.mkdir(parents=True)
+    for tokenize, target, begins in (("13a", "猫3天后买红色自行车。", "the references"), ("13a", "le chat", "BLEU is")):
+        (folder / "hypotheses.txt").write_text("a\n", encoding="utf-8")
+        tests = {"test": datasets.Dataset.from_dict({"source": ["b"], "target": [target]})}
+        scores = {"split": "test", "bleu": 0.1, "bleu_tokenize": tokenize}
+        notes = training_notes(TrainConfig(run_dir=str(tmp_path)), 9_000, 8_000, scores, table(["c"]), tests)
+        assert [note.startswith(begins) for note in notes] == [True]
 
 
 def table(sources: list[str]) -> datasets.Dataset:
