@@ -1,13 +1,18 @@
 """`python -m nmt.evaluate`: the scores of a run, on standard output and in its folder."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
+
+from tests.runs import ROOT
 
 SOURCES = ["He sleeps.", "She helps her brother."]
 TARGETS = ["Il dort.", "Elle aide son frère."]
@@ -232,3 +237,17 @@ def test_translations_that_were_cut_are_counted(evaluate: Callable[..., dict[str
     save_file(load_file(weights), weights, {"step": "100", "longest": "2"})
     (weights.parent / "manifest.json").unlink()
     assert evaluate("num_heatmaps=0")["translated_in_parts"] == 12
+
+
+def test_a_closed_pipe_is_told_by_the_status_alone(run: Path, tmp_path: Path) -> None:
+    """The files are complete; the reader of the table has gone."""
+    line = [sys.executable, "-m", "nmt.evaluate", "checkpoint=run", "num_heatmaps=0", "threads=1"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(line, cwd=tmp_path, env=environment, stdout=writer, stderr=subprocess.PIPE, text=True)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+    assert (run / "evaluation" / "test" / "metrics.json").is_file()

@@ -172,9 +172,16 @@ def settings_rows(metrics: Values) -> list[list[str]]:
     return rows + [[f"signature of {name}", signature] for name, signature in metrics["signature"].items()]
 
 
+class PipeConsole(Console):
+    """A console that raises BrokenPipeError where rich would exit with status 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise
+
+
 def print_table(metrics: Values, console: Console | None = None) -> None:
     """Print the scores with their settings."""
-    console = console or Console()
+    console = console or PipeConsole()
     baseline = metrics["baseline"]
     title = f"{metrics['split']}: {metrics['sentences']:,} sentences"
     table = Table("metric", Column("score", justify="right"), "", title=title, title_justify="left")

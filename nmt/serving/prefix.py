@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, cast, final
 
 import numpy as np
@@ -15,7 +15,7 @@ from nmt.errors import UserError
 from nmt.search.hypothesis import BOS, EOS, PAD, UNK, StepModel, StepOutput
 from nmt.text.tokenizer import Tokenizer
 from nmt.text.vocabulary import WORD_MARK, Vocabulary
-from nmt.translator import Translation, Translator
+from nmt.translator import MOST_WIDENING, Translation, Translator
 
 MAX_PIECES = 12  # of a word that is completed
 
@@ -127,9 +127,10 @@ class WordBeginning(NamedTuple):
 def next_words(translator: Translator, sentence: str, prefix: Sequence[int], count: int) -> list[NextWord]:
     """Return the most probable words after a prefix, best first.
 
-    The `count` most probable subwords are completed, each by its most probable continuation, until a word begins or
-    the translation ends; a word mark that is a subword of its own stands for the `count` most probable ones after it.
-    A word found twice, in different pieces, counts once, with the sum of its probabilities.
+    The most probable subwords are completed, each by its most probable continuation, until a word begins or the
+    translation ends; a word mark that is a subword of its own stands for the most probable ones after it. A word found
+    twice, in different pieces, counts once, with the sum of its probabilities. `count` subwords are completed, and
+    where that gives fewer words twice as many, up to `MOST_WIDENING` times as many.
     """
     model, target = translator.model, translator.tokenizers.target
     ids = translator.tokenizers.source.encode([sentence])[0]
@@ -138,24 +139,30 @@ def next_words(translator: Translator, sentence: str, prefix: Sequence[int], cou
     model.eval()
     source, source_mask, source_lengths = pad([np.asarray(ids, dtype=np.int32)])
     source, source_mask = source.to(translator.device), source_mask.to(translator.device)
-    words: list[NextWord] = []
     with translator.arithmetic():
         state: Any = model.start(source, source_mask, source_lengths)
         for token in (BOS, *prefix):
             step: Any = model.step(source.new_full((1, 1), token), state)
             state = step.state
-        beginnings = extend(WordBeginning([*prefix], 0.0), step, count)
-        completed = complete_words(translator, beginnings, state, len(prefix))
-        for beginning, word in zip(beginnings, completed, strict=True):
-            if target.pieces(beginning.ids[-1:]) == [WORD_MARK]:
-                step = model.step(source.new_full((1, 1), beginning.ids[-1]), state)
-                words += complete_words(translator, extend(beginning, step, count), step.state, len(prefix))
-            else:
-                words.append(word)
-    return merge_equal_words(words)[:count]
+
+        def words_of(width: int) -> Iterator[NextWord]:
+            beginnings = extend(WordBeginning([*prefix], 0.0), step, width)
+            completed = complete_words(translator, beginnings, state, len(prefix))
+            for beginning, word in zip(beginnings, completed, strict=True):
+                if target.pieces(beginning.ids[-1:]) == [WORD_MARK]:
+                    after = model.step(source.new_full((1, 1), beginning.ids[-1]), state)
+                    yield from complete_words(translator, extend(beginning, after, width), after.state, len(prefix))
+                else:
+                    yield word
+
+        width, words = count, merge_equal_words(words_of(count))
+        while len(words) < count and width < min(MOST_WIDENING * count, len(target)):
+            width *= 2
+            words = merge_equal_words(words_of(width))
+    return words[:count]
 
 
-def merge_equal_words(words: Sequence[NextWord]) -> list[NextWord]:
+def merge_equal_words(words: Iterable[NextWord]) -> list[NextWord]:
     """Return each word once, with its first pieces and the sum of its probabilities, best first."""
     merged: dict[tuple[str, bool], NextWord] = {}
     for word in words:

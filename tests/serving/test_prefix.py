@@ -3,6 +3,7 @@
 import copy
 import math
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from nmt.data.batch import collate
 from nmt.errors import UserError
 from nmt.models.build import build_model
 from nmt.search.hypothesis import EOS, UNK
-from nmt.serving.prefix import PrefixForcing, next_words, prefix_ids, translate_with
+from nmt.serving.prefix import NextWord, PrefixForcing, next_word, next_words, prefix_ids, translate_with
 from nmt.serving.requests import TranslationRequest
 from nmt.serving.served_run import ServedRun, word_starts
 from nmt.text.tokenizer import build_tokenizers
@@ -95,6 +96,20 @@ def test_probabilities_of_next_words_are_those_of_their_pieces(translator: Trans
         assert word.probability >= math.exp(share) - 1e-5
         of_one_segmentation[len(pieces) - len(ids)] |= word.probability <= math.exp(share) + 1e-5
     assert all(of_one_segmentation.values())
+
+
+def test_words_that_are_equal_make_room_for_others(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here words with the same first letter are, of which the eight best subwords have few."""
+
+    def first_letter(*arguments: Any) -> NextWord:
+        word = next_word(*arguments)
+        return word._replace(word=word.word[:1], joins=False)
+
+    monkeypatch.setattr("nmt.serving.prefix.next_word", first_letter)
+    words = next_words(translator, SENTENCE, [], 8)
+    assert len({word.word for word in words}) == len(words) == 8
+    monkeypatch.setattr("nmt.serving.prefix.MOST_WIDENING", 1)
+    assert len(next_words(translator, SENTENCE, [], 8)) < 8
 
 
 def test_the_most_probable_next_word_is_the_greedy_one(run: ServedRun) -> None:
