@@ -99,17 +99,17 @@ def test_probabilities_of_next_words_are_those_of_their_pieces(translator: Trans
 
 
 def test_words_that_are_equal_make_room_for_others(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here words with the same first letter are, of which the eight best subwords have few."""
+    """Here words with the same first letter are, of which the twelve best subwords have few."""
 
     def first_letter(*arguments: Any) -> NextWord:
         word = next_word(*arguments)
-        return word._replace(word=word.word[:1], joins=False)
+        return word._replace(word=word.word[:1].lower(), joins=False)
 
     monkeypatch.setattr("nmt.serving.prefix.next_word", first_letter)
-    words = next_words(translator, SENTENCE, [], 8)
-    assert len({word.word for word in words}) == len(words) == 8
+    words = next_words(translator, SENTENCE, [], 12)
+    assert len({word.word for word in words}) == len(words) == 12
     monkeypatch.setattr("nmt.serving.prefix.MOST_WIDENING", 1)
-    assert len(next_words(translator, SENTENCE, [], 8)) < 8
+    assert len(next_words(translator, SENTENCE, [], 12)) < 12
 
 
 def test_the_most_probable_next_word_is_the_greedy_one(run: ServedRun) -> None:
