@@ -71,6 +71,7 @@ def examine(folder: Path) -> Iterator[Finding]:
 
 def examine_run(run: Path) -> Iterator[Finding]:
     """Yield the findings for a run: its lock, checkpoints, configuration and records."""
+    from nmt.evaluation.records import RECORDS, read_records
     from nmt.training.lock import lock_holder
 
     holder = lock_holder(run)
@@ -78,10 +79,12 @@ def examine_run(run: Path) -> Iterator[Finding]:
         yield Finding("note", str(run), f"is being trained in by {holder}")
     else:
         yield Finding("ok", str(run), "is at rest")
-    checkpoints = [run / "checkpoints" / name for name in ("best", "last")]
-    for folder in checkpoints:
+    was_saved = any(record.get("event") == "validation" for record in read_records(run / RECORDS))
+    for folder in [run / "checkpoints" / name for name in ("best", "last")]:
         if folder.is_dir():
             yield from examine_checkpoint(folder)
+        elif was_saved:
+            yield Finding("damaged", str(folder), "is lost: put it back, or train anew in another folder")
         elif not holder:
             yield Finding("note", str(folder), "is missing: training has ended before its first validation")
     for leftover in sorted((run / "checkpoints").glob(".*")):

@@ -72,12 +72,12 @@ def write_failure(error: BaseException) -> str | None:
 
 
 @contextlib.contextmanager
-def write_errors(what: object, advice: str = "free some space, or choose another folder") -> Iterator[None]:
+def write_errors(what: object, advice: str = "") -> Iterator[None]:
     """Turn a failure to write into a UserError.
 
     Args:
         what: what is written.
-        advice: what to do.
+        advice: what to do; by default, to free some space if that may help, or to choose another folder.
 
     Raises:
         UserError: it cannot be written.
@@ -90,4 +90,6 @@ def write_errors(what: object, advice: str = "free some space, or choose another
         reason = write_failure(error)
         if reason is None:
             raise
-        raise UserError(f"cannot write {what}: {reason}; {advice}") from error
+        in_the_way = isinstance(error, FileExistsError | NotADirectoryError | IsADirectoryError | PermissionError)
+        default = "choose another folder" if in_the_way else "free some space, or choose another folder"
+        raise UserError(f"cannot write {what}: {reason}; {advice or default}") from error

@@ -9,13 +9,15 @@ import contextlib
 import ctypes
 import dataclasses
 import functools
+import gzip
 import io
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from nmt.cli import Parser, user_errors
 from nmt.config.check import check
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 CHUNK = 1_024  # lines
 FIRST_CHARACTERS, CHARACTERS = 16_000, 128_000
 NUMBERS_SHOWN = 10  # of lines, in a notice
+GZIP_MAGIC = b"\x1f\x8b"
 
 
 def at_least(kind: Callable[[str], Any], bound: int) -> Callable[[str], Any]:
@@ -238,16 +241,18 @@ def load_translator(options: argparse.Namespace) -> "Translator":
     )
 
 
-def open_input(path: str | None, stack: contextlib.ExitStack) -> tuple[BinaryIO, str]:
-    """Return the input and its name."""
+def open_input(path: str | None, stack: contextlib.ExitStack) -> tuple[Iterable[bytes], str]:
+    """Return the input, unpacked if it is a gzipped file, and its name."""
     if path is None:
         if sys.stdin is None:
             raise UserError("standard input is closed: give TEXT or --input FILE")
         return sys.stdin.buffer, "standard input"
     try:
-        return stack.enter_context(Path(path).open("rb")), path
+        file = stack.enter_context(Path(path).open("rb"))  # noqa: SIM115, the stack closes it
+        is_packed = file.peek(2)[:2] == GZIP_MAGIC
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
+    return gzip.GzipFile(fileobj=file) if is_packed else file, path
 
 
 def open_output(path: str | None, stack: contextlib.ExitStack) -> TextIO:
@@ -280,7 +285,7 @@ def replace_together(*paths: Path) -> Iterator[list[TextIO]]:
         written.replace(path)
 
 
-def read_lines(file: BinaryIO, name: str) -> Iterator[str]:
+def read_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
     r"""Yield lines, split on \n only; raise UserError for one that is not UTF-8, or cannot be read.
 
     A byte order mark before the first is left out, as in training.
@@ -297,12 +302,12 @@ def read_lines(file: BinaryIO, name: str) -> Iterator[str]:
             raise UserError(f"{name} line {number} is not UTF-8 at byte {error.start + 1}: convert it first") from error
 
 
-def raw_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
+def raw_lines(file: Iterable[bytes], name: str) -> Iterator[bytes]:
     """Yield the lines of a file as they are."""
     try:
         yield from file
-    except OSError as error:
-        raise UserError(f"cannot read {name}: {error.strerror}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def render(n_best: "list[Translation]", options: argparse.Namespace) -> str:

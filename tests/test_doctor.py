@@ -36,6 +36,20 @@ def test_the_installation(doctor: Callable[..., Any]) -> None:
     assert {"python", "torch", "sentencepiece", "font for Chinese", "GPU"} <= {each["what"] for each in found}
 
 
+@pytest.mark.parametrize("name", ["best", "last"])
+def test_a_checkpoint_that_is_lost(run: Path, doctor: Callable[..., Any], name: str) -> None:
+    """The records tell that there was one; without them training may have ended before its first validation."""
+    shutil.rmtree(run / "checkpoints" / name)
+    status, found, _ = doctor(run)
+    assert status == 2
+    (lost,) = (each for each in found if each["state"] == "damaged")
+    assert (Path(lost["what"]).name, lost["found"][:7]) == (name, "is lost")
+    (run / "metrics.jsonl").unlink()
+    status, found, _ = doctor(run)
+    assert status == 0
+    assert "before its first validation" in found[1 if name == "best" else 2]["found"]
+
+
 def test_a_run_that_is_well(run: Path, doctor: Callable[..., Any]) -> None:
     status, found, _ = doctor(run)
     assert status == 0

@@ -1,5 +1,6 @@
 """Mistakes of a user: exit status 2, one line on standard error, nothing written."""
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from nmt.config.file import save_config
 from nmt.config.schema import ModelConfig, TrainConfig
+from nmt.errors import UserError, write_errors
 
 TEXT = ("data=text", "run_dir=run", "trainer.max_steps=1")
 FILES = {
@@ -149,3 +151,18 @@ def test_a_damaged_checkpoint(call: Callable[..., Any], folder: Path) -> None:
     assert done.returncode == 2
     assert done.stderr == "error: no tokenizer in folder: it needs joint.model, or source.model and target.model\n"
     assert written(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (FileExistsError(errno.EEXIST, "File exists"), "cannot write it: File exists; choose another folder"),
+        (PermissionError(errno.EACCES, "Permission denied"), "Permission denied; choose another folder"),
+        (OSError(errno.ENOSPC, "No space left on device"), "device; free some space, or choose another folder"),
+    ],
+)
+def test_the_advice_fits_the_failure(error: OSError, message: str) -> None:
+    with pytest.raises(UserError, match=message), write_errors("it"):
+        raise error
+    with pytest.raises(UserError, match=r"; sleep$"), write_errors("it", "sleep"):
+        raise error

@@ -166,9 +166,10 @@ def test_files_of_ones_own(evaluate: Callable[..., dict[str, Any]], run: Path) -
     for name, lines in (("in", SOURCES), ("out", TARGETS), ("gold", ["0-0 1-1", "0-0 1-1 2-2 3-3"])):
         (run.parent / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     files = ("data.test.source=in", "data.test.target=out")
-    metrics = evaluate(*files, "num_heatmaps=0")
+    folder = run / "evaluation" / "test-of-in"
+    metrics = evaluate(*files, "num_heatmaps=0", folder=folder)
     assert (metrics["sentences"], metrics["aer"]) == (2, None)
-    assert evaluate(*files, "data.test.alignment=gold", "num_heatmaps=0")["aer"] is not None
+    assert evaluate(*files, "data.test.alignment=gold", "num_heatmaps=0", folder=folder)["aer"] is not None
 
 
 def test_saliency_and_links_by_threshold(evaluate: Callable[..., dict[str, Any]], run: Path) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import gzip
 import itertools
 import json
 import os
@@ -70,6 +71,19 @@ def test_files(translate: Callable[..., Any], expected: dict[str, str], tmp_path
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     written = (tmp_path / "out.txt").read_text(encoding="utf-8")
     assert written == "".join(f"{expected[sentence]}\n" for sentence in SENTENCES)
+
+
+def test_a_gzipped_file(translate: Callable[..., Any], expected: dict[str, str], tmp_path: Path) -> None:
+    """Whatever its name; training reads it, too."""
+    packed = gzip.compress("\n".join(SENTENCES).encode())
+    (tmp_path / "in.txt").write_bytes(packed)
+    assert translate("--input", "in.txt").stdout == "".join(f"{expected[sentence]}\n" for sentence in SENTENCES)
+    for broken in (packed[:-9], packed[:20] + b"???" + packed[23:]):
+        (tmp_path / "in.txt").write_bytes(broken)
+        done = translate("--input", "in.txt", "--output", "out.txt")
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: cannot read in.txt: ")
+        assert not (tmp_path / "out.txt").exists()
 
 
 @pytest.mark.parametrize(

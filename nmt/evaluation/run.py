@@ -119,13 +119,16 @@ def choose_views(config: EvaluateConfig, translator: Translator) -> AlignmentVie
 
 
 def output_folder(config: EvaluateConfig, swept: Sequence[str]) -> Path:
-    """Return the folder to write to: `output`, else a folder of the run; in a sweep each job has its own.
+    """Return the folder to write to: `output`, else a folder of the run. An ensemble, other text than that of the run,
+    and each job of a sweep have their own.
 
     `swept` are the overrides by which the job differs from the others of its sweep.
     """
     if config.output is not None:
         return Path(config.output, ",".join(override.replace("/", "_") for override in swept))
     parts = [f"with-{member.strip('/').replace('/', '_')}" for member in config.ensemble]
+    source = getattr(config.data, config.split, SplitConfig()).source
+    parts += [f"of-{Path(source if isinstance(source, str) else source[0]).name}"] if source else []
     parts += [override.replace("/", "_") for override in swept if not override.startswith(("checkpoint=", "split="))]
     checkpoint = results_folder(config.checkpoint) if is_address(config.checkpoint) else Path(config.checkpoint)
     folder = evaluation_folder(checkpoint, config.split)

@@ -17,7 +17,7 @@ from nmt.data.batch import TrainLoader
 from nmt.data.tables import EncodedCorpus
 from nmt.errors import write_errors
 from nmt.evaluation.metrics import bleu_tokenizer
-from nmt.evaluation.records import ALIGNMENTS, RECORDS
+from nmt.evaluation.records import ALIGNMENTS, RECORDS, read_records
 from nmt.fast.accelerate import accelerate
 from nmt.fast.heap import keep_freed_memory
 from nmt.fast.objective import token_loss as chunked_loss
@@ -100,6 +100,8 @@ def start(
     torch.manual_seed(config.seed)
     initial = last or processes.on_rank_zero(find_initial_checkpoint, config)
     processes.on_rank_zero(check_run, config)  # with the values that this checkpoint gives to keys that are not set
+    if last is None and processes.on_rank_zero(lambda: bool(read_records(Path(config.run_dir) / RECORDS))):
+        logger.warning("%s has records of a training but no checkpoint to go on from: it begins anew", config.run_dir)
     data = prepare(config, initial, processes)
     source, target = len(data.tokenizers.source), len(data.tokenizers.target)
     model = build_model(config.model, source, target, joint=data.tokenizers.joint)

@@ -157,6 +157,10 @@ def test_every_job_of_a_sweep_has_a_folder() -> None:
     assert output_folder(given, []) == Path("runs/a/evaluation/test")
     assert output_folder(given, swept) == Path("runs/a/evaluation/test-search.beam_size=5,baseline=runs_b")
     assert output_folder(given, ["checkpoint=runs/a", "split=test"]) == Path("runs/a/evaluation/test")
+    given.data.test.source = "text/new.en"  # scoring other text leaves the run's own scores as they are
+    assert output_folder(given, []) == Path("runs/a/evaluation/test-of-new.en")
+    given.data.test.source = ["one.en", "two.en"]
+    assert output_folder(given, []) == Path("runs/a/evaluation/test-of-one.en")
     named = EvaluateConfig(checkpoint="runs/a", output="mine/here")
     assert output_folder(named, []) == Path("mine/here")
     assert output_folder(named, ["checkpoint=runs/a"]) == Path("mine/here/checkpoint=runs_a")

@@ -1,5 +1,6 @@
 """Settings that may change when a run is resumed, and beginning with the weights of another."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,14 @@ def test_a_run_goes_on_where_its_writer_was_killed(config: TrainConfig, run: Pat
     config.resume = "auto"
     assert find_previous_checkpoint(config) == checkpoints / "last"
     assert {path.name for path in checkpoints.iterdir()} == {"best", "last"}
+
+
+def test_a_run_that_lost_its_checkpoints_begins_anew_and_says_so(run: Path, train: Callable[..., Any]) -> None:
+    shutil.rmtree(run / "checkpoints")
+    done = train("trainer.max_steps=1")
+    assert done.returncode == 0, done.stderr
+    assert "warning: run has records of a training but no checkpoint to go on from: it begins anew" in done.stderr
+    assert [record["step"] for record in records(run, "train")] == [1]
 
 
 def test_new_settings_of_the_optimizer_are_used(run: Path, train: Callable[..., Any]) -> None:
