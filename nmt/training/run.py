@@ -147,10 +147,11 @@ def resume(trainer: Trainer, last: Path, processes: ProcessGroup) -> None:
     is_comparable = progress.best_of in (None, best_of)  # earlier versions have not saved it
     progress.best_of = best_of
     best = last.with_name("best")
-    if progress.best is None or (is_comparable and processes.on_rank_zero(is_complete, best)):
+    has_best = processes.on_rank_zero(is_complete, best)
+    if progress.best is None or (is_comparable and has_best):
         return
     progress.best, progress.stale = None, 0
-    if not processes.on_rank_zero(is_complete, best):
+    if not has_best:
         logger.warning("%s is lost: the next validation is taken for the best", best)
         return
     logger.warning("%s was chosen with other validation text or settings: it is validated again", best)
