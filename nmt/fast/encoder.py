@@ -79,8 +79,10 @@ def weights_of(rnn: nn.GRU | nn.LSTM, index: int) -> tuple[Tensor, Tensor, Tenso
         for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     )
     if isinstance(rnn, nn.LSTM):
-        inputs, weight, bias = (candidate_last(each, dim=1) for each in (inputs, weight, bias + extra))
-        return inputs, bias, weight, None
+        # Reordered before they are added: autograd gives both terms of a sum one tensor as gradient, which the
+        # parameters would keep, and whoever scales both, or adds to both, would do it twice.
+        inputs, weight, bias, extra = (candidate_last(each, dim=1) for each in (inputs, weight, bias, extra))
+        return inputs, bias + extra, weight, None
     gates, candidate = extra.split((2 * rnn.hidden_size, rnn.hidden_size), dim=1)
     return inputs, bias + nn.functional.pad(gates, (0, rnn.hidden_size)), weight, candidate
 

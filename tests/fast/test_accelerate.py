@@ -1,17 +1,21 @@
 """Swapping the fast path in and out."""
 
 import copy
+import itertools
 import pickle
+from functools import partial
 
 import torch
 
 from nmt.config.schema import SearchConfig
 from nmt.fast.accelerate import accelerate, decelerate, without_fast_path
+from nmt.fast.objective import token_loss as chunked_loss
 from nmt.models.decoder import DECODERS
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers
 from nmt.text.vocabulary import Vocabulary
 from nmt.translator import Translator
+from tests.fast.equality import run
 from tests.models.small import random_batch, small_model, variants
 
 UNUSED = Vocabulary(b"a\nb\n")
@@ -42,6 +46,30 @@ def test_nothing_of_a_checkpoint_changes(model: Seq2Seq) -> None:
 def test_every_decoder_is_known_to_the_tests_of_equality() -> None:
     """tests/fast/test_recurrence.py compares values and gradients for each of `variants`."""
     assert {variant.get("decoder", "bahdanau") for variant in variants()} == set(DECODERS)
+
+
+def test_no_two_parameters_share_a_gradient(model: Seq2Seq) -> None:
+    """An optimizer that scales gradients in place would scale a shared one twice."""
+    run(model, random_batch([(5, 4), (1, 7)]), fast=True)
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    ranges = sorted((g.data_ptr(), g.data_ptr() + g.numel() * g.element_size(), n) for n, g in gradients.items())
+    for (_, end, name), (begin, _, other) in itertools.pairwise(ranges):
+        assert end <= begin, f"{name} and {other} share a gradient"
+
+
+def test_gradients_of_batches_add_up(model: Seq2Seq) -> None:
+    batches = [random_batch(lengths) for lengths in ([(5, 4), (1, 7)], [(3, 3)], [(2, 6), (4, 1)])]
+    expected = [run(model, batch, fast=False) for batch in batches]
+    accelerate(model).zero_grad()
+    for batch in batches:
+        torch.manual_seed(0)
+        decoded = model(batch)
+        loss = chunked_loss(model, decoded, batch, label_smoothing=0.1)[0]
+        (loss + (decoded.weights[batch.target_mask] ** 2).sum()).backward()
+    for name, parameter in model.named_parameters():
+        if name in expected[0]:
+            total = sum(each[name] for each in expected)
+            torch.testing.assert_close(parameter.grad, total, rtol=0, atol=1e-10, msg=partial("{}: {}".format, name))
 
 
 def test_a_copy_is_accelerated_by_itself() -> None:
