@@ -350,3 +350,13 @@ def test_a_real_folder_named_latest_is_left_alone(tmp_path: Path, monkeypatch: p
     link_latest(Path("run"))
     assert not (tmp_path / "outputs/latest").is_symlink()
     assert [each.name for each in (tmp_path / "outputs/latest").iterdir()] == ["mine"]
+
+
+def test_a_run_does_not_need_a_place_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The working directory has something else in the place of outputs/."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "outputs").touch()
+    link_latest(tmp_path / "elsewhere" / "run")
+    assert "outputs/latest does not lead to this run: Not a directory" in caplog.text

@@ -61,27 +61,28 @@ def with_home(argument: str) -> str:
 
 
 def with_quotes(argument: str, text_keys: Container[str]) -> str:
-    """Return an override in quotes if Hydra cannot read it without: a path may have letters that its grammar lacks.
+    """Return an override of text in quotes if Hydra could not read it without, or not as text: a path may have letters
+    that its grammar lacks, and the name `2025_11_25` is a number to it.
 
     Lists, and what begins with a quote or a tilde, are left as they are.
     """
     key, equals, value = argument.partition("=")
-    if not equals or key not in text_keys or value.startswith(("'", '"', "[", "{", "~")) or is_readable(argument):
+    if not equals or key not in text_keys or value.startswith(("'", '"', "[", "{", "~")) or is_text(argument):
         return argument
     escaped = re.sub(r'(\\*)("|$)', lambda match: 2 * match[1] + (r"\"" if match[2] else ""), value)
     return f'{key}="{escaped}"'
 
 
-def is_readable(override: str) -> bool:
-    """Return whether Hydra can read an override."""
+def is_text(override: str) -> bool:
+    """Return whether Hydra can read an override, and takes its value for no number or truth value."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
     try:
-        OverridesParser.create().parse_override(override)
+        value = OverridesParser.create().parse_override(override).value()
     except HydraException:
         return False
-    return True
+    return not isinstance(value, int | float)
 
 
 def unknown_option(option: str, arguments: Sequence[str], config: Any) -> UserError:

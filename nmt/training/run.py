@@ -15,7 +15,6 @@ import torch
 from nmt.config.schema import TrainConfig
 from nmt.data.batch import TrainLoader
 from nmt.data.tables import EncodedCorpus
-from nmt.errors import write_errors
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.evaluation.records import ALIGNMENTS, RECORDS, read_records
 from nmt.fast.accelerate import accelerate
@@ -283,13 +282,11 @@ def evaluate_on(
 def link_latest(run_dir: Path) -> None:
     """Make outputs/latest a folder of links to a run's files, unless it holds anything but links.
 
-    It is not a link to the run itself and does not include `tensorboard`: TensorBoard would show the run twice.
-
-    Raises:
-        UserError: it, or the run's folder of evaluations, cannot be created.
+    It is not a link to the run itself and does not include `tensorboard`: TensorBoard would show the run twice. Where
+    it cannot be made, a warning says so: the run does not need it.
     """
     run = run_of(run_dir).resolve()
-    with write_errors(f"{LATEST} or {run / 'evaluation'}"):
+    try:
         if LATEST.is_symlink():  # as earlier versions made it
             LATEST.unlink()
         LATEST.mkdir(parents=True, exist_ok=True)
@@ -300,3 +297,5 @@ def link_latest(run_dir: Path) -> None:
             link = LATEST / f".{name}.{os.getpid()}"
             link.symlink_to(os.path.relpath(run / name, LATEST.resolve()))
             link.replace(LATEST / name)
+    except OSError as error:
+        logger.warning("%s does not lead to this run: %s", LATEST, error.strerror)

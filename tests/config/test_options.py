@@ -32,10 +32,27 @@ def test_the_home_folder_may_be_written_as_a_shell_does(quote: str, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    "path", ["/Übersetzer/ru n", "a(1).en", "日本/x", 'the "new" one(s)', "back\\slash(", "(ends\\", '(a\\"b', "a=b(c)"]
+    "path",
+    [
+        "2025_11_25",
+        "1e3",
+        "007",
+        "true",
+        "inf",
+        "/Übersetzer/ru n",
+        "a(1).en",
+        "日本/x",
+        'the "new" one(s)',
+        "back\\slash(",
+        "(ends\\",
+        '(a\\"b',
+        "a=b(c)",
+    ],
 )
 def test_a_path_may_have_any_letters(path: str) -> None:
-    """Hydra reads back what was given; alone it refuses letters that are not ASCII, parentheses and so on."""
+    """Hydra reads back what was given; alone it refuses letters that are not ASCII, parentheses and so on, and reads
+    numbers and truth values.
+    """
     given = [f"run_dir={path}", f"data.train.source={path}"]
     overrides = OverridesParser.create().parse_overrides(normalize_arguments(given, TrainConfig()))
     assert [each.value() for each in overrides] == [path, path]
@@ -43,7 +60,17 @@ def test_a_path_may_have_any_letters(path: str) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    ["run_dir='a(", "data.train.source=[a(1),b]", "seed=(", "model.size=ü", "run_dir=~/a,~/b", "run_dir=a,b", "+x=ü"],
+    [
+        "run_dir='a(",
+        "data.train.source=[a(1),b]",
+        "seed=(",
+        "model.size=ü",
+        "run_dir=~/a,~/b",
+        "run_dir=a,b",
+        "run_dir=1,2",
+        "threads=null",
+        "+x=ü",
+    ],
 )
 def test_what_is_no_path_is_left_to_hydra(given: str) -> None:
     assert normalize_arguments([given], TrainConfig()) == [given]
