@@ -134,12 +134,13 @@ class Trainer:
         return progress.step > 0 and progress.validated_step != progress.step and validation_due(progress, self.config)
 
     def updates(self) -> Iterator[list[Batch]]:
-        """Yield the batches of each update, epoch after epoch, until training is over."""
+        """Yield the batches of each update, epoch after epoch, until training is over; the last may have fewer."""
         batches: list[Batch] = []
+        most_epochs = self.config.max_epochs or math.inf
         while not self.finished():
             for batch in self.loader:
                 batches.append(batch)
-                if len(batches) == self.config.accumulate:
+                if len(batches) == self.config.accumulate or self.loader.epochs >= most_epochs:
                     yield batches
                     batches = []
                 if self.finished():

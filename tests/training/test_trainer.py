@@ -94,6 +94,14 @@ def test_guided_alignment_is_a_weighted_term_of_the_mean_over_target_tokens(make
         assert "alignment_loss" not in trainer.meter.read()
 
 
+@pytest.mark.parametrize(("accumulate", "updates"), [(1, 16), (3, 6), (50, 1)])
+def test_an_update_does_not_go_beyond_the_last_epoch(make: Make, accumulate: int, updates: int) -> None:
+    """An epoch has eight batches; the last update takes what is left."""
+    trainer, _ = make([1.0] * 9, max_epochs=2, accumulate=accumulate)
+    trainer.fit()
+    assert (trainer.progress.step, trainer.progress.epochs) == (updates, 2.0)
+
+
 def test_an_update_takes_as_many_batches_as_asked(make: Make) -> None:
     trainer, saved = make([1.0], max_steps=3, accumulate=3)
     sizes = []
