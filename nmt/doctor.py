@@ -79,14 +79,15 @@ def examine_run(run: Path) -> Iterator[Finding]:
         yield Finding("note", str(run), f"is being trained in by {holder}")
     else:
         yield Finding("ok", str(run), "is at rest")
-    was_saved = any(record.get("event") == "validation" for record in read_records(run / RECORDS))
+    records = read_records(run / RECORDS)
+    was_saved = any(record.get("event") == "validation" and record.get("loss") is not None for record in records)
     for folder in [run / "checkpoints" / name for name in ("best", "last")]:
         if folder.is_dir():
             yield from examine_checkpoint(folder)
-        elif was_saved:
-            yield Finding("damaged", str(folder), "is lost: put it back, or train anew in another folder")
         elif not holder:
-            yield Finding("note", str(folder), "is missing: training has ended before its first validation")
+            lost = Finding("damaged", str(folder), "is lost: put it back, or train anew in another folder")
+            none = Finding("note", str(folder), "is missing: training has ended before its first validation")
+            yield lost if was_saved else none
     for leftover in sorted((run / "checkpoints").glob(".*")):
         if not holder:
             yield Finding("note", str(leftover), "was left by a killed training: the next one removes or restores it")

@@ -1,6 +1,8 @@
-"""How paths and times are written."""
+"""How paths and times are written, and how a gzipped file begins."""
 
 from pathlib import Path
+
+GZIP_MAGIC = b"\x1f\x8b"
 
 
 def from_here(path: Path) -> Path:

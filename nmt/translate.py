@@ -23,6 +23,7 @@ from nmt.cli import Parser, user_errors
 from nmt.config.check import check
 from nmt.config.schema import PRECISIONS, UNITS, WORDS, SamplingConfig, SearchConfig
 from nmt.errors import UserError, write_errors
+from nmt.formats import GZIP_MAGIC
 
 if TYPE_CHECKING:
     from nmt.translator import Translation, Translator
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 CHUNK = 1_024  # lines
 FIRST_CHARACTERS, CHARACTERS = 16_000, 128_000
 NUMBERS_SHOWN = 10  # of lines, in a notice
-GZIP_MAGIC = b"\x1f\x8b"
 
 
 def at_least(kind: Callable[[str], Any], bound: int) -> Callable[[str], Any]:

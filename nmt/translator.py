@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from nmt.alignment.weights import empty_alignment, split_characters
-from nmt.config.check import check
+from nmt.config.check import check, check_settings
 from nmt.config.schema import LARGEST_BEAM, PRECISIONS, WORDS, SamplingConfig, SearchConfig
 from nmt.data.batch import Batch, Int64Array, collate, cut_batches, pad, within_memory
 from nmt.errors import UserError, is_out_of_memory, unknown
@@ -37,6 +37,7 @@ from nmt.translation import (
     alignment_of_words,
     check_pairs,
     copy_unknown_words,
+    distinct_texts,
     empty_translation,
     join_parts,
     to_sentences,
@@ -231,10 +232,7 @@ class Translator:
         while rows and width <= widest:
             searched = self._translate_sentences([sentences[row] for row in rows], width, None)
             for row, translations in zip(rows, searched, strict=True):
-                best_of_text: dict[str, Translation] = {}
-                for translation in translations:
-                    best_of_text.setdefault(translation.text, translation)
-                results[row] = list(best_of_text.values())[:n]
+                results[row] = distinct_texts(translations)[:n]
             rows = [
                 row
                 for row, translations in zip(rows, searched, strict=True)
@@ -462,11 +460,3 @@ def halve_on_memory_error(work: Callable[[list[int]], list[Result]], rows: list[
         raise UserError("memory does not suffice for one sentence: lower search.beam_size, or shorten its line")
     half = len(rows) // 2
     return [*halve_on_memory_error(work, rows[:half]), *halve_on_memory_error(work, rows[half:])]
-
-
-def check_settings(kind: str, names: Iterable[str], config: type, *others: str) -> None:
-    """Raise UserError, suggesting the nearest name, for one that is neither a field of `config` nor in `others`."""
-    fields = [field.name for field in dataclasses.fields(config)]
-    for name in names:
-        if name not in fields:
-            raise unknown(kind, name, [*fields, *others])

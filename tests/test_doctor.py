@@ -50,6 +50,14 @@ def test_a_checkpoint_that_is_lost(run: Path, doctor: Callable[..., Any], name: 
     assert "before its first validation" in found[1 if name == "best" else 2]["found"]
 
 
+def test_a_checkpoint_that_is_about_to_be_saved_is_not_lost(run: Path, command: Callable[..., Any]) -> None:
+    """A validation is recorded before its checkpoint is saved. Locks are between processes."""
+    shutil.rmtree(run / "checkpoints" / "best")
+    with locked(run):
+        done = command("doctor", "run", cwd=run.parent)
+    assert (done.returncode, "damaged" in done.stdout) == (0, False), done.stdout
+
+
 def test_a_run_that_is_well(run: Path, doctor: Callable[..., Any]) -> None:
     status, found, _ = doctor(run)
     assert status == 0

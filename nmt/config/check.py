@@ -3,6 +3,7 @@
 import dataclasses
 import numbers
 import operator
+from collections.abc import Iterable
 from typing import Any, get_args, get_origin
 
 from nmt.config.schema import LARGEST_INTEGER, keys, type_name
@@ -60,6 +61,14 @@ def check_names(config: Any, prefix: str = "", root: Any = None) -> None:
             raise unknown_key(f"{prefix}{name}", root)
         if dataclasses.is_dataclass(value):
             check_names(value, f"{prefix}{name}.", root)
+
+
+def check_settings(kind: str, names: Iterable[str], config: type, *others: str) -> None:
+    """Raise UserError, suggesting the nearest name, for one that is neither a field of `config` nor in `others`."""
+    fields = [field.name for field in dataclasses.fields(config)]
+    for name in names:
+        if name not in fields:
+            raise unknown(kind, name, [*fields, *others])
 
 
 def unknown_key(name: str, config: Any) -> UserError:

@@ -28,6 +28,7 @@ from nmt.alignment.pharaoh import check_links, parse_pharaoh
 from nmt.config.schema import SplitConfig
 from nmt.data.tables import Corpus
 from nmt.errors import UserError
+from nmt.formats import GZIP_MAGIC
 
 Lengths = npt.NDArray[np.int64]
 
@@ -157,7 +158,7 @@ class TextFile:
 
     def _unpacked(self) -> Iterator[bytes]:
         with self.open() as file:
-            is_packed = self.path.suffix == ".gz" or file.read(2) == b"\x1f\x8b"
+            is_packed = self.path.suffix == ".gz" or file.read(2) == GZIP_MAGIC
             file.seek(0)
             if not is_packed:
                 yield from blocks_of(file.read)

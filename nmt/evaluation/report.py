@@ -176,6 +176,7 @@ class PipeConsole(Console):
     """A console that raises BrokenPipeError where rich would exit with status 1."""
 
     def on_broken_pipe(self) -> None:
+        """Raise again the error that is being handled."""
         raise
 
 

@@ -178,13 +178,13 @@ def find_checkpoint(path: str | Path) -> Path:
     if not str(path):
         raise UserError("no checkpoint is named: give the folder of a run or of a checkpoint")
     root = local(path)
-    for folder in (root / "checkpoints" / "best", root / "checkpoints" / "last", root):
+    best, last = root / "checkpoints" / "best", root / "checkpoints" / "last"
+    for folder in (best, last, root):
         # The second look at `folder` finds a checkpoint that was renamed into place since the first.
         for place in (folder, retired(folder), folder):
             if is_complete(place):
                 return place
-        if folder.name == "best" and folder.is_dir():
-            last = folder.with_name("last")
+        if folder == best and folder.is_dir():
             raise UserError(f"{folder} has lost {WEIGHTS} or {CONFIG}: put it back, or give {last} to use that")
     reason = "there is no such folder; give the folder of a run or of a checkpoint"
     if root.exists():

@@ -11,6 +11,7 @@ import torch
 
 from nmt.alignment.aer import check_comparable, read_gold
 from nmt.config.schema import TrainConfig
+from nmt.evaluation.baseline import corpus_digest
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.evaluation.outcome import translate_split
 from nmt.evaluation.registry import METRICS, measure, names_at
@@ -68,7 +69,8 @@ class Validator:
         """
         metric = METRICS[self.metric]
         search = replace(self.search, batch_size=1, batch_unit="sentences")  # which change no translation
-        parts: list[Any] = [self.metric, self.sources, self.targets, self.gold if metric.needs_gold else None]
+        text = corpus_digest(self.sources, self.targets)
+        parts: list[Any] = [self.metric, text, self.gold if metric.needs_gold else None]
         parts += [search, self.scoring] if metric.sacrebleu is not None else []
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 

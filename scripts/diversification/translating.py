@@ -217,5 +217,5 @@ def score(
     from nmt.evaluation.metrics import bleu, bleu_tokenizer, corpus_score
 
     metric = bleu(bleu_tokenizer(teacher.config), teacher.config.lowercase)
-    score = corpus_score(metric, translator.detokenize(translations), translator.detokenize(references))
-    return {"bleu": score.value, "signature": score.signature}
+    bleu_score = corpus_score(metric, translator.detokenize(translations), translator.detokenize(references))
+    return {"bleu": bleu_score.value, "signature": bleu_score.signature}

@@ -321,3 +321,9 @@ def test_metadata_that_are_no_numbers_are_refused(parts, tmp_path: Path, name: s
     (tmp_path / "best" / "manifest.json").unlink()
     with pytest.raises(UserError, match="cannot load"):
         load_checkpoint(tmp_path / "best")
+
+
+def test_an_empty_folder_called_best_has_lost_nothing(tmp_path: Path) -> None:
+    (tmp_path / "best").mkdir()
+    with pytest.raises(UserError, match="neither checkpoints/best, checkpoints/last nor the folder itself"):
+        find_checkpoint(tmp_path / "best")
