@@ -1,6 +1,7 @@
 """Private entry points of torch (oneDNN kernels, the id of the backward pass), each with a fallback; derivatives."""
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,19 +16,26 @@ REORDER: Any = getattr(getattr(torch.ops.mkldnn, "_reorder_linear_weight", None)
 PASS: Any = getattr(torch._C, "_current_graph_task_id", lambda: 0)  # see `backward_pass`
 
 
-def is_intel() -> bool:
-    """Return whether the processor is Intel's, for which MKL is made; False where the system does not say."""
+def processor() -> tuple[str, int]:
+    """Return the processor's maker and family, as Linux names them; ("", 0) where the system does not say."""
     try:
         with Path("/proc/cpuinfo").open(encoding="ascii", errors="replace") as file:
-            return "GenuineIntel" in file.read(4_096)
+            text = file.read(4_096)
     except OSError:
-        return False
+        text = ""
+    maker = re.search(r"^vendor_id\s*: (\w+)", text, re.MULTILINE)
+    family = re.search(r"^cpu family\s*: (\d+)", text, re.MULTILINE)
+    return maker[1] if maker else "", int(family[1]) if family else 0
 
 
 # See `most_rows`: by the processor's instructions (measured: docs/engineering-log.md, training speed and search).
 FEW_ROWS = {"AVX512": math.inf, "AVX2": 128}
 FEW_ROWS_ON_INTEL = {"AVX512": 0, "AVX2": 128}
-IS_INTEL = is_intel()
+PROCESSOR = processor()
+IS_INTEL = PROCESSOR[0] == "GenuineIntel"  # MKL is made for these
+# Zen 4 computes the 512 bits of an instruction in two halves: oneDNN's kernels are a fifth faster than MKL's there. On
+# Zen 5 they are twice as fast.
+IS_ZEN_4 = PROCESSOR == ("AuthenticAMD", 25)
 # Whether the processor has a matrix unit for 16-bit numbers.
 AMX = bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
 
@@ -50,6 +58,14 @@ def onednn_is_faster(x: Tensor) -> bool:
     that is not Intel's; on Intel's its own are the faster (docs/engineering-log.md).
     """
     return most_rows(x) == math.inf
+
+
+def copying_pays(x: Tensor) -> bool:
+    """Return whether oneDNN is so much faster that a transposed left factor, which it has to copy, should be its too.
+
+    torch itself calls it for 16-bit numbers.
+    """
+    return x.device.type == "cpu" and (x.dtype.itemsize == 2 or (onednn_is_faster(x) and not IS_ZEN_4))
 
 
 def compute_dtype(tensor: Tensor) -> torch.dtype:
@@ -124,12 +140,8 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None, out: Tensor |
 
 
 def is_transposed(grad: Float[Tensor, "_ output"], x: Float[Tensor, "_ input"]) -> bool:
-    """Return whether to compute grad^T x as (x^T grad)^T.
-
-    oneDNN, which torch itself calls for 16-bit numbers, copies a transposed left factor, so the factor with fewer
-    columns should be on the left.
-    """
-    return onednn_multiplies(x) and x.shape[1] < grad.shape[1]
+    """Return whether to compute grad^T x as (x^T grad)^T: if the left factor is copied, it should be the smaller."""
+    return copying_pays(x) and x.shape[1] < grad.shape[1]
 
 
 def grad_weight(
@@ -138,6 +150,8 @@ def grad_weight(
     """Return grad^T x, the gradient of the weights of y = W x, by the faster library."""
     if grad.dim() > 2:
         return torch.stack([grad_weight(*pair) for pair in zip(grad, x, strict=True)])
+    if not copying_pays(x):
+        return torch.mm(grad.t(), x)
     grad, x = pad_rows(grad), pad_rows(x)
     return product(x.t(), grad.t()).t() if is_transposed(grad, x) else product(grad.t(), x.t())
 
@@ -145,11 +159,11 @@ def grad_weight(
 def add_grad_weight(
     total: Float[Tensor, "output input"], grad: Float[Tensor, "row output"], x: Float[Tensor, "row input"]
 ) -> None:
-    """Add grad^T x to the total; within the product, where that is of the same type and not by oneDNN.
+    """Add grad^T x to the total; within the product, where that is not by oneDNN.
 
     The total is best laid out as `is_transposed` says.
     """
-    if grad.dtype == total.dtype and not onednn_is_faster(grad):
+    if grad.dtype == total.dtype and not copying_pays(grad):
         torch.addmm(total, grad.t(), x, out=total)
     else:
         total += grad_weight(grad, x)
@@ -164,7 +178,7 @@ def prepare_product(weight: Float[Tensor, "*direction output input"]) -> Multipl
     An axis before those of the matrix makes it a batch of matrices.
     """
     if weight.dim() > 2:
-        if not onednn_multiplies(weight):
+        if not copying_pays(weight):
             return lambda x: torch.bmm(x, weight.mT)
         products = [prepare_product(matrix) for matrix in weight]
         return lambda x: torch.stack([multiply(rows) for multiply, rows in zip(products, x, strict=True)])

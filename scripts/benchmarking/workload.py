@@ -13,6 +13,7 @@ from nmt.data.corpus import clean, load_split
 from nmt.data.tables import EncodedCorpus, Ragged, encode
 from nmt.errors import UserError, one_line
 from nmt.fast.accelerate import accelerate
+from nmt.fast.heap import keep_freed_memory
 from nmt.fast.projection import pack_weights
 from nmt.models.build import build_model
 from nmt.models.checkpoint import load_checkpoint, resolve_device
@@ -54,6 +55,7 @@ def start_training(config: TrainConfig, prepared: TrainingData) -> Trainer:
     model = model_of(config, prepared.tokenizers, device)
     if config.model.fast == "auto":
         accelerate(model)
+        keep_freed_memory()
     return build_trainer(config, model, prepared, device, Reporter(Path(config.run_dir), config=config))
 
 

@@ -15,6 +15,7 @@ needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reas
 def quicker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Let either library multiply, whatever the processor."""
     monkeypatch.setattr(kernels, "onednn_is_faster", lambda x: request.param and x.dtype == torch.float32)
+    monkeypatch.setattr(kernels, "IS_ZEN_4", False)
     return bool(request.param)
 
 
@@ -81,6 +82,26 @@ def test_the_wider_factor_of_onednn_is_not_transposed(quicker: bool) -> None:
     assert grad_weight(wide, narrow).t().is_contiguous() == quicker
 
 
+@needs_onednn
+def test_onednn_copies_no_factors_on_zen_4(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients of weights are torch's products there, but for 16-bit numbers; forward products stay oneDNN's."""
+    monkeypatch.setattr(kernels, "onednn_is_faster", lambda x: x.dtype == torch.float32)
+    monkeypatch.setattr(kernels, "IS_ZEN_4", True)
+    by_onednn = []
+    monkeypatch.setattr(
+        kernels, "onednn_linear", lambda x, w, b, f=kernels.onednn_linear: (by_onednn.append(x.shape), f(x, w, b))[1]
+    )
+    x, grad, weight = torch.randn(9, 5), torch.randn(9, 7), torch.randn(7, 5)
+    torch.testing.assert_close(grad_weight(grad, x), grad.t() @ x)
+    torch.testing.assert_close(prepare_product(torch.stack((weight, weight)))(torch.stack((x, x)))[1], x @ weight.t())
+    assert not is_transposed(grad, x)
+    assert is_transposed(grad.bfloat16(), x.bfloat16())
+    assert not by_onednn
+    affine(x, weight)
+    prepare_product(weight)(x)
+    assert by_onednn == [x.shape] * 2
+
+
 @pytest.mark.parametrize("is_bf16", [True, False])
 def test_numbers_of_rows_repeat_with_amx(monkeypatch: pytest.MonkeyPatch, is_bf16: bool) -> None:
     """Few in each octave, none less than asked for, and at most an eighth more than that where there are many."""
@@ -122,13 +143,19 @@ def test_rows_of_padding_change_nothing(monkeypatch: pytest.MonkeyPatch, rows: i
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("vendor_id\t: GenuineIntel\n", True), ("vendor_id\t: AuthenticAMD\n", False), (None, False)]
+    ("text", "expected"),
+    [
+        ("processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\n", ("GenuineIntel", 6)),
+        ("vendor_id\t: AuthenticAMD\ncpu family\t: 25\n", ("AuthenticAMD", 25)),
+        ("CPU implementer\t: 0x41\nCPU architecture: 8\n", ("", 0)),
+        (None, ("", 0)),
+    ],
 )
-def test_the_maker_of_the_processor(
-    text: str | None, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_maker_and_family_of_the_processor(
+    text: str | None, expected: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path / "cpuinfo"
     if text is not None:
         place.write_text(text, encoding="ascii")
     monkeypatch.setattr(kernels, "Path", lambda path: place)
-    assert kernels.is_intel() is expected
+    assert kernels.processor() == expected
