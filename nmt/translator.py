@@ -55,6 +55,7 @@ MEMORY_CPU, MEMORY_GPU = 2**30, 2**33
 FLOAT = 4  # bytes
 MOST_WIDENING = 16  # of the beam, for n different translations
 MAX_EXPONENT = 700.0  # of e, in a float
+GREEDY = SamplingConfig(temperature=0.0)  # at no temperature nothing is drawn
 
 
 class Translator:
@@ -387,6 +388,8 @@ class Translator:
             "length_penalty": self.search.length_penalty,
             "unk": None if self.replaces_unknown else UNK,
         }
+        if sampling is None and n == 1 and is_greedy(self.search):
+            sampling = GREEDY
         with self.arithmetic():
             if sampling is not None:
                 settings |= dataclasses.asdict(sampling)
@@ -436,6 +439,11 @@ class Translator:
             pieces=self.tokenizers.target.pieces(tokens),
             cut=hypothesis.is_cut,
         )
+
+
+def is_greedy(search: SearchConfig) -> bool:
+    """Return whether a search for one translation takes the most probable token at every step."""
+    return search.beam_size == 1 and search.patience <= 1 and search.coverage_penalty == 0
 
 
 def exponential(x: float) -> float:

@@ -1,5 +1,6 @@
 """Translation from Python."""
 
+import copy
 import doctest
 import itertools
 import math
@@ -14,6 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from nmt import translator as translator_module
 from nmt.alignment.links import argmax_links
 from nmt.alignment.weights import attention_entropy
 from nmt.config.schema import ModelConfig, SearchConfig, TokenizerConfig
@@ -132,6 +134,23 @@ def test_samples_of_no_temperature_are_greedy(translator: Translator, tiny_run: 
         found = Translator.load(tiny_run, "cpu", **load, beam_size=1)
         same = greedy if load.get("precision") is None else found.translate([*SENTENCES, ""])
         assert [each.text for each in same] == [each.text for each, *_ in found.sample([*SENTENCES, ""], temperature=0)]
+
+
+@pytest.mark.parametrize("settings", [{}, {"coverage_penalty": 0.4}, {"patience": math.inf, "length_penalty": 3.0}])
+def test_greedy_search_is_a_beam_of_one(
+    settings: dict[str, Any], translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where that takes the most probable tokens alone, a loop without a beam finds the same."""
+    with_settings = copy.copy(translator)
+    with_settings.search = replace(translator.search, beam_size=1, **settings)
+    searched = []
+    for is_greedy in (translator_module.is_greedy, lambda search: False):
+        monkeypatch.setattr(translator_module, "is_greedy", is_greedy)
+        searched.append(with_settings.translate([*SENTENCES, ""]))
+    for each, expected in zip(*searched, strict=True):
+        assert (each.text, each.pieces, each.cut) == (expected.text, expected.pieces, expected.cut)
+        assert (each.score, each.log_prob) == pytest.approx((expected.score, expected.log_prob), rel=1e-5)
+        np.testing.assert_allclose(each.weights, expected.weights, atol=1e-6)
 
 
 def test_settings_of_sampling_are_checked(translator: Translator) -> None:

@@ -63,7 +63,7 @@ def sample(
     assert int(max_lengths.min()) >= 1
     forbidden, check_every = forbidden_tokens(unk, source.device), steps_between_checks(source.device)
     sampler = TokenSampler(temperature, top_k, top_p)
-    noise = GumbelNoise.of(seed, source, source_lengths, num_samples)
+    noise = GumbelNoise.of(seed, source, source_lengths, num_samples if temperature else 0)
     history = History(len(source), num_samples, source.device)
     samples = Samples.initial(max_lengths.to(source.device), num_samples)
     state = model.start(source, source_mask, source_lengths)
