@@ -283,6 +283,12 @@ def resolve(composed: Any, schema: type[Config]) -> Config:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    if OmegaConf.get_type(composed) is dict:
+        raise UserError(
+            "--config-name names a file without the defaults of this command: to repeat a run, copy its config.yaml to "
+            "DIR/experiment/NAME.yaml below a first line `# @package _global_`, then give --config-dir DIR "
+            "experiment=NAME run_dir=NEW"
+        )
     try:
         config = fill_defaults(OmegaConf.to_object(composed), schema)
     except OmegaConfBaseException as error:

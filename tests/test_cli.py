@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from nmt.cli import prepare_rank
+from nmt.config.file import save_config
+from nmt.config.schema import DataConfig, ModelConfig, SplitConfig, TrainConfig
 from nmt.training.torchrun_env import RankEnvironment
 from tests.runs import ROOT
 
@@ -108,6 +110,20 @@ def test_a_configuration_folder_of_the_users_own(script: Path, tmp_path: Path) -
     assert good.stdout == "run luong None\n"
     bad = run(script, tmp_path, "--config-dir", "mine", "model=bad")
     assert bad.stderr == "error: in model/bad.yaml: unknown key 'model.decodr'; did you mean 'model.decoder'?\n"
+
+
+def test_a_saved_configuration_is_repeated_as_an_experiment(script: Path, tmp_path: Path) -> None:
+    """As the root of the configuration it lacks the defaults; the message says what to do, and that works."""
+    saved = TrainConfig(seed=3, model=ModelConfig(decoder="luong"), data=DataConfig(train=SplitConfig(source="a.en")))
+    save_config(saved, tmp_path / "config.yaml")
+    found = run(script, tmp_path, "--config-dir", ".", "--config-name", "config")
+    assert found.returncode == 2
+    assert found.stderr.startswith("error: --config-name names a file without the defaults of this command: to repeat")
+    (tmp_path / "experiment").mkdir()
+    text = "# @package _global_\n" + (tmp_path / "config.yaml").read_text()
+    (tmp_path / "experiment" / "again.yaml").write_text(text)
+    again = run(script, tmp_path, "--config-dir", ".", "experiment=again", "run_dir=new")
+    assert again.stdout == "new luong a.en\n"
 
 
 def test_a_defect_keeps_its_traceback(script: Path, tmp_path: Path) -> None:

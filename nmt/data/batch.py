@@ -389,6 +389,7 @@ class TrainLoader:
             "batch.size": self.config.size,
             "the number of processes": self.world_size,
             "batch.window": None if self._windows.count == 1 else self.config.window,
+            "tokenizer.sampling": self.sampling,
         }
 
     def _plan(self) -> BatchWindow:

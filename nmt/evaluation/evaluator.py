@@ -132,8 +132,8 @@ def agreed_links(
     links: Sequence[set[Link]], translations: Sequence[Translation], reverse: Translating, views: AlignmentViews
 ) -> list[set[Link]]:
     """Return the links of translations that `reverse` finds as well, where its words are of the same texts."""
-    texts, sources = [each.line for each in translations], [each.source for each in translations]
-    backward = reverse.align(texts, sources, views.words)
+    texts = [" ".join(each.pieces) if views.reverse_reads_pieces else each.line for each in translations]
+    backward = reverse.align(texts, [each.source for each in translations], views.words)
     agreed = []
     for forward_links, ours, theirs in zip(links, translations, backward, strict=True):
         weights = retokenize_weights(theirs, ours.target_words, ours.source_words)

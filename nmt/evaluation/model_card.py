@@ -23,6 +23,9 @@ from nmt.models.summary import summarize
 HUB_METRICS = ("bleu", "chrf", "ter")  # names that the hub uses as well
 OMITTED_KEYS = ("run_dir", "resume", "threads", "automatic", "data.")  # of the machine, or described under `Data`
 SHOWN_DATA_KEYS = ("data.kind", "data.grammar.", "data.cleaning.")
+LEARNING_KEYS = tuple(
+    f"tokenizer.{name}" for name in ("vocab_size", "character_coverage", "normalization", "learning_pairs")
+)  # how subwords are learned
 PATH_KEYS = ("tokenizer.source_model", "tokenizer.target_model", "trainer.initialize_from")
 
 
@@ -179,8 +182,13 @@ def as_list(value: Any) -> list[Any]:
 
 
 def setting_lines(config: TrainConfig) -> Iterator[str]:
-    """Yield key=value of what differs from the defaults, without the machine's settings; of paths the names alone."""
+    """Yield key=value of what differs from the defaults and has an effect, without the machine's settings; of paths the
+    names alone.
+    """
+    has_given_subwords = config.tokenizer.source_model is not None and config.tokenizer.target_model is not None
     for name, (_, value) in changes(TrainConfig(), config).items():
+        if has_given_subwords and name in LEARNING_KEYS:
+            continue
         if name in PATH_KEYS and value is not None and not is_address(value):
             value = Path(value).name
         if not name.startswith(OMITTED_KEYS) or name.startswith(SHOWN_DATA_KEYS):

@@ -22,7 +22,10 @@ from nmt.evaluation.saliency import Explainer
 from nmt.evaluation.views import AlignmentViews
 from nmt.models.checkpoint import CONFIG, find_checkpoint, local, run_of, run_of_checkpoint
 from nmt.models.hub import is_address, results_folder
+from nmt.text.vocabulary import Vocabulary
 from nmt.translator import Translator
+
+MAX_NAME_LENGTH = 100  # of the text that is scored, in the name of a folder
 
 
 def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
@@ -52,7 +55,7 @@ def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
         words=config.alignment.words,
         **search,
     )
-    folder = output_folder(config, swept)
+    folder = output_folder(config, swept, run_config.data)
     views = choose_views(config, translator)  # before the baseline, which takes as long as all the rest
     with Console(stderr=True).status(f"Translating {len(corpus):,} sentences of {config.split} ..."):
         metrics = evaluate_split(
@@ -114,25 +117,44 @@ def choose_views(config: EvaluateConfig, translator: Translator) -> AlignmentVie
         words=config.alignment.words,
         reverse=reverse,
         reverse_run=config.reverse,
+        reverse_reads_pieces=reverse is not None
+        and isinstance(translator.tokenizers.target, Vocabulary)
+        and isinstance(reverse.tokenizers.source, Vocabulary),
         explainer=Explainer(translator) if config.saliency else None,
     )
 
 
-def output_folder(config: EvaluateConfig, swept: Sequence[str]) -> Path:
+def output_folder(config: EvaluateConfig, swept: Sequence[str], trained_on: DataConfig) -> Path:
     """Return the folder to write to: `output`, else a folder of the run. An ensemble, other text than that of the run,
     and each job of a sweep have their own.
 
-    `swept` are the overrides by which the job differs from the others of its sweep.
+    `swept` are the overrides by which the job differs from the others of its sweep; `trained_on` is the run's data.
     """
     if config.output is not None:
         return Path(config.output, ",".join(override.replace("/", "_") for override in swept))
     parts = [f"with-{member.strip('/').replace('/', '_')}" for member in config.ensemble]
-    source = getattr(config.data, config.split, SplitConfig()).source
-    parts += [f"of-{Path(source if isinstance(source, str) else source[0]).name}"] if source else []
+    if text := other_text(config, trained_on):
+        parts.append(f"of-{text}")
     parts += [override.replace("/", "_") for override in swept if not override.startswith(("checkpoint=", "split="))]
     checkpoint = results_folder(config.checkpoint) if is_address(config.checkpoint) else Path(config.checkpoint)
     folder = evaluation_folder(checkpoint, config.split)
     return folder.with_name(f"{folder.name}-{','.join(parts)}") if parts else folder
+
+
+def other_text(config: EvaluateConfig, trained_on: DataConfig) -> str | None:
+    """Return a name of the text that is scored, for a folder; None if it is the run's own.
+
+    Files are named with their folders, since many test sets have a file of the same name.
+    """
+    split = getattr(config.data, config.split, SplitConfig())
+    if split.source:
+        files = [split.source] if isinstance(split.source, str) else split.source
+        name = "+".join(str(Path(file)).strip("/") for file in files)
+    elif split.name not in (None, getattr(trained_on, config.split, SplitConfig()).name):
+        name = split.name
+    else:
+        return None
+    return name.replace("/", "_")[-MAX_NAME_LENGTH:]
 
 
 def evaluation_folder(checkpoint: Path, split: str) -> Path:

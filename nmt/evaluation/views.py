@@ -59,6 +59,7 @@ class AlignmentViews:
     words: str = "split"  # which words translations have, for the settings
     reverse: Translating | None = None  # translates the other way; its links are intersected with the attention's
     reverse_run: str | None = None  # its name
+    reverse_reads_pieces: bool = False  # instead of words: both runs' text is segmented already
     explainer: Explaining | None = None  # computes the saliency
 
 

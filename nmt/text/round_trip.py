@@ -42,10 +42,16 @@ def first_difference(before: str, after: str) -> tuple[str, str]:
     return next((pair for pair in pairs if pair[0] != pair[1]), (before, after))
 
 
-def warn_of_changes(corpus: "datasets.Dataset", tokenizer: Tokenizer | Vocabulary, *, lowercase: bool) -> None:
+def warn_of_changes(
+    corpus: "datasets.Dataset", tokenizer: Tokenizer | Vocabulary, *, lowercase: bool, is_learned: bool
+) -> None:
     """Log a warning if many target lines cannot be produced exactly, because decoding their subwords gives other text.
 
-    With `lowercase`, differences in case are ignored, as scores ignore them.
+    Args:
+        corpus: the training text.
+        tokenizer: of the target.
+        lowercase: whether differences in case are ignored, as scores ignore them.
+        is_learned: whether the subwords are learned in this run, so that keys can change them.
     """
     if isinstance(tokenizer, Vocabulary):  # it has unknown words, and marks of its own
         return
@@ -54,8 +60,8 @@ def warn_of_changes(corpus: "datasets.Dataset", tokenizer: Tokenizer | Vocabular
     sides = ([line.lower() for line in side] if lowercase else side for side in (lines, rewritten))
     if changed := many_changed_lines(*sides):
         logger.warning(
-            "%.0f%% of the target lines cannot be written as they are, which lowers all scores (%r becomes %r): "
-            "tokenizer.normalization=spaces keeps them",
+            "%.0f%% of the target lines cannot be written as they are, which lowers all scores (%r becomes %r): %s",
             100 * len(changed) / len(lines),
             *first_difference(*changed[0]),
+            "tokenizer.normalization=spaces keeps them" if is_learned else "other subwords would keep them",
         )

@@ -278,10 +278,12 @@ def build_tokenizers(sources: Iterable[str], targets: Iterable[str], config: Tok
 
 
 def _built(model: str | None, lines: Iterable[str], config: TokenizerConfig, side: str) -> Tokenizer | Vocabulary:
-    if config.kind == "whitespace":
-        return Vocabulary.load(model) if model else Vocabulary.train(lines, config.vocab_size)
     if model:
-        return Tokenizer.load(model)
+        tokenizer = Vocabulary.load(model) if config.kind == "whitespace" else Tokenizer.load(model)
+        logger.info("%d %s subwords of %s; keys that say how to learn them have no effect", len(tokenizer), side, model)
+        return tokenizer
+    if config.kind == "whitespace":
+        return Vocabulary.train(lines, config.vocab_size)
     tokenizer = Tokenizer.train(lines, config, config.vocab_size)
     logger.info("learned %d %s subwords (%s)", len(tokenizer), side, config.kind)
     return tokenizer

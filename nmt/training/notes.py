@@ -9,7 +9,7 @@ import datasets
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nmt.config.schema import TrainConfig
+from nmt.config.schema import DataConfig, TrainConfig
 from nmt.data.tables import LINES_AT_ONCE
 from nmt.evaluation.records import RECORDS, read_records
 from nmt.evaluation.registry import METRICS
@@ -140,6 +140,20 @@ def unspaced(references: Sequence[str], tokenize: str) -> str | None:
         f"the references have {length:.0f} characters between spaces, which BLEU with bleu_tokenize={tokenize} takes "
         "for words: set data.target_language (zh, ja and ko have tokenizers of their own), or bleu_tokenize=char"
     )
+
+
+def other_language(data: DataConfig) -> str | None:
+    """Return a note on a training file whose name ends in the code of another language than that of its side."""
+    for side in ("source", "target"):
+        files, language = getattr(data.train, side), getattr(data, f"{side}_language")
+        file = files[0] if isinstance(files, list) else files or ""
+        code = Path(file.removesuffix(".gz")).suffix[1:].lower()
+        if len(code) == 2 and code.isalpha() and not language.lower().startswith(code):
+            return (
+                f"{file} seems to be {code}, but data.{side}_language={language}: BLEU's tokenizer, the model card and "
+                f"comparisons go by that; set data.{side}_language={code}"
+            )
+    return None
 
 
 def overlap(train: datasets.Dataset, sources: Sequence[str]) -> str | None:

@@ -37,7 +37,7 @@ from nmt.text.round_trip import warn_of_changes
 from nmt.text.tokenizer import Tokenizers, build_tokenizers, check_sampling
 from nmt.training.defaults import choose_automatic_values
 from nmt.training.distributed import ProcessGroup
-from nmt.training.notes import unspaced
+from nmt.training.notes import other_language, unspaced
 
 logger = logging.getLogger(__name__)
 
@@ -131,13 +131,16 @@ def prepare(config: TrainConfig, initial_checkpoint: Path | None, processes: Pro
     """
     loaded = None if initial_checkpoint is None else processes.on_rank_zero(Tokenizers.load, initial_checkpoint)
     text, cleaning = processes.rank_zero_first(load_text, config)
-    if warning := unspaced(list(text["validation"]["target"]), bleu_tokenizer(config)):
-        logger.warning(warning)
+    tokenize = bleu_tokenizer(config)
+    for warning in (other_language(config.data), unspaced(list(text["validation"]["target"]), tokenize)):
+        if warning:
+            logger.warning(warning)
 
     def choose_subwords_and_values() -> tuple[Tokenizers, dict[str, Any]]:
         choose_automatic_values(config, text["train"], on_gpu=resolve_device(config.trainer.device).type == "cuda")
         tokenizers = loaded or learn_subwords(text["train"], config.tokenizer)
-        warn_of_changes(text["train"], tokenizers.target, lowercase=config.lowercase)
+        is_learned = loaded is None and config.tokenizer.target_model is None
+        warn_of_changes(text["train"], tokenizers.target, lowercase=config.lowercase, is_learned=is_learned)
         return tokenizers, {name: value_of(config, name) for name in ("automatic", *AUTOMATIC)}
 
     tokenizers, values = processes.on_rank_zero(choose_subwords_and_values)

@@ -1,5 +1,6 @@
 """Checkpoints that a run resumes from or is initialized with, and whether its configuration allows that."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,10 @@ from nmt.config.schema import TrainConfig, changes
 from nmt.errors import UserError
 from nmt.models.checkpoint import CONFIG, WEIGHTS, find_checkpoint, recover, retired
 from nmt.training.progress import validates_by_time
+
+logger = logging.getLogger(__name__)
+
+SUBWORD_FILES = ("tokenizer.source_model", "tokenizer.target_model")
 
 
 def find_previous_checkpoint(config: TrainConfig) -> Path | None:
@@ -36,7 +41,7 @@ def find_previous_checkpoint(config: TrainConfig) -> Path | None:
 def find_initial_checkpoint(config: TrainConfig) -> Path | None:
     """Return the checkpoint whose weights and subwords a new run begins with (`trainer.initialize_from`), or None.
 
-    Keys of the model and of subwords that are not set take its values.
+    Keys of the model and of subwords that are not set take its values. A warning is logged for other languages.
 
     Raises:
         UserError: there is no checkpoint, or it is not of the model configured.
@@ -45,6 +50,19 @@ def find_initial_checkpoint(config: TrainConfig) -> Path | None:
         return None
     checkpoint = find_checkpoint(config.trainer.initialize_from)
     take_values(config, checkpoint, is_fixed_in_model)
+    saved_config = load_config(checkpoint / CONFIG)
+    # Subwords are those of the checkpoint: the files that it took them from may be gone.
+    set_keys(config, {name: value_of(saved_config, name) for name in SUBWORD_FILES if value_of(config, name) is None})
+    if saved_config.data.direction != config.data.direction:
+        logger.warning(
+            "%s translates %s, and this run is to translate %s: unless that is meant, set data.source_language=%s "
+            "data.target_language=%s",
+            checkpoint,
+            saved_config.data.direction,
+            config.data.direction,
+            saved_config.data.source_language,
+            saved_config.data.target_language,
+        )
     failure = f"cannot begin with the weights of {checkpoint}"
     check_fixed_keys(config, checkpoint, is_fixed_in_model, failure, "set what they were trained with")
     return checkpoint

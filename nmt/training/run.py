@@ -126,8 +126,8 @@ def start(
 
 def longest_source(train: EncodedCorpus, max_length: int) -> int:
     """Return the number of subwords of the longest sources that are trained on, without outliers."""
-    lengths = train.source.lengths
-    return int(np.quantile(lengths[lengths <= max_length], SOURCE_LENGTH_QUANTILE, method="higher"))
+    lengths = train.source.lengths[np.maximum(train.source.lengths, train.target.lengths) <= max_length]
+    return int(np.quantile(lengths, SOURCE_LENGTH_QUANTILE, method="higher")) if len(lengths) else max_length
 
 
 def resume(trainer: Trainer, last: Path, processes: ProcessGroup) -> None:

@@ -216,6 +216,7 @@ def test_the_stream_leaves_torchs_random_numbers_alone(make):
         ({"unit": "sentences"}, "batch.unit was tokens and is now sentences"),
         ({"max_length": 5}, "the number of training pairs was 120 and is now"),
         ({"world_size": 2}, "the number of processes was 1 and is now 2"),
+        ({"sampling": 0.1}, "tokenizer.sampling was 0.0 and is now 0.1"),
         ({"window": 60}, "batch.window was larger than the corpus and is now 60"),
     ],
 )

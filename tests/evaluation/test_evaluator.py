@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -380,6 +381,26 @@ def test_links_count_the_words_of_translations_and_error_rates_those_of_gold(tmp
     assert (tmp_path / "test" / "alignments.words").read_text() == "aa bb . ||| AA BB .\ncc dd . ||| CC DD .\n"
     # Gold's links of `bb.` and `BB.` are drawn on the words and on the marks, where the translation is the reference.
     assert (tmp_path / "test" / "report.html").read_text().count('class="sure"') == 3
+
+
+@pytest.mark.parametrize("reads_pieces", [True, False])
+def test_a_reverse_run_of_segmented_text_reads_pieces(reads_pieces: bool, tmp_path: Path) -> None:
+    """Joined words are unknown to it. One of other subwords reads text."""
+    read: list[Sequence[str]] = []
+
+    class InPieces(Capitals):
+        def translate(self, sentences: Sequence[str]) -> list[Translation]:
+            return [replace(each, pieces=[f"{each.text[0]}@@", each.text[1:]]) for each in super().translate(sentences)]
+
+    class Back(Capitals):
+        def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
+            read.append(sources)
+            return super().align(sources, targets, words)
+
+    corpus = datasets.Dataset.from_dict({"source": ["ab", "cd"], "target": ["AB", "XD"]})
+    views = AlignmentViews(reverse=Back(), reverse_reads_pieces=reads_pieces)
+    evaluate_split(InPieces(), corpus, tmp_path / "test", split="test", views=views)
+    assert read == [["A@@ B", "C@@ D"] if reads_pieces else ["AB", "CD"]]
 
 
 def test_a_reverse_run_with_other_words_of_the_same_text_confirms_links(tmp_path: Path) -> None:

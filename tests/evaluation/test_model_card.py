@@ -152,6 +152,10 @@ def test_where_text_comes_from_is_told_without_paths(tmp_path: Path) -> None:
     told = list(setting_lines(config))
     assert "tokenizer.source_model=x.model" in told
     assert not any("secret" in line for line in [*told, json.dumps(front_matter(config, {}))])
+    config.tokenizer.vocab_size = 4_000
+    assert "tokenizer.vocab_size=4000" in setting_lines(config)
+    config.tokenizer.target_model = "y.model"
+    assert not [line for line in setting_lines(config) if "vocab_size" in line]  # the models have sizes of their own
     config.trainer.initialize_from = "hub:me/toy"
     assert "trainer.initialize_from=hub:me/toy" in setting_lines(config)
 

@@ -5,12 +5,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from nmt.config.schema import DataConfig, EvaluateConfig, EvaluationDataConfig, SplitConfig
+from nmt.config.schema import (
+    DataConfig,
+    EvaluateConfig,
+    EvaluationDataConfig,
+    ModelConfig,
+    SearchConfig,
+    SplitConfig,
+    TokenizerConfig,
+)
 from nmt.data.tables import temporary_folder
 from nmt.errors import UserError
-from nmt.evaluation.run import check_languages, choose_data, evaluation_folder, output_folder
+from nmt.evaluation.run import check_languages, choose_data, choose_views, evaluation_folder, output_folder
+from nmt.models.build import build_model
 from nmt.serving.served_run import ServedRun
+from nmt.text.tokenizer import build_tokenizers
 from nmt.training.run import link_latest
 from nmt.translator import Translator
 
@@ -154,16 +165,54 @@ def test_a_threshold_needs_its_method(tiny_run: Path, call: Callable[..., Any]) 
 def test_every_job_of_a_sweep_has_a_folder() -> None:
     given = EvaluateConfig(checkpoint="runs/a")
     swept = ["search.beam_size=5", "baseline=runs/b"]
-    assert output_folder(given, []) == Path("runs/a/evaluation/test")
-    assert output_folder(given, swept) == Path("runs/a/evaluation/test-search.beam_size=5,baseline=runs_b")
-    assert output_folder(given, ["checkpoint=runs/a", "split=test"]) == Path("runs/a/evaluation/test")
-    given.data.test.source = "text/new.en"  # scoring other text leaves the run's own scores as they are
-    assert output_folder(given, []) == Path("runs/a/evaluation/test-of-new.en")
-    given.data.test.source = ["one.en", "two.en"]
-    assert output_folder(given, []) == Path("runs/a/evaluation/test-of-one.en")
+    data = DataConfig()
+    assert output_folder(given, [], data) == Path("runs/a/evaluation/test")
+    assert output_folder(given, swept, data) == Path("runs/a/evaluation/test-search.beam_size=5,baseline=runs_b")
+    assert output_folder(given, ["checkpoint=runs/a", "split=test"], data) == Path("runs/a/evaluation/test")
     named = EvaluateConfig(checkpoint="runs/a", output="mine/here")
-    assert output_folder(named, []) == Path("mine/here")
-    assert output_folder(named, ["checkpoint=runs/a"]) == Path("mine/here/checkpoint=runs_a")
+    assert output_folder(named, [], data) == Path("mine/here")
+    assert output_folder(named, ["checkpoint=runs/a"], data) == Path("mine/here/checkpoint=runs_a")
+
+
+@pytest.mark.parametrize(
+    ("kind", "reverse_kind", "expected"),
+    [("whitespace", "whitespace", True), ("whitespace", "bpe", False), ("bpe", "whitespace", False)],
+)
+def test_a_reverse_run_reads_pieces_where_the_text_of_both_is_segmented(
+    kind: str, reverse_kind: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def translator(kind: str) -> Translator:
+        lines = ["the old river runs", "a small cat sleeps"] * 20
+        tokenizers = build_tokenizers(lines, lines, TokenizerConfig(kind=kind, vocab_size=300))
+        model = build_model(ModelConfig(embedding_size=4, hidden_size=4), len(tokenizers.source), 300, joint=False)
+        return Translator(model, tokenizers, SearchConfig(), torch.device("cpu"))
+
+    monkeypatch.setattr(Translator, "load", lambda *arguments, **settings: translator(reverse_kind))
+    assert choose_views(EvaluateConfig(checkpoint="a"), translator(kind)).reverse_reads_pieces is False
+    config = EvaluateConfig(checkpoint="a", reverse="b")
+    assert choose_views(config, translator(kind)).reverse_reads_pieces is expected
+
+
+@pytest.mark.parametrize(
+    ("split", "folder"),
+    [
+        (SplitConfig(source="new.en"), "test-of-new.en"),
+        (SplitConfig(source="2014/test.en"), "test-of-2014_test.en"),
+        (SplitConfig(source="./2015/test.en"), "test-of-2015_test.en"),
+        (SplitConfig(source="/a/test.en"), "test-of-a_test.en"),
+        (SplitConfig(source=["one.en", "two.en"]), "test-of-one.en+two.en"),
+        (SplitConfig(source="x" * 300 + ".en"), "test-of-" + "x" * 97 + ".en"),
+        (SplitConfig(name="train[:20]"), "test-of-train[:20]"),
+        (SplitConfig(name="test"), "test"),  # the run's own
+        (SplitConfig(alignment="gold"), "test"),
+    ],
+)
+def test_scores_of_other_text_have_a_folder(split: SplitConfig, folder: str) -> None:
+    """The run's own scores stay as they are, and so do those of another file of the same name."""
+    trained_on = DataConfig(kind="hub", test=SplitConfig(name="test"))
+    given = EvaluateConfig(checkpoint="runs/a")
+    given.data.test = split
+    assert output_folder(given, [], trained_on) == Path("runs/a/evaluation", folder)
 
 
 @pytest.mark.parametrize(

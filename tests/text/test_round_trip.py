@@ -84,12 +84,19 @@ def test_a_warning(
     corpus = datasets.Dataset.from_dict({"source": lines, "target": lines})
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-        warn_of_changes(corpus, tokenizer, lowercase=lowercase)
+        warn_of_changes(corpus, tokenizer, lowercase=lowercase, is_learned=True)
     assert len(caplog.messages) == bool(told)
     assert told in caplog.text
 
 
+@pytest.mark.parametrize("is_learned", [True, False])
+def test_a_key_is_advised_that_has_an_effect(is_learned: bool, caplog: pytest.LogCaptureFixture) -> None:
+    corpus = datasets.Dataset.from_dict({"source": TEXT, "target": TEXT})
+    warn_of_changes(corpus, learned("nmt_nfkc", lines=TEXT), lowercase=False, is_learned=is_learned)
+    assert ("tokenizer.normalization=spaces keeps them" in caplog.text) is is_learned
+
+
 def test_segmented_text_has_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     corpus = datasets.Dataset.from_dict({"source": ["a"], "target": ["un@@ known"]})
-    warn_of_changes(corpus, Vocabulary(b"a\nb\n"), lowercase=False)
+    warn_of_changes(corpus, Vocabulary(b"a\nb\n"), lowercase=False, is_learned=False)
     assert not caplog.messages

@@ -14,6 +14,7 @@ from nmt.training.notes import (
     diverged,
     few_updates,
     low_bleu,
+    other_language,
     overfitting,
     overlap,
     still_improving,
@@ -125,6 +126,24 @@ def test_an_empty_line_is_no_copy() -> None:
 )
 def test_unspaced(references: list[str], tokenize: str, is_told: bool) -> None:
     assert (unspaced(references, tokenize) is not None) is is_told
+
+
+@pytest.mark.parametrize(
+    ("target", "language", "begins"),
+    [
+        ("a/train.de", "fr", "a/train.de seems to be de, but data.target_language=fr"),
+        (["a.DE.gz", "b.fr"], "fr", "a.DE.gz seems to be de"),
+        ("train.de", "de", None),
+        ("train.zh", "zh_TW", None),
+        ("train.de.txt", "fr", None),  # no code of a language
+        ("train.tok", "fr", None),
+        ("train", "fr", None),
+        (None, "fr", None),
+    ],
+)
+def test_a_file_of_another_language(target: str | list[str] | None, language: str, begins: str | None) -> None:
+    note = other_language(DataConfig(kind="text", train=SplitConfig(target=target), target_language=language))
+    assert note is None if begins is None else note is not None and note.startswith(begins)
 
 
 def test_text_scored_as_words_is_not_called_unlearned(tmp_path: Path) -> None:

@@ -282,6 +282,29 @@ def test_a_run_begins_with_the_weights_of_another(
     assert "continuing from tuned/checkpoints/last at update 1" in again.stderr
 
 
+def test_subword_files_of_the_checkpoint_need_not_be_given(config: TrainConfig, tiny_run: Path, tmp_path: Path) -> None:
+    """They are not read: the checkpoint has its subwords. Others cannot be given."""
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    saved = load_config(run / "checkpoints/best/config.yaml")
+    saved.tokenizer.source_model = "gone.model"
+    save_config(saved, run / "checkpoints/best/config.yaml")
+    config.trainer.initialize_from = str(run)
+    find_initial_checkpoint(config)
+    assert config.tokenizer.source_model == "gone.model"
+    config.tokenizer.source_model = "other.model"
+    with pytest.raises(UserError, match=r"tokenizer\.source_model=other\.model: it was trained with .*=gone\.model"):
+        find_initial_checkpoint(config)
+
+
+def test_other_languages_are_told(config: TrainConfig, tiny_run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config.trainer.initialize_from = str(tiny_run)
+    find_initial_checkpoint(config)
+    assert not caplog.messages
+    config.data.target_language = "de"
+    find_initial_checkpoint(config)
+    assert "translates en to fr, and this run is to translate en to de: unless that is meant, set" in caplog.text
+
+
 def test_weights_of_another_model_are_refused_with_all_that_must_be_set(config: TrainConfig, tiny_run: Path) -> None:
     config.trainer.initialize_from = str(tiny_run)
     config.seed = 99
