@@ -3,13 +3,14 @@
 
 const WAIT = 250; // milliseconds without a key before a request
 const NEXT = 10; // words offered
+const GONE = 0; // the status where no answer came
 const $ = name => document.getElementById(name);
 
 // What went wrong, for each run; that of one must not hide that of the other.
 const failures = {};
 function tell(name, text) {
   failures[name] = text;
-  $("message").textContent = Object.values(failures).filter(Boolean).join(" · ");
+  $("message").textContent = [...new Set(Object.values(failures))].filter(Boolean).join(" · ");
 }
 
 // What the address holds: the text, the options, and for each run the pieces that its translation begins with.
@@ -17,8 +18,14 @@ const state = { text: "", n: 1, saliency: false, tree: false, prefix: {} };
 
 async function call(path, body, signal) {
   const options = body && { method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json" }, signal };
-  const answer = await fetch(path, options);
-  const found = await answer.json();
+  let answer, found;
+  try {
+    answer = await fetch(path, options);
+    found = await answer.json();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw Object.assign(new Error("the server does not answer: if it has ended, start it again"), { status: GONE });
+  }
   if (answer.ok) return found;
   throw Object.assign(new Error(found.error), { status: answer.status });
 }
@@ -55,8 +62,8 @@ class Pane {
 
   part(selector) { return this.root.querySelector(selector); }
 
-  // Translate what stands in the page; a request that is overtaken by another is given up.
-  async update() {
+  // Translate what stands in the page; a request that is overtaken by another is given up. The note is told beside it.
+  async update(note = "") {
     this.asking?.abort();
     this.asking = new AbortController();
     const { signal } = this.asking;
@@ -69,19 +76,29 @@ class Pane {
     const asked = { text: state.text, run: this.name, n_best: state.n, prefix: state.prefix[this.name] ?? [],
       saliency: state.saliency && this.run.saliency, tree: state.tree };
     try {
-      this.show(await call("translate", asked, signal));
-      tell(this.name, "");
+      this.show(await call("translate", asked, signal), asked.text);
+      tell(this.name, note);
     } catch (error) {
       if (error.name === "AbortError") return;
-      tell(this.name, error.message);
-      if (error.status === 503 || error.status === 429) this.again = setTimeout(() => signal.aborted || this.update(), 1000);
-      else this.show(null); // what is shown is the translation of another text
+      const { status, message } = error, isBusy = status === 503 || status === 429;
+      if (asked.prefix.length && status >= 400 && status < 500 && !isBusy) return this.drop();
+      tell(this.name, message);
+      if (isBusy || status === GONE) this.again = setTimeout(() => signal.aborted || this.update(note), 1000);
+      if (!isBusy) this.show(null); // what is shown is the translation of another text
     }
     this.root.classList.remove("waiting");
   }
 
-  show(answer) {
+  // Translate without the prefix, which was refused: a link may have that of another model.
+  drop() {
+    state.prefix[this.name] = [];
+    remember();
+    return this.update("the translation cannot begin as asked, so it begins freely");
+  }
+
+  show(answer, text) {
     this.answer = answer;
+    this.text = text;
     if (!answer) this.shown = null;
     this.part(".next").hidden = true;
     for (const part of ["nmt-alignment", ".export"]) this.part(part).hidden = !answer;
@@ -115,8 +132,12 @@ class Pane {
     this.part(".next").hidden = true;
   }
 
+  // Whether another text has been typed than the one whose translation is shown.
+  get isOld() { return state.text !== this.text; }
+
   // Offer the next words in the place of a target word.
   async offer(index) {
+    if (this.isOld) return;
     const { shown } = this;
     const prefix = shown.pieces.slice(0, shown.starts[index]);
     const asked = { text: state.text, run: this.name, prefix, n_best: NEXT };
@@ -127,7 +148,8 @@ class Pane {
       tell(this.name, error.message);
       return;
     }
-    if (this.shown !== shown) return; // another translation has come meanwhile
+    tell(this.name, "");
+    if (this.shown !== shown || this.isOld) return; // another translation has come meanwhile, or will
     const place = this.part(".next"), list = this.part(".words");
     const kept = this.view.words.target.slice(0, index).map(word => word.textContent).join(" ");
     this.part(".next p").textContent = kept ? `after “${kept}”:` : "at the beginning:";
@@ -144,6 +166,7 @@ class Pane {
   }
 
   begin(pieces) {
+    if (this.isOld) return;
     state.prefix[this.name] = pieces;
     remember();
     this.update();
@@ -238,7 +261,8 @@ function recall(runs) {
   state.prefix = {};
   for (const run of runs) {
     try {
-      state.prefix[run] = JSON.parse(kept.get(`prefix.${run}`) ?? "[]");
+      const pieces = JSON.parse(kept.get(`prefix.${run}`) ?? "[]");
+      if (Array.isArray(pieces) && pieces.every(piece => typeof piece === "string")) state.prefix[run] = pieces;
     } catch { /* an address that was cut */ }
   }
   $("text").value = state.text;
@@ -251,7 +275,8 @@ async function past(run) {
   if (!validations.length) return;
   $("history").hidden = false;
   validations.at(-1).samples.forEach(({ sample, source }) => make("option", $("sample"), source, { value: sample }));
-  $("step").max = $("step").value = validations.length - 1;
+  $("step").max = validations.length - 1;
+  $("step").value = $("step").max; // after the bound, which is 100 before
   const show = () => {
     const { step, samples } = validations[$("step").value];
     const each = samples.find(({ sample }) => sample === +$("sample").value) ?? samples[0];
@@ -282,6 +307,7 @@ async function start() {
   $("text").addEventListener("input", () => {
     state.text = $("text").value;
     state.prefix = {};
+    for (const pane of panes) pane.part(".next").hidden = true;
     clearTimeout(timer);
     timer = setTimeout(update, WAIT);
   });
@@ -305,4 +331,4 @@ async function start() {
   await past(first);
 }
 
-start().catch(error => { $("message").textContent = `the server does not answer: ${error.message}`; });
+start().catch(error => { $("message").textContent = `${error.message}; to try again, reload this page`; });

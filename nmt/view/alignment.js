@@ -79,8 +79,9 @@
       this.given = given;
       this.panels = Object.entries({ attention: given.weights, saliency: given.saliency }).filter(([, rows]) => rows);
       this.active = 0;
-      this.words = {};
-      this.replaceChildren();
+      this.words = { source: [], target: [] };
+      this.maps = [];
+      this.replaceChildren(); // a word that has the focus is blurred
       const text = html("div", "nmt-sentences", this);
       this.sentence(text, "source", given.source_words, given.source);
       this.sentence(text, "target", given.target_words, given.text);
@@ -89,7 +90,7 @@
       const maps = html("div", "nmt-maps", this);
       if (given.target_words.length && given.source_words.length) {
         this.maps = this.panels.map(([name, rows], number) => this.heatmap(maps, name, rows, number));
-      } else this.maps = [];
+      }
       this.clear();
     }
 

@@ -17,17 +17,20 @@ from nmt.serving.server import listen
 from tests.browser import Browser
 from tests.sentences import SENTENCE
 
-TEXT = "document.querySelector('.pane .nmt-target').textContent"
+TEXT = "document.querySelector('.pane .nmt-target')?.textContent"
+MESSAGE = "document.querySelector('#message').textContent"
+
+Serving = Callable[..., AbstractContextManager[str]]
 
 
 @pytest.fixture(scope="module")
-def serving() -> Callable[[Api], AbstractContextManager[str]]:
+def serving() -> Serving:
     """Serve an application as long as a context lasts, which gives its address."""
 
     @contextlib.contextmanager
-    def serve(api: Api) -> Iterator[str]:
+    def serve(api: Api, port: int = 0) -> Iterator[str]:
         server = uvicorn.Server(uvicorn.Config(build_app(api, ["*"]), log_level="warning"))
-        with listen("127.0.0.1", 0) as listener:
+        with listen("127.0.0.1", port) as listener:
             thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
             thread.start()
             while not server.started:
@@ -40,7 +43,7 @@ def serving() -> Callable[[Api], AbstractContextManager[str]]:
 
 
 @pytest.fixture(scope="module")
-def address(run: ServedRun, serving: Callable[[Api], AbstractContextManager[str]]) -> Iterator[str]:
+def address(run: ServedRun, serving: Serving) -> Iterator[str]:
     """The address of the same run twice."""
     with serving(Api({"checkpoint": run, "compare": run}, max_waiting=64, requests_per_second=1000)) as address:
         yield address
@@ -182,6 +185,107 @@ def test_words_of_a_text_that_has_changed_are_not_offered(page: Browser) -> None
     page.wait("document.querySelector('.pane nmt-alignment').hidden && !document.querySelector('.waiting')")
 
 
+# Requests are listed, and translations come late.
+LISTED = """
+    const f = fetch;
+    window.asked = [];
+    window.fetch = async (where, how) => {
+      window.asked.push(where);
+      if (where === "translate") await new Promise(resolve => setTimeout(resolve, 1000));
+      const answer = await f(where, how);
+      if (where === "next") setTimeout(() => { window.answered = true; }, 100);
+      return answer;
+    };
+"""
+CHANGED = "text.value = 'He sleeps.'; text.dispatchEvent(new Event('input'))"
+HIDDEN = "document.querySelector('.pane .next').hidden"
+
+
+def test_words_of_a_text_are_not_chosen_for_another(page: Browser, run: ServedRun) -> None:
+    write(page, SENTENCE)
+    page.click(".pane .nmt-target .nmt-word:nth-child(2)")
+    page.wait(f"!{HIDDEN}")
+    page.run(LISTED)
+    page.run(CHANGED)
+    assert page.run(HIDDEN)
+    page.run("document.querySelector('.words button').click()")
+    page.run("document.querySelector('.pane .nmt-target .nmt-word').click()")
+    assert page.run("window.asked") == []
+    page.wait(f"{TEXT} == {run.translator.translate(['He sleeps.'])[0].text!r}")
+    assert page.run("location.hash") == "#text=He+sleeps."
+    assert "next" not in page.run("window.asked")
+    assert page.errors == []
+
+
+def test_words_that_come_while_another_text_is_translated_are_not_offered(page: Browser) -> None:
+    write(page, SENTENCE)
+    page.run(LISTED)
+    page.click(".pane .nmt-target .nmt-word")
+    page.run(CHANGED)
+    page.wait("window.answered")
+    assert page.run(HIDDEN)
+
+
+def test_a_prefix_of_another_model_is_dropped(page: Browser, address: str, run: ServedRun) -> None:
+    page.open("about:blank")
+    page.open(f'{address}#text=He+sleeps.&prefix.checkpoint=["▁notapiece","zz"]')
+    page.wait(f"{TEXT} == {run.translator.translate(['He sleeps.'])[0].text!r}")
+    page.wait(f"{MESSAGE}.includes('cannot begin')")
+    assert "as text" not in page.run(MESSAGE)
+    assert page.run("location.hash") == "#text=He+sleeps."
+    page.click("#saliency")
+    page.wait(f"{MESSAGE} == ''")
+
+
+@pytest.mark.parametrize("prefix", ["null", "1", '"a"', '["a",1]', '{"length":1}', "["])
+def test_a_prefix_that_is_no_list_of_pieces_is_ignored(page: Browser, address: str, prefix: str) -> None:
+    page.open("about:blank")
+    page.open(f"{address}#text=He+sleeps.&prefix.checkpoint={prefix}")
+    page.wait("document.querySelectorAll('.pane .nmt-word').length > 3")
+    page.click("#saliency")
+    page.wait("document.querySelectorAll('.pane .nmt-map').length == 4")
+    assert page.run("location.hash") == "#text=He+sleeps.&saliency=1"
+    assert page.errors == []
+
+
+def test_a_server_that_has_gone_is_told_and_asked_again(browser: Browser, run: ServedRun, serving: Serving) -> None:
+    api = Api({"checkpoint": run, "compare": run}, max_waiting=8, requests_per_second=100)
+    with serving(api) as address:
+        browser.open(address)
+        browser.wait("document.querySelectorAll('.pane').length == 2")
+        write(browser, SENTENCE)
+    browser.run(CHANGED)
+    told = "the server does not answer: if it has ended, start it again"
+    browser.wait(f"{MESSAGE} == {told!r}")  # once, not for each run
+    assert browser.run("document.querySelector('.pane nmt-alignment').hidden")
+    with serving(api, port=int(address.rstrip("/").rpartition(":")[2])):
+        browser.wait("!document.querySelector('.pane nmt-alignment').hidden")
+        browser.wait(f"{MESSAGE} == ''")
+        assert browser.run(TEXT) == run.translator.translate(["He sleeps."])[0].text
+
+
+UNREACHABLE = "const f = fetch; window.fetch = () => Promise.reject(new TypeError('Failed to fetch'))"
+
+
+def test_words_are_offered_when_the_server_answers_again(page: Browser) -> None:
+    write(page, SENTENCE)
+    page.run(UNREACHABLE)
+    page.click(".pane .nmt-target .nmt-word")
+    page.wait(f"{MESSAGE}.includes('does not answer')")
+    page.run("window.fetch = f")
+    page.click(".pane .nmt-target .nmt-word")
+    page.wait(f"!{HIDDEN}")
+    assert page.run(MESSAGE) == ""
+
+
+def test_a_page_whose_server_has_gone_says_what_to_do(browser: Browser, address: str) -> None:
+    browser.open("about:blank")
+    script = browser.send("Page.addScriptToEvaluateOnNewDocument", source=UNREACHABLE)["identifier"]
+    browser.open(address)
+    browser.send("Page.removeScriptToEvaluateOnNewDocument", identifier=script)
+    browser.wait(f"{MESSAGE}.endsWith('start it again; to try again, reload this page')")
+
+
 def test_an_error_is_told_and_typing_goes_on(page: Browser) -> None:
     page.run("document.querySelector('#text').focus()")
     page.type("a b c d " * 30)
@@ -241,19 +345,25 @@ def test_the_tree_of_the_beam_is_drawn(page: Browser) -> None:
     assert page.errors == []
 
 
-def test_a_slider_moves_through_the_training(
-    browser: Browser, run: ServedRun, tmp_path: Path, serving: Callable[[Api], AbstractContextManager[str]]
-) -> None:
+def trained(run: ServedRun, folder: Path, shares: dict[int, float]) -> Api:
+    """A run with validations, each of which weighs the reference's alignment by its share."""
     common = {"sample": 0, "source": "a b", "reference": "x", "source_words": ["a", "b"], "target_words": ["y", "z"]}
     records = [
         {"step": step, **common, "translation": f"y z {step}", "weights": [[1, 0], [0, 1]], "reference_words": ["x"]}
         | {"reference_weights": [[share, 1 - share]]}
-        for step, share in ((1, 0.5), (100, 0.75), (2000, 1.0))
+        for step, share in shares.items()
     ]
-    (tmp_path / "alignments.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in records), encoding="utf-8")
-    moved = ServedRun(str(tmp_path), run.translator, run.languages, 40)
+    (folder / "alignments.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in records), encoding="utf-8")
+    moved = ServedRun(str(folder), run.translator, run.languages, 40)
+    return Api({"checkpoint": moved}, max_waiting=8, requests_per_second=100)
+
+
+def test_a_slider_moves_through_the_training(
+    browser: Browser, run: ServedRun, tmp_path: Path, serving: Serving
+) -> None:
     past = "document.querySelector('#past')"
-    with serving(Api({"checkpoint": moved}, max_waiting=8, requests_per_second=100)) as address:
+    browser.errors.clear()
+    with serving(trained(run, tmp_path, {1: 0.5, 100: 0.75, 2000: 1.0})) as address:
         browser.open(address)
         browser.wait("!document.querySelector('#history').hidden")
         assert browser.run("document.querySelector('#update').textContent") == "2,000"
@@ -264,3 +374,15 @@ def test_a_slider_moves_through_the_training(
         browser.run("side.value = 'translation'; side.dispatchEvent(new Event('input'))")
         assert browser.run(f"{past}.querySelector('.nmt-target').textContent") == "y z"
         assert browser.errors == []
+
+
+def test_a_slider_starts_at_the_last_of_many_validations(
+    browser: Browser, run: ServedRun, tmp_path: Path, serving: Serving
+) -> None:
+    with serving(trained(run, tmp_path, dict.fromkeys(range(1, 151), 1.0))) as address:
+        browser.open(address)
+        browser.wait("!document.querySelector('#history').hidden")
+        assert browser.run("document.querySelector('#update').textContent") == "150"
+        browser.run("step.focus()")
+        browser.key("ArrowLeft")
+        assert browser.run("document.querySelector('#update').textContent") == "149"

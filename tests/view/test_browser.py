@@ -1,5 +1,6 @@
 """The view in a browser: what lights up, by pointer and by keyboard, and what is not run."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,16 @@ def test_keys_walk_through_words(browser: Browser, tmp_path: Path) -> None:
     assert browser.run("document.activeElement.textContent") == "c"
     browser.key("Home")
     assert browser.run("document.activeElement.textContent") == "a"
+
+
+def test_data_is_replaced_while_a_word_has_the_focus(browser: Browser, tmp_path: Path) -> None:
+    browser.errors.clear()
+    browser.open_html(page(alignment_html(viewed(["a", "b", "c"], ["x", "y"], WEIGHTS))), tmp_path)
+    browser.run("document.querySelector('.nmt-target .nmt-word').focus()")
+    other = json.dumps(viewed(["d", "e", "f"], ["v", "w"], WEIGHTS))
+    browser.run(f"document.querySelector('nmt-alignment').data = {other}")
+    assert browser.run("document.querySelector('.nmt-target').textContent") == "v w"
+    assert browser.errors == []
 
 
 def test_text_is_never_markup(browser: Browser, tmp_path: Path) -> None:
