@@ -126,8 +126,10 @@ def start(
 
 def longest_source(train: EncodedCorpus, max_length: int) -> int:
     """Return the number of subwords of the longest sources that are trained on, without outliers."""
-    lengths = train.source.lengths
-    return int(np.quantile(lengths[lengths <= max_length], SOURCE_LENGTH_QUANTILE, method="higher"))
+    lengths = train.source.lengths[train.source.lengths <= max_length]
+    if not len(lengths):  # the loader says so
+        return 0
+    return int(np.quantile(lengths, SOURCE_LENGTH_QUANTILE, method="higher"))
 
 
 def resume(trainer: Trainer, last: Path, processes: ProcessGroup) -> None:
@@ -186,7 +188,8 @@ def build_trainer(
             training_state=training_state,
         )
 
-    loader = TrainLoader(
+    loader = processes.on_all_ranks(
+        TrainLoader,
         data.train,
         data.tokenizers,
         config.batch,
