@@ -21,7 +21,7 @@ from nmt.config.automatic import fill_defaults, with_null_defaults
 from nmt.config.check import check, readable_error
 from nmt.config.options import normalize_arguments
 from nmt.config.schema import EvaluateConfig, ServeConfig, TrainConfig
-from nmt.errors import UNWRITABLE, UserError, is_out_of_memory, unknown
+from nmt.errors import UNWRITABLE, UserError, is_of_one_rank, is_out_of_memory, unknown
 from nmt.formats import from_here
 from nmt.training.torchrun_env import RankEnvironment
 
@@ -43,7 +43,8 @@ def user_errors(*, show: bool = True) -> Iterator[None]:
     """Turn UserError, KeyboardInterrupt, BrokenPipeError, full memory or disks, and forbidden files into exit statuses.
 
     Args:
-        show: whether to print them; of several processes with the same error, one does.
+        show: whether to print them; of several processes with the same error, one does. An error of one rank alone
+            is printed anyway.
 
     Raises:
         SystemExit: 2 after printing one line for a `UserError`, full memory, a full disk or a forbidden file, 130 on
@@ -60,7 +61,7 @@ def user_errors(*, show: bool = True) -> Iterator[None]:
         if (outcome := status_and_message(error)) is None:
             raise
         status, message = outcome
-        if show and message:
+        if message and (show or is_of_one_rank(error)):
             print(message, file=sys.stderr)
         if not isinstance(error, UserError | KeyboardInterrupt):
             discard_output()
@@ -153,7 +154,8 @@ def hydra_main(
     `run_dir`, if it has one, is the folder that Hydra chose for the job (in a sweep, one folder per job). `--help`,
     `--cfg job`, `-m` and Hydra's other options work as usual. The root file is `configs/<config_name>.yaml`.
 
-    If `distributed`, torchrun may start several processes for one job; rank 0 makes folders and prints errors.
+    If `distributed`, torchrun may start several processes for one job; rank 0 makes folders and prints the errors that
+    all ranks raise.
     """
 
     def decorate(function: Callable[[Config], None]) -> Callable[[], None]:

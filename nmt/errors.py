@@ -16,6 +16,30 @@ class UserError(ValueError):
     """
 
 
+class WorkerError(UserError):
+    """A helper process was ended by the system; the state of its parent is as if it had not been asked."""
+
+
+def worker_error(what: str, advice: str) -> WorkerError:
+    """Return the error for a helper process that was ended from outside, saying what it was and what to do."""
+    return WorkerError(f"{what} was ended by the system, probably for lack of memory: {advice}")
+
+
+# Notes of errors, where several processes train: one that all ranks raise together is printed by one of them.
+ALL_RANKS, ONE_RANK = "raised on all ranks", "raised on rank"
+
+
+def note_rank(error: BaseException, rank: int) -> None:
+    """Note which rank raises an error, unless all do."""
+    if ALL_RANKS not in getattr(error, "__notes__", ()):
+        error.add_note(f"{ONE_RANK} {rank}")
+
+
+def is_of_one_rank(error: BaseException) -> bool:
+    """Return whether one of several ranks raises an error, which it has to print itself."""
+    return any(note.startswith(ONE_RANK) for note in getattr(error, "__notes__", ()))
+
+
 def one_line(error: BaseException) -> str:
     """Return the message of an error, shortened, on one line."""
     return (" ".join(str(error).split()) or type(error).__name__).rstrip(".")[:400]

@@ -20,6 +20,7 @@ from nmt.models.checkpoint import load_checkpoint
 from nmt.training.distributed import SINGLE_PROCESS
 from nmt.training.prepare import prepare
 from nmt.training.validation import Validator
+from tests.failing import CASES
 from tests.runs import QUIET, ROOT, records, training_state, wait_for
 
 STATEFUL = ("tokenizer.sampling=0.2", "model.dropout=0.3", "trainer.ema_decay=0.9", "trainer.accumulate=2")
@@ -109,6 +110,58 @@ def test_a_folder_that_cannot_be_made_is_told_once_and_ends_all(
     assert "Traceback" not in done[0].stderr
     assert done[1].stderr == ""
     assert (tmp_path / "run" / "checkpoints" / "last").is_dir() == (file != "outputs")
+
+
+ENDED = "error: another process has ended; see its message\n"
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        (
+            "memory",
+            "error: memory does not suffice for a batch, and several processes cannot halve it: lower batch.size",
+        ),
+        ("disk", "error: cannot write run/metrics.jsonl: No space left on device; free some space"),
+        ("defect", "ZeroDivisionError: a defect\n"),
+        ("killed", ""),
+    ],
+)
+def test_an_error_of_one_rank_is_told_by_it_and_ends_all(
+    together: Callable[..., Any], tiny_options: list[str], tmp_path: Path, case: str, message: str
+) -> None:
+    """What fails is in no collective call: the others meet a connection that is closed."""
+    done = together("tests.failing", case, *tiny_options, *QUIET, "run_dir=run", "trainer.max_steps=6", cwd=tmp_path)
+    failed, other = done[int(CASES[case])], done[1 - int(CASES[case])]
+    assert failed.returncode == {"defect": 1, "killed": -signal.SIGKILL}.get(case, 2), failed.stderr
+    assert message in failed.stderr
+    assert failed.stderr.count("error: ") == (case in ("memory", "disk"))
+    assert ("Traceback" in failed.stderr) == (case == "defect")
+    assert other.returncode == 2
+    assert other.stderr.endswith(ENDED)
+    assert other.stderr.count("error: ") == 1
+    assert "Traceback" not in other.stderr
+
+
+def test_a_training_that_diverges_is_told_once(
+    together: Callable[..., Any], tiny_options: list[str], tmp_path: Path
+) -> None:
+    """All ranks find it, each for itself."""
+    options = [*tiny_options, *QUIET, "run_dir=run", "trainer.max_steps=20", "trainer.label_smoothing=0"]
+    done = together("tests.failing", "diverges", *options, cwd=tmp_path)
+    assert [each.returncode for each in done] == [2, 2], done
+    assert done[0].stderr.count("error: training has diverged") == 1
+    assert [each.stderr.count("error: ") for each in done] == [1, 0]
+
+
+def test_text_that_is_too_long_for_training_is_told_once(
+    together: Callable[..., Any], tiny_options: list[str], tmp_path: Path
+) -> None:
+    options = [*tiny_options, "run_dir=run", "trainer.max_steps=1", "batch.max_length=1"]
+    done = together("nmt.train", *options, cwd=tmp_path)
+    assert [each.returncode for each in done] == [2, 2], done
+    assert done[0].stderr.count("error: no training pair is left") == 1
+    assert done[1].stderr == ""
 
 
 def test_a_mistake_of_the_user_is_told_once_and_ends_all(

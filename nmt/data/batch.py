@@ -17,12 +17,14 @@ from torch.utils.data import DataLoader, Dataset
 from nmt.alignment.targets import AlignmentTargets, Attention, IntArray
 from nmt.config.schema import UNITS, BatchConfig
 from nmt.data.tables import SIDES, EncodedCorpus, ProgressLog, Ragged, lines_of
+from nmt.data.workers import made_ahead
 from nmt.errors import UserError
 from nmt.text.tokenizer import BOS, EOS, PAD, Tokenizers
 
 Int64Array = npt.NDArray[np.int64]
 
 BLOCKS = 100  # in a window
+IF_ENDED = "free some, and start the same command again to go on; a new run may have a lower batch.window"
 
 logger = logging.getLogger(__name__)
 
@@ -259,6 +261,11 @@ class BatchWindows(Dataset[BatchWindow]):
         )
         return BatchWindow(place, sides, [numbers[each] for each in plan], rows if self.sampling else None)
 
+    def from_place(self, place: tuple[int, int]) -> Iterator[BatchWindow]:
+        """Yield a window, and those after it without end."""
+        places = ((epoch, window) for epoch in count(place[0]) for window in range(self.count))
+        return map(self.__getitem__, islice(places, place[1], None))
+
     def _segmented(self, rows: IntArray, place: tuple[int, int]) -> tuple[Ragged, Ragged]:
         """Return the sides of some pairs as they are segmented in this epoch."""
         # A seed for each side, so that a resumed stream draws the same.
@@ -407,12 +414,11 @@ class TrainLoader:
 
     def _from(self, place: tuple[int, int]) -> Iterator[BatchWindow]:
         """Return this window and those after it."""
-        windows = self._windows
-        # Must not capture `self`, which holds the result: in a reference cycle, the worker is not told to stop, and
-        # torch waits five seconds for it when the cycle is collected.
-        places = ((epoch, window) for epoch in count(place[0]) for window in range(windows.count))
-        ahead = {"num_workers": 1, "prefetch_factor": 1} if self.sampling and windows.count > 1 else {}
-        return iter(_loaded(windows, islice(places, place[1], None), **ahead))
+        # Must not capture `self`, which holds the result: in a reference cycle, the process would not end at once.
+        if self.sampling and self._windows.count > 1:
+            make = self._windows.from_place
+            return made_ahead(make, place, what="the process that samples subwords", advice=IF_ENDED)
+        return self._windows.from_place(place)
 
 
 def _loaded(dataset: Dataset[Any], order: Iterable[Any], **options: Any) -> DataLoader[Any]:

@@ -5,10 +5,8 @@ import hashlib
 import itertools
 import logging
 import math
-import multiprocessing
 import os
 import shutil
-import signal
 import socket
 import sys
 import tempfile
@@ -19,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +28,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nmt.config.schema import DataConfig, SplitConfig
-from nmt.errors import UserError
+from nmt.data.workers import begin_worker
+from nmt.errors import UserError, worker_error
 from nmt.formats import duration
 from nmt.text.tokenizer import Tokenizers
 
@@ -328,6 +328,7 @@ def encode(
 
     Raises:
         UserError: when `cache_dir` cannot be written, or the file there has ids that the models do not have.
+        WorkerError: the system has ended one of these processes.
     """
 
     def batches() -> Iterator[tuple[Ragged, ...]]:
@@ -416,6 +417,15 @@ def _encoded_batches(
     if num_workers <= 1:
         yield from (_encode_batch(batch, tokenizers) for batch in batches)
         return
+    try:
+        yield from _encoded_in_parallel(batches, tokenizers, num_workers)
+    except BrokenProcessPool:
+        raise worker_error("a process that encodes text", "lower data.num_workers") from None
+
+
+def _encoded_in_parallel(
+    batches: Iterable[list[pa.ChunkedArray]], tokenizers: Tokenizers, num_workers: int
+) -> Iterator[tuple[Ragged, ...]]:
     with ProcessPoolExecutor(num_workers, initializer=_begin_worker, initargs=(tokenizers,)) as pool:
         waiting: deque[Future[tuple[Ragged, ...]]] = deque()
         for batch in batches:
@@ -439,13 +449,5 @@ _worker_tokenizers: list[Tokenizers] = []  # of this worker: sent once, not with
 
 
 def _begin_worker(tokenizers: Tokenizers) -> None:
-    """Prepare a process to encode; it leaves interrupts to its parent, and ends with it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    begin_worker()
     _worker_tokenizers.append(tokenizers)
-
-
-def _end_with_parent() -> None:
-    if (parent := multiprocessing.parent_process()) is not None:
-        parent.join()
-        os._exit(1)

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from nmt.errors import UserError, one_line
+from nmt.errors import ALL_RANKS, UserError, note_rank, one_line
 from nmt.models.checkpoint import resolve_device
 from nmt.training.torchrun_env import MASTER_VARIABLES, RankEnvironment
 
@@ -30,6 +30,8 @@ Item = TypeVar("Item")
 
 RENDEZVOUS_TIMEOUT = timedelta(minutes=10)
 COLLECTIVE_TIMEOUT = timedelta(days=7)  # rank 0 may learn subwords for hours
+MESSAGE_DELAY = 1.0  # seconds; a rank that fails prints its message before the others say that it has ended
+LOST_CONNECTION = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")  # gloo and NCCL
 
 
 @final
@@ -181,7 +183,8 @@ def process_group(environment: RankEnvironment, device: str) -> Iterator[Process
         device: `auto`, `cpu` or `cuda`: where tensors will be.
 
     Raises:
-        UserError: the ranks cannot meet.
+        UserError: the ranks cannot meet, or another has ended. An error that is not raised on all ranks is noted to be
+            of this one.
     """
     if environment.world_size == 1:
         yield SINGLE_PROCESS
@@ -197,9 +200,35 @@ def process_group(environment: RankEnvironment, device: str) -> Iterator[Process
             "with an address that all can reach and a port that is free"
         ) from error
     try:
-        yield MultiProcess(environment, dist.new_group(timeout=COLLECTIVE_TIMEOUT))
+        with errors_of_rank(rank):
+            yield MultiProcess(environment, dist.new_group(timeout=COLLECTIVE_TIMEOUT))
     finally:
         dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def errors_of_rank(rank: int) -> Iterator[None]:
+    """Note that errors of the block are of this rank alone, unless they came through a collective call.
+
+    Raises:
+        UserError: the connection to another rank, which must have failed, is lost.
+    """
+    try:
+        yield
+    except Exception as error:
+        note_rank(error, rank)
+        if not is_connection_lost(error):
+            raise
+        time.sleep(MESSAGE_DELAY)
+        ended = UserError("another process has ended; see its message")
+        note_rank(ended, rank)
+        raise ended from error
+
+
+def is_connection_lost(error: Exception) -> bool:
+    """Return whether an exception of torch.distributed means that another process has ended."""
+    said = isinstance(error, RuntimeError) and any(words in str(error) for words in LOST_CONNECTION)
+    return said or isinstance(error, dist.DistNetworkError)
 
 
 def no_sync(module: nn.Module) -> AbstractContextManager[None]:
@@ -244,7 +273,9 @@ def error_for_others(error: Exception | None) -> BaseException | None:
 
 
 def raise_first(errors: Iterable[BaseException | None]) -> None:
-    """Raise the first error that is not None."""
+    """Raise the first error that is not None; a UserError is one that all ranks raise."""
     for error in errors:
+        if isinstance(error, UserError):
+            error.add_note(ALL_RANKS)
         if error is not None:
             raise error

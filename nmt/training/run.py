@@ -186,7 +186,8 @@ def build_trainer(
             training_state=training_state,
         )
 
-    loader = TrainLoader(
+    loader = processes.on_all_ranks(
+        TrainLoader,
         data.train,
         data.tokenizers,
         config.batch,

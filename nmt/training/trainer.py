@@ -10,7 +10,7 @@ import torch
 
 from nmt.config.schema import TrainerConfig
 from nmt.data.batch import Batch, TrainLoader
-from nmt.errors import UserError
+from nmt.errors import UserError, WorkerError
 from nmt.models.seq2seq import Seq2Seq
 from nmt.training.console import MAX_SILENT_SECONDS
 from nmt.training.contention import ContentionMonitor
@@ -107,6 +107,7 @@ class Trainer:
         Raises:
             UserError: too many updates in a row were skipped because their gradients were not finite, or memory does
                 not suffice for a batch and it cannot be halved.
+            WorkerError: the process that plans batches was ended; the state is saved if it is resumable.
         """
         with deferred_interrupts(self.processes) as raise_interrupt:
             try:
@@ -122,7 +123,7 @@ class Trainer:
                 self.resumable = True
                 if self.progress.validated_step != self.progress.step:
                     self.checkpoint()
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, WorkerError):
                 if self.resumable:
                     self.save_last()
                 raise
@@ -137,12 +138,22 @@ class Trainer:
         """Yield the batches of each update, epoch after epoch, until training is over; the last may have fewer."""
         batches: list[Batch] = []
         most_epochs = self.config.max_epochs or math.inf
-        while not self.finished():
-            for batch in self.loader:
+        try:
+            for batch in self.batches():
                 batches.append(batch)
                 if len(batches) == self.config.accumulate or self.loader.epochs >= most_epochs:
                     yield batches
                     batches = []
+        except WorkerError:
+            # The loader counts no batch of the window that it cannot plan. One rank cannot save without the others.
+            self.resumable = not batches and self.processes.world_size == 1
+            raise
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield batches, epoch after epoch, until training is over."""
+        while not self.finished():
+            for batch in self.loader:
+                yield batch
                 if self.finished():
                     break
 
@@ -192,7 +203,7 @@ class Trainer:
         """Report, validate and save, where it is due."""
         if self.progress.step % self.config.log_every == 0:
             self.report()
-            self.check_skipped()
+            self.processes.on_all_ranks(self.check_skipped)
         elif self.processes.clock() - self.last_report >= MAX_SILENT_SECONDS:
             self.last_report = self.processes.clock()
             self.reporter.progress(self.status(self.meter.measure()))
@@ -228,7 +239,7 @@ class Trainer:
 
     def checkpoint(self) -> None:
         """Validate the model (its moving average, if there is one), save it if it is the best, and save the state."""
-        self.check_skipped()
+        self.processes.on_all_ranks(self.check_skipped)
         with self.meter.paused():
             model = self.averaged()
             validation = self.validate(model)

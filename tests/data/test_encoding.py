@@ -1,3 +1,5 @@
+import os
+import signal
 from pathlib import Path
 
 import datasets
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from nmt.config.schema import TokenizerConfig
 from nmt.data import tables as encoded
 from nmt.data.tables import EncodedCorpus, Ragged, encode, encode_part, encoded_path
-from nmt.errors import UserError
+from nmt.errors import UserError, WorkerError
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
 
 SOURCES = [f"the dog number {i} runs" for i in range(2_500)] + [""]
@@ -53,6 +55,17 @@ def test_ids_are_those_of_the_tokenizers(in_parallel: bool, tmp_path: Path, monk
     )
     assert result.corpus is CORPUS
     assert len(list(tmp_path.glob("*.arrow"))) == 1
+
+
+def test_a_process_that_is_killed_while_it_encodes_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is left, and the next start encodes all of it."""
+    monkeypatch.setattr(encoded, "PARALLEL_FROM", 0)
+    with monkeypatch.context() as killed:
+        killed.setattr(encoded, "_encode_batch", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        with pytest.raises(WorkerError, match=r"^a process that encodes text was ended .*: lower data\.num_workers$"):
+            encoded_in(tmp_path, num_workers=2)
+    assert list(tmp_path.iterdir()) == []
+    assert len(encoded_in(tmp_path, num_workers=2)) == len(SOURCES)
 
 
 def test_ids_are_views_of_the_file(tmp_path: Path) -> None:
