@@ -76,6 +76,8 @@ def status_and_message(error: BaseException) -> tuple[int, str] | None:
         return 130, "interrupted"
     if isinstance(error, BrokenPipeError):
         return 141, ""
+    if isinstance(error, UnicodeEncodeError) and sys.getfilesystemencoding() != "utf-8":
+        return 2, "error: this locale has no letters beyond ASCII, and a path or a text has: set PYTHONUTF8=1"
     message = resource_message(error)
     return None if message is None else (2, f"error: {message}")
 

@@ -128,13 +128,15 @@ def examine_checkpoint(folder: Path) -> Iterator[Finding]:
     """Yield whether a checkpoint is as it was saved, can be loaded, and can be continued."""
     from nmt.models.checkpoint import TRAINING_STATE, load_checkpoint, training_state
     from nmt.models.manifest import MANIFEST, verify
+    from nmt.training.optimizer import build_optimizer
 
     try:
         verify(folder, lambda name: True)
         checkpoint = load_checkpoint(folder, verified=False)
         what = f"{checkpoint.config.data.direction}, update {checkpoint.step:,}"
         if (folder / TRAINING_STATE).is_file():
-            with training_state(folder):
+            with training_state(folder) as state:
+                build_optimizer(checkpoint.model, checkpoint.config.optimizer).load_state_dict(state["optimizer"])
                 what += ", can be continued"
     except UserError as error:
         yield Finding("damaged", str(folder), str(error))

@@ -142,9 +142,9 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     options = build_parser().parse_intermixed_args(arguments)  # texts may come before and after options
     names = vars(options).keys() - {"text"}
     for text in tuple(options.text):
-        setting = re.fullmatch(r"(?:search\.)?([a-z_]+)=(\S*)", text)
-        if setting and setting[1] == "checkpoint":
-            options.checkpoint = setting[2]
+        setting = re.fullmatch(r"(?:search\.)?([a-z_]+)=\S*", text)
+        if text.startswith("checkpoint="):
+            options.checkpoint = text.removeprefix("checkpoint=")
             options.text.remove(text)
         elif setting and setting[1] in names:
             option = f"--{setting[1].replace('_', '-')}"

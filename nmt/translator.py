@@ -95,7 +95,7 @@ class Translator:
         self.checkpoint: Path | None = None
         self.ensemble: list[Path] = []
         self.step: int | None = None
-        self.progress: Callable[[int], None] = lambda count: None  # called with the number of sentences just read
+        self.progress: Callable[[int], None] = ignore  # called with the number of sentences just read
         self.map_batches: MapFunction[Any] = map_in_threads if device.type == "cpu" else map
         self.with_alignment = True  # False: text only, without words and weights, which is quicker
         self.longest_source: int | None = None  # in subwords, while training; far longer lines are cut into parts
@@ -444,6 +444,10 @@ class Translator:
 def is_greedy(search: SearchConfig) -> bool:
     """Return whether a search for one translation takes the most probable token at every step."""
     return search.beam_size == 1 and search.patience <= 1 and search.coverage_penalty == 0
+
+
+def ignore(count: int) -> None:
+    """Report no progress."""
 
 
 def exponential(x: float) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.cli import prepare_rank
+from nmt.cli import prepare_rank, status_and_message
 from nmt.config.file import save_config
 from nmt.config.schema import DataConfig, ModelConfig, SplitConfig, TrainConfig
 from nmt.training.torchrun_env import RankEnvironment
@@ -124,6 +124,16 @@ def test_a_saved_configuration_is_repeated_as_an_experiment(script: Path, tmp_pa
     (tmp_path / "experiment" / "again.yaml").write_text(text)
     again = run(script, tmp_path, "--config-dir", ".", "experiment=again", "run_dir=new")
     assert again.stdout == "new luong a.en\n"
+
+
+def test_a_locale_that_cannot_name_a_path_is_told() -> None:
+    error = UnicodeEncodeError("ascii", "é", 0, 1, "ordinal not in range(128)")
+    assert status_and_message(error) is None  # with UTF-8 it is a defect
+    code = f"from nmt.cli import status_and_message; print(status_and_message({error!a})[1])"
+    plain = {"PYTHONPATH": str(ROOT), "LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment = {**os.environ, **plain}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("error: this locale has no letters beyond ASCII")
 
 
 def test_a_defect_keeps_its_traceback(script: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from nmt.data.tables import digest_file
 from nmt.training.lock import lock_holder, locked
@@ -80,6 +81,19 @@ def test_any_file_that_is_damaged_is_named(run: Path, doctor: Callable[..., Any]
     (damaged,) = (each for each in found if each["state"] == "damaged")
     assert name in damaged["found"]
     assert str(run / "checkpoints" / "best") in damaged["found"]  # what to use instead
+
+
+def test_a_state_of_another_version_cannot_be_continued(run: Path, doctor: Callable[..., Any]) -> None:
+    """Its optimizer has other groups of parameters; resuming refuses it, too."""
+    last = run / "checkpoints" / "last"
+    state = torch.load(last / "training_state.pt", weights_only=True)
+    state["optimizer"]["param_groups"].pop()
+    torch.save(state, last / "training_state.pt")
+    (last / "manifest.json").unlink()
+    status, found, _ = doctor(run)
+    assert status == 2
+    (damaged,) = (each for each in found if each["state"] == "damaged")
+    assert "another version's" in damaged["found"]
 
 
 def test_settings_that_are_cut(run: Path, doctor: Callable[..., Any]) -> None:

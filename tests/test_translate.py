@@ -379,6 +379,14 @@ def test_a_line_far_longer_than_those_trained_on_is_told(
     assert (first, third) == (expected[SENTENCES[0]], expected[SENTENCES[2]])
 
 
+def test_a_folder_with_a_space_is_one(tiny_run: Path, tmp_path: Path, call: Callable[..., Any]) -> None:
+    """It was translated, by another model."""
+    (tmp_path / "other run").symlink_to(tiny_run)
+    done = call("translate", "checkpoint=other run", "--device", "cpu", "He sleeps.")
+    same = call("translate", "--checkpoint", str(tiny_run), "--device", "cpu", "He sleeps.")
+    assert (done.returncode, done.stdout) == (0, same.stdout)
+
+
 def test_a_text_may_look_like_a_setting(
     translate: Callable[..., Any], tiny_run: Path, call: Callable[..., Any]
 ) -> None:

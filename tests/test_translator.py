@@ -4,8 +4,9 @@ import copy
 import doctest
 import itertools
 import math
+import pickle
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,10 @@ def with_beam(translator: Translator, size: int) -> Translator:
     return Translator.load(translator.checkpoint, device="cpu", beam_size=size)
 
 
+def texts(translator: Translator, sentences: Sequence[str]) -> list[str]:
+    return [each.text for each in translator.translate(sentences)]
+
+
 def test_a_sample_depends_on_seed_and_sentence_alone(tiny_run: Path) -> None:
     """Not on batches and order, and not on how many samples are drawn."""
     settings = {"seed": 7, "temperature": 1.5, "top_k": 50}
@@ -151,6 +156,16 @@ def test_greedy_search_is_a_beam_of_one(
         assert (each.text, each.pieces, each.cut) == (expected.text, expected.pieces, expected.cut)
         assert (each.score, each.log_prob) == pytest.approx((expected.score, expected.log_prob), rel=1e-5)
         np.testing.assert_allclose(each.weights, expected.weights, atol=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda translator: pickle.loads(pickle.dumps(translator))])
+def test_a_translator_can_be_copied_and_sent(
+    copied: Callable[[Translator], Translator], precision: str, tiny_run: Path
+) -> None:
+    """To a process that is spawned, for instance."""
+    translator = Translator.load(tiny_run, "cpu", precision)
+    assert texts(copied(translator), SENTENCES) == texts(translator, SENTENCES)
 
 
 def test_settings_of_sampling_are_checked(translator: Translator) -> None:

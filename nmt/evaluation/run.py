@@ -1,6 +1,9 @@
 """An evaluation as configured: which text is scored, by which translators, and where the files go."""
 
 import dataclasses
+import hashlib
+import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ from nmt.config.file import load_config
 from nmt.config.schema import DataConfig, EvaluateConfig, LinksConfig, SplitConfig
 from nmt.data.corpus import load_split, open_corpus
 from nmt.errors import UserError
-from nmt.evaluation.baseline import Baseline, baseline_of, stable_path
+from nmt.evaluation.baseline import Baseline, baseline_of, corpus_digest, stable_path
 from nmt.evaluation.evaluator import evaluate_split
 from nmt.evaluation.metrics import bleu, bleu_tokenizer
 from nmt.evaluation.report import print_table
@@ -25,7 +28,7 @@ from nmt.models.hub import is_address, results_folder
 from nmt.text.vocabulary import Vocabulary
 from nmt.translator import Translator
 
-MAX_NAME_LENGTH = 100  # of the text that is scored, in the name of a folder
+MAX_NAME_BYTES = 200  # of a folder; file systems allow 255
 
 
 def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
@@ -56,6 +59,8 @@ def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
         **search,
     )
     folder = output_folder(config, swept, run_config.data)
+    if config.output is None and other_text(config, run_config.data):
+        folder = unshared(folder, corpus_digest(list(corpus["source"]), list(corpus["target"])))
     views = choose_views(config, translator)  # before the baseline, which takes as long as all the rest
     with Console(stderr=True).status(f"Translating {len(corpus):,} sentences of {config.split} ..."):
         metrics = evaluate_split(
@@ -138,7 +143,27 @@ def output_folder(config: EvaluateConfig, swept: Sequence[str], trained_on: Data
     parts += [override.replace("/", "_") for override in swept if not override.startswith(("checkpoint=", "split="))]
     checkpoint = results_folder(config.checkpoint) if is_address(config.checkpoint) else Path(config.checkpoint)
     folder = evaluation_folder(checkpoint, config.split)
-    return folder.with_name(f"{folder.name}-{','.join(parts)}") if parts else folder
+    return folder.with_name(short_name(f"{folder.name}-{','.join(parts)}")) if parts else folder
+
+
+def unshared(folder: Path, corpus: str) -> Path:
+    """Return the folder, or one with the corpus's digest in its name where that holds the scores of another.
+
+    The same source has several references, and `a/b` and `a_b` one name.
+    """
+    try:
+        held = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["corpus"]
+    except (OSError, ValueError, KeyError, TypeError):  # no evaluation, or a damaged one
+        return folder
+    return folder if held == corpus else folder.with_name(f"{folder.name}-{corpus[:8]}")
+
+
+def short_name(name: str) -> str:
+    """Return a name for a folder, cut where it is too long, with a digest of what it was."""
+    encoded = os.fsencode(name)
+    if len(encoded) <= MAX_NAME_BYTES:
+        return name
+    return f"{encoded[:MAX_NAME_BYTES].decode(errors='ignore')}-{hashlib.sha256(encoded).hexdigest()[:8]}"
 
 
 def other_text(config: EvaluateConfig, trained_on: DataConfig) -> str | None:
@@ -154,7 +179,7 @@ def other_text(config: EvaluateConfig, trained_on: DataConfig) -> str | None:
         name = split.name
     else:
         return None
-    return name.replace("/", "_")[-MAX_NAME_LENGTH:]
+    return name.replace("/", "_")
 
 
 def evaluation_folder(checkpoint: Path, split: str) -> Path:

@@ -30,7 +30,7 @@ def linear(module: nn.Linear, x: Float[Tensor, "*row input"]) -> Float[Tensor, "
     packed = vars(module).get(PACKED_WEIGHT)
     only_translates = not torch.is_autocast_enabled("cpu") and not torch.is_grad_enabled()
     if packed is not None and only_translates and x.shape[:-1].numel() <= most_rows(x):
-        return onednn_linear(x, packed, module.bias)
+        return onednn_linear(x, packed.layout, module.bias)
     return project(x, module.weight, module.bias)
 
 
@@ -42,7 +42,18 @@ def pack_weights(model: nn.Module) -> None:
     if most_rows(next(model.parameters())):
         for module in model.modules():
             if type(module) is nn.Linear and min(module.weight.shape) > 1:
-                setattr(module, PACKED_WEIGHT, REORDER(module.weight.detach()))
+                setattr(module, PACKED_WEIGHT, PackedWeight(module.weight))
+
+
+@final
+class PackedWeight:
+    """A weight in oneDNN's layout as well. That cannot be copied or pickled, so it is made anew with the copy."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self.weight, self.layout = weight, REORDER(weight.detach())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PackedWeight, (self.weight,)
 
 
 def project(x: Float[Tensor, "*row input"], weight: Tensor, bias: Tensor | None) -> Float[Tensor, "*row output"]:

@@ -264,17 +264,32 @@ def read_checkpoint(folder: Path, device: str | torch.device, verified: bool) ->
         shapes, metadata = read_header(folder / WEIGHTS)
         step, longest_source = int(metadata.get("step", 0)), int(metadata.get("longest", config.batch.max_length))
         check_sizes(config, sizes[1], shapes)
-        model = build_model(config.model, *sizes, joint=tokenizers.joint)
+        with usual_defaults():
+            model = build_model(config.model, *sizes, joint=tokenizers.joint)
         load_model(model, str(folder / WEIGHTS))
     except UserError as error:
         raise UserError(f"{folder / CONFIG} is not a configuration of nmt: {error}") from None
     except (SafetensorError, RuntimeError, ValueError) as error:
+        if not str(folder).isprintable() and "UTF-8" in str(error):
+            raise UserError(f"{str(folder)!a} is no path in UTF-8: rename it, or give a path within it") from None
         reason = one_line(error)
         raise UserError(f"cannot load {folder / WEIGHTS}: {reason}; it does not fit {CONFIG}, or is damaged") from error
     for name, value in model.state_dict().items():
         if not value.isfinite().all():
             raise UserError(f"cannot load {folder / WEIGHTS}: {name} has values that are not finite; it is damaged")
     return Checkpoint(model.to(device).eval(), config, tokenizers, folder, step, longest_source)
+
+
+@contextlib.contextmanager
+def usual_defaults() -> Iterator[None]:
+    """Make new tensors in fp32 on the CPU within the block, whatever defaults of torch the caller has set."""
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.device("cpu"):
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
 
 
 def read_header(path: Path) -> tuple[dict[str, list[int]], dict[str, str]]:

@@ -18,6 +18,7 @@ from nmt.text.words import is_spaceless
 # Beyond these a note is made.
 MIN_UPDATES = 300
 MIN_BLEU = 1.0
+MIN_CHRF = 30.0  # with a lower one a low BLEU is the model's
 MAX_COPIED_FRACTION = 0.5  # of the translations
 MAX_OVERLAP_FRACTION = 0.01  # of the test sentences
 MAX_RELATIVE_GAIN = 0.02  # of the watched metric between the last two validations
@@ -58,7 +59,8 @@ def training_notes(
     if scores:
         test = tests[scores["split"]]
         sources = list(test["source"])
-        notes.append(unspaced(list(test["target"]), scores["bleu_tokenize"]) or low_bleu(scores["bleu"], longer))
+        low = low_bleu(scores["bleu"], scores.get("chrf"), longer)
+        notes.append(unspaced(list(test["target"]), scores["bleu_tokenize"]) or low)
         hypotheses = (run_dir / "evaluation" / scores["split"] / "hypotheses.txt").read_bytes().decode()
         notes.append(copies(sources, hypotheses.split("\n")[:-1]))
         notes.append(overlap(train, sources))
@@ -110,10 +112,15 @@ def diverged(validations: Sequence[Mapping[str, Any]], vocab_size: int) -> str |
     )
 
 
-def low_bleu(bleu: float | None, longer: str) -> str | None:
+def low_bleu(bleu: float | None, chrf: float | None, longer: str) -> str | None:
     """Return a note on a BLEU near 0."""
     if bleu is None or bleu >= MIN_BLEU:
         return None
+    if chrf is not None and chrf >= MIN_CHRF:
+        return (
+            f"BLEU is {bleu:.2f} although chrF is {chrf:.2f}: BLEU counts four words in a row, which short sentences "
+            "lack; set trainer.metric=chrf"
+        )
     return f"BLEU is {bleu:.2f}, nothing has been learned: {longer}, and look whether the two sides are in step"
 
 

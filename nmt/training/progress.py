@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from nmt.evaluation.registry import METRICS
 # Updates after which samples are drawn before the first validation: alignments change most at the beginning.
 EARLY_SAMPLES = frozenset(factor * 10**power for factor in (1, 3) for power in range(1, 7)) | {1}
 VALIDATED = ("validated_epoch", "validated_step", "validated_seconds")  # at the last validation
-SAVED_COUNTERS = ("step", "epochs", "stale", "best", "best_of", *VALIDATED)
+SAVED_COUNTERS = ("step", "epochs", "stale", "best", "best_loss", "best_of", *VALIDATED)
 
 
 @dataclass
@@ -23,6 +23,7 @@ class Progress:
     epochs: float = 0.0
     stale: int = 0  # validations since the best one
     best: float | None = None
+    best_loss: float | None = None  # the validation loss beside it
     best_of: str | None = None  # digest of the text and the settings that it was measured with (`Validator.digest`)
     seconds_before: float = 0.0  # of earlier processes, if the run is continued
     validated_epoch: int = 0
@@ -44,11 +45,22 @@ class Progress:
         """Training time, including that of earlier processes if the run is continued."""
         return self.seconds_before + self.clock() - self.started
 
-    def improves(self, metric: str, value: float) -> bool:
-        """Record the watched metric of a validation; return whether it is the best so far. NaN never is."""
+    def improves(self, metric: str, metrics: Mapping[str, Any]) -> bool:
+        """Record the watched metric of a validation; return whether it is the best so far. NaN never is.
+
+        Of equal values, that with the lower loss is better: BLEU is 0 where no translation has four words in a row of
+        its reference, as in short sentences.
+        """
         sign = -1.0 if METRICS[metric].better == "lower" else 1.0
-        better = math.isfinite(value) and (self.best is None or sign * value > sign * self.best)
-        self.best = value if better else self.best
+        value, loss = metrics[metric], metrics["loss"]
+        if not math.isfinite(value):
+            better = False
+        elif value == self.best:
+            better = self.best_loss is not None and loss < self.best_loss
+        else:
+            better = self.best is None or sign * value > sign * self.best
+        if better:
+            self.best, self.best_loss = value, loss
         self.stale = 0 if better else self.stale + 1
         return better
 
@@ -57,7 +69,8 @@ class Progress:
         return {"seconds": self.seconds, **{name: getattr(self, name) for name in SAVED_COUNTERS}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        state = {"validated_seconds": state["seconds"], "best_of": None} | state  # earlier versions have not saved them
+        earlier = {"validated_seconds": state["seconds"], "best_of": None, "best_loss": None}
+        state = earlier | state  # earlier versions have not saved them
         for name in SAVED_COUNTERS:
             setattr(self, name, state[name])
         self.seconds_before = state["seconds"]

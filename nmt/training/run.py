@@ -155,7 +155,7 @@ def resume(trainer: Trainer, last: Path, processes: ProcessGroup) -> None:
         return
     logger.warning("%s was chosen with other validation text or settings: it is validated again", best)
     model = processes.on_all_ranks(load_checkpoint, best, trainer.device).model
-    progress.improves(trainer.config.metric, trainer.validate(model).metrics[trainer.config.metric])
+    progress.improves(trainer.config.metric, trainer.validate(model).metrics)
 
 
 def build_trainer(

@@ -246,7 +246,7 @@ class Trainer:
             self.resumable = False  # until the best weights are saved too
             self.progress.validated_epoch = int(self.progress.epochs)
             self.progress.validated_step = self.progress.step
-            improved = self.progress.improves(self.config.metric, validation.metrics[self.config.metric])
+            improved = self.progress.improves(self.config.metric, validation.metrics)
             self.schedule.validated(improved)
             self.reporter.validation(step=self.progress.step, metrics=validation.metrics, samples=validation.samples)
             if improved:

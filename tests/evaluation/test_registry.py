@@ -129,7 +129,10 @@ def test_validation_measures_it_and_it_may_choose_the_best_checkpoint() -> None:
     found = validate(model).metrics["length_ratio"]
     assert 0 <= found <= 2
     progress = Progress()
-    assert [progress.improves("length_ratio", value) for value in (found, found + 1, found - 1)] == [True, False, True]
+    assert [
+        progress.improves("length_ratio", {"length_ratio": value, "loss": 1.0})
+        for value in (found, found + 1, found - 1)
+    ] == [True, False, True]
 
 
 @pytest.mark.usefixtures("scratch")

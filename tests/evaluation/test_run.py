@@ -1,3 +1,4 @@
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from nmt.config.schema import (
 )
 from nmt.data.tables import temporary_folder
 from nmt.errors import UserError
-from nmt.evaluation.run import check_languages, choose_data, choose_views, evaluation_folder, output_folder
+from nmt.evaluation.run import check_languages, choose_data, choose_views, evaluation_folder, output_folder, unshared
 from nmt.models.build import build_model
 from nmt.serving.served_run import ServedRun
 from nmt.text.tokenizer import build_tokenizers
@@ -201,7 +202,7 @@ def test_a_reverse_run_reads_pieces_where_the_text_of_both_is_segmented(
         (SplitConfig(source="./2015/test.en"), "test-of-2015_test.en"),
         (SplitConfig(source="/a/test.en"), "test-of-a_test.en"),
         (SplitConfig(source=["one.en", "two.en"]), "test-of-one.en+two.en"),
-        (SplitConfig(source="x" * 300 + ".en"), "test-of-" + "x" * 97 + ".en"),
+        (SplitConfig(source="日本" * 60 + ".en"), "test-of-" + "日本" * 32 + "-78ad40fe"),
         (SplitConfig(name="train[:20]"), "test-of-train[:20]"),
         (SplitConfig(name="test"), "test"),  # the run's own
         (SplitConfig(alignment="gold"), "test"),
@@ -212,7 +213,19 @@ def test_scores_of_other_text_have_a_folder(split: SplitConfig, folder: str) -> 
     trained_on = DataConfig(kind="hub", test=SplitConfig(name="test"))
     given = EvaluateConfig(checkpoint="runs/a")
     given.data.test = split
-    assert output_folder(given, [], trained_on) == Path("runs/a/evaluation", folder)
+    found = output_folder(given, [], trained_on)
+    assert found == Path("runs/a/evaluation", folder)
+    assert len(os.fsencode(found.name)) < 220
+
+
+def test_scores_of_other_references_do_not_replace_those_that_are_there(tmp_path: Path) -> None:
+    folder = tmp_path / "test-of-new.en"
+    assert unshared(folder, "1234567890") == folder
+    folder.mkdir()
+    for text, free in (('{"corpus": "1234567890"}', True), ('{"corpus": "other"}', False), ("{", True), ("[]", True)):
+        (folder / "metrics.json").write_text(text, encoding="utf-8")
+        expected = folder if free else tmp_path / "test-of-new.en-12345678"
+        assert unshared(folder, "1234567890") == expected
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,30 @@ def test_a_folder_that_is_none_is_explained(tmp_path: Path):
         find_checkpoint(tmp_path / "missing")
     with pytest.raises(UserError, match=r"neither checkpoints/best, checkpoints/last nor the folder itself"):
         find_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_defaults_of_torch_do_not_matter(parts, tmp_path: Path, dtype: torch.dtype):
+    save(parts, tmp_path / "best")
+    expected = load_checkpoint(tmp_path / "best").model.state_dict()
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device("meta"):
+            found = load_checkpoint(tmp_path / "best").model.state_dict()
+        assert torch.get_default_dtype() == dtype
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for name, value in expected.items():
+        assert found[name].dtype == value.dtype
+        assert torch.equal(found[name], value)
+
+
+def test_a_folder_whose_name_is_not_utf8_is_explained(parts, tmp_path: Path):
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    save(parts, tmp_path / "best")
+    (tmp_path / "best").rename(folder)
+    with pytest.raises(UserError, match=r"caf\\udce9' is no path in UTF-8: rename it"):
+        load_checkpoint(folder)
 
 
 def test_damaged_or_foreign_weights_are_explained(parts, tmp_path: Path):

@@ -90,7 +90,12 @@ def test_diverged(losses: list[float | None], begins: str | None) -> None:
 
 @pytest.mark.parametrize(("bleu", "is_low"), [(0.01, True), (0.0, True), (1.0, False), (25.0, False), (None, False)])
 def test_low_bleu(bleu: float | None, is_low: bool) -> None:
-    assert (low_bleu(bleu, LONGER) is not None) is is_low
+    assert (low_bleu(bleu, 12.0, LONGER) is not None) is is_low
+
+
+def test_a_low_bleu_of_short_sentences_is_not_called_unlearned() -> None:
+    assert (low_bleu(0.0, 59.0, LONGER) or "").endswith("set trainer.metric=chrf")
+    assert (low_bleu(0.0, None, LONGER) or "").startswith("BLEU is 0.00, nothing has been learned")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """When to validate, when to stop, what is best."""
 
+import math
+
 import pytest
 
 from nmt.config.schema import TrainerConfig
@@ -37,13 +39,26 @@ def test_the_time_left_is_that_at_the_speed_of_this_process():
 )
 def test_best_follows_the_metric(metric, values, best):
     progress = Progress()
-    assert [progress.improves(metric, value) for value in values] == best
+    assert [progress.improves(metric, {"loss": 1.0, metric: value}) for value in values] == best
+
+
+def test_of_equal_values_the_one_with_the_lower_loss_is_better():
+    """BLEU of one-word sentences is always 0; the first checkpoint would be the best for ever."""
+    progress = Progress()
+    losses = [(0.0, 5.0), (0.0, 4.0), (0.0, 4.0), (0.0, math.nan), (0.0, 3.0), (2.0, 9.0), (2.0, 8.0), (1.0, 1.0)]
+    found = [progress.improves("bleu", {"bleu": value, "loss": loss}) for value, loss in losses]
+    assert found == [True, True, False, False, True, True, True, False]
+    assert (progress.best, progress.best_loss, progress.stale) == (2.0, 8.0, 1)
+    resumed = Progress()
+    state = progress.state_dict()
+    resumed.load_state_dict({name: value for name, value in state.items() if name != "best_loss"})  # earlier versions
+    assert not resumed.improves("bleu", {"bleu": 2.0, "loss": 1.0})
 
 
 def test_patience_counts_validations_without_improvement():
     progress = Progress()
     for value, stop in [(1.0, False), (0.9, False), (0.8, True)]:
-        progress.improves("bleu", value)
+        progress.improves("bleu", {"bleu": value, "loss": 1.0})
         assert out_of_patience(progress, TrainerConfig(patience=2)) is stop
     assert not out_of_patience(progress, TrainerConfig())
 
@@ -87,10 +102,10 @@ def test_the_time_since_a_validation_goes_on_in_a_resumed_run() -> None:
 
 def test_state_survives():
     progress = Progress(step=3, epochs=0.5, seconds_before=100.0)
-    progress.improves("bleu", 12.0)
+    progress.improves("bleu", {"bleu": 12.0, "loss": 2.5})
     resumed = Progress()
     resumed.load_state_dict(progress.state_dict())
-    assert (resumed.step, resumed.best) == (3, 12.0)
+    assert (resumed.step, resumed.best, resumed.best_loss) == (3, 12.0, 2.5)
     assert resumed.seconds == pytest.approx(100.0, abs=1.0)
 
 
@@ -98,9 +113,9 @@ def test_state_survives():
 @pytest.mark.parametrize("metric", ["bleu", "loss"])
 def test_what_is_not_finite_is_never_the_best(metric: str, value: float):
     progress = Progress()
-    assert not progress.improves(metric, value)
-    assert progress.improves(metric, 1.0)
-    assert not progress.improves(metric, value)
+    assert not progress.improves(metric, {"loss": 1.0, metric: value})
+    assert progress.improves(metric, {"loss": 1.0, metric: 1.0})
+    assert not progress.improves(metric, {"loss": 1.0, metric: value})
     assert (progress.best, progress.stale) == (1.0, 1)
 
 
