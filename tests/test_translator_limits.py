@@ -59,7 +59,7 @@ def test_batches_by_tokens_hold_no_more(tiny_run: Path, monkeypatch: pytest.Monk
         return beam_search(model, source, *arguments, **settings)
 
     monkeypatch.setattr("nmt.translator.beam_search", note)
-    translator = Translator.load(tiny_run, device="cpu", batch_unit="tokens", batch_size=40, beam_size=1)
+    translator = Translator.load(tiny_run, device="cpu", batch_unit="tokens", batch_size=40, beam_size=2)
     lines = ["", *SENTENCES, *SENTENCES[:2] * 7]
     assert [bool(each.text) for each in translator.translate(lines)] == list(map(bool, lines))
     assert sum(rows for rows, _ in shapes) == len(lines) - 1

@@ -116,7 +116,9 @@ def trainer(
 
 
 def validate(model: Seq2Seq) -> Validation:
-    return Validation({"bleu": float(sum(parameter.detach().sum() for parameter in model.parameters()))}, [])
+    return Validation(
+        {"loss": 0.0, "bleu": float(sum(parameter.detach().sum() for parameter in model.parameters()))}, []
+    )
 
 
 def save(name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:
