@@ -23,9 +23,10 @@ from nmt.models.summary import summarize
 HUB_METRICS = ("bleu", "chrf", "ter")  # names that the hub uses as well
 OMITTED_KEYS = ("run_dir", "resume", "threads", "automatic", "data.")  # of the machine, or described under `Data`
 SHOWN_DATA_KEYS = ("data.kind", "data.grammar.", "data.cleaning.")
+# How subwords are learned.
 LEARNING_KEYS = tuple(
     f"tokenizer.{name}" for name in ("vocab_size", "character_coverage", "normalization", "learning_pairs")
-)  # how subwords are learned
+)
 PATH_KEYS = ("tokenizer.source_model", "tokenizer.target_model", "trainer.initialize_from")
 
 

@@ -146,6 +146,22 @@ def output_folder(config: EvaluateConfig, swept: Sequence[str], trained_on: Data
     return folder.with_name(short_name(f"{folder.name}-{','.join(parts)}")) if parts else folder
 
 
+def other_text(config: EvaluateConfig, trained_on: DataConfig) -> str | None:
+    """Return a name of the text that is scored, for a folder; None if it is the run's own.
+
+    Files are named with their folders, since many test sets have a file of the same name.
+    """
+    split = getattr(config.data, config.split, SplitConfig())
+    if split.source:
+        files = [split.source] if isinstance(split.source, str) else split.source
+        name = "+".join(str(Path(file)).strip("/") for file in files)
+    elif split.name not in (None, getattr(trained_on, config.split, SplitConfig()).name):
+        name = split.name
+    else:
+        return None
+    return name.replace("/", "_")
+
+
 def unshared(folder: Path, corpus: str) -> Path:
     """Return the folder, or one with the corpus's digest in its name where that holds the scores of another.
 
@@ -164,22 +180,6 @@ def short_name(name: str) -> str:
     if len(encoded) <= MAX_NAME_BYTES:
         return name
     return f"{encoded[:MAX_NAME_BYTES].decode(errors='ignore')}-{hashlib.sha256(encoded).hexdigest()[:8]}"
-
-
-def other_text(config: EvaluateConfig, trained_on: DataConfig) -> str | None:
-    """Return a name of the text that is scored, for a folder; None if it is the run's own.
-
-    Files are named with their folders, since many test sets have a file of the same name.
-    """
-    split = getattr(config.data, config.split, SplitConfig())
-    if split.source:
-        files = [split.source] if isinstance(split.source, str) else split.source
-        name = "+".join(str(Path(file)).strip("/") for file in files)
-    elif split.name not in (None, getattr(trained_on, config.split, SplitConfig()).name):
-        name = split.name
-    else:
-        return None
-    return name.replace("/", "_")
 
 
 def evaluation_folder(checkpoint: Path, split: str) -> Path:

@@ -358,18 +358,24 @@ def trained(run: ServedRun, folder: Path, shares: dict[int, float]) -> Api:
     return Api({"checkpoint": moved}, max_waiting=8, requests_per_second=100)
 
 
+def last_updates(browser: Browser, address: str) -> list[str]:
+    """The update that the slider starts at, and the one before, where it is left."""
+    update = "document.querySelector('#update').textContent"
+    browser.open(address)
+    browser.wait("!document.querySelector('#history').hidden")
+    last = browser.run(update)
+    browser.run("step.focus()")
+    browser.key("ArrowLeft")
+    return [last, browser.run(update)]
+
+
 def test_a_slider_moves_through_the_training(
     browser: Browser, run: ServedRun, tmp_path: Path, serving: Serving
 ) -> None:
     past = "document.querySelector('#past')"
     browser.errors.clear()
     with serving(trained(run, tmp_path, {1: 0.5, 100: 0.75, 2000: 1.0})) as address:
-        browser.open(address)
-        browser.wait("!document.querySelector('#history').hidden")
-        assert browser.run("document.querySelector('#update').textContent") == "2,000"
-        browser.run("step.focus()")
-        browser.key("ArrowLeft")
-        assert browser.run("document.querySelector('#update').textContent") == "100"
+        assert last_updates(browser, address) == ["2,000", "100"]
         assert browser.run(f"{past}.data.weights") == [[0.75, 0.25]]
         browser.run("side.value = 'translation'; side.dispatchEvent(new Event('input'))")
         assert browser.run(f"{past}.querySelector('.nmt-target').textContent") == "y z"
@@ -380,9 +386,4 @@ def test_a_slider_starts_at_the_last_of_many_validations(
     browser: Browser, run: ServedRun, tmp_path: Path, serving: Serving
 ) -> None:
     with serving(trained(run, tmp_path, dict.fromkeys(range(1, 151), 1.0))) as address:
-        browser.open(address)
-        browser.wait("!document.querySelector('#history').hidden")
-        assert browser.run("document.querySelector('#update').textContent") == "150"
-        browser.run("step.focus()")
-        browser.key("ArrowLeft")
-        assert browser.run("document.querySelector('#update').textContent") == "149"
+        assert last_updates(browser, address) == ["150", "149"]
