@@ -3,8 +3,6 @@
 import itertools
 import json
 import math
-import os
-import signal
 from collections.abc import Container
 from pathlib import Path
 from typing import Any
@@ -14,12 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.config.schema import BatchConfig, GuidedAlignmentConfig, ScheduleConfig
-from nmt.data.batch import Batch, BatchWindows, TrainLoader, collate
-from nmt.data.tables import EncodedCorpus, Ragged
-from nmt.errors import UserError, WorkerError
+from nmt.config.schema import GuidedAlignmentConfig, ScheduleConfig
+from nmt.data.batch import Batch, collate
+from nmt.data.tables import EncodedCorpus
+from nmt.errors import UserError
 from nmt.models.seq2seq import Seq2Seq
-from nmt.text.tokenizer import Tokenizers
 from nmt.training.guided_alignment import guided_alignment_loss
 from nmt.training.reporting import Status
 from nmt.training.trainer import Trainer
@@ -282,62 +279,6 @@ def test_the_rate_is_reduced_where_validations_gain_nothing(make: Make) -> None:
     resumed.model.load_state_dict(saved.models[-1][2])
     resumed.load_state_dict(saved.states[-1])
     assert rates_of(resumed) == pytest.approx([0.0025] * 2)
-
-
-def sampled(letters: EncodedCorpus, tokenizers: Tokenizers) -> TrainLoader:
-    """Batches of windows that another process makes: eight of 32 pairs, two batches each."""
-    config = BatchConfig(unit="sentences", size=16, window=32)
-    return TrainLoader(letters, tokenizers, config, seed=1, sampling=0.1)
-
-
-def sample_letters(monkeypatch: pytest.MonkeyPatch, *, killed_at: int | None = None) -> None:
-    """Let sampling leave out first letters of some pairs, and let a window of the first epoch kill its process."""
-
-    def segmented(windows: BatchWindows, rows: Any, place: tuple[int, int]) -> tuple[Ragged, Ragged]:
-        if place == (0, killed_at):
-            os.kill(os.getpid(), signal.SIGKILL)
-        sides = [windows.encoded.source[row][(row + place[1]) % 2 :].tolist() for row in rows.tolist()]
-        return Ragged.of(sides), Ragged.of(sides)
-
-    monkeypatch.setattr(BatchWindows, "_segmented", segmented)
-
-
-@pytest.mark.parametrize("window", [0, 1, 3])
-def test_a_planner_that_is_killed_ends_training_which_goes_on_exactly(
-    make: Make, letters: EncodedCorpus, tokenizers: Tokenizers, monkeypatch: pytest.MonkeyPatch, window: int
-) -> None:
-    """Where windows 0 to `window - 1` are trained on, two updates each, the state is saved."""
-    trainer, saved = make([], model=toy(dropout=0.3), max_steps=20, validate_every_steps=100)
-    trainer.loader = sampled(letters, tokenizers)
-    sample_letters(monkeypatch, killed_at=window)
-    with pytest.raises(WorkerError, match="the process that samples subwords was ended by the system"):
-        trainer.fit()
-    assert saved.steps("last") == [2 * window]
-    sample_letters(monkeypatch)
-    resumed, done = make([1.0], model=toy(dropout=0.3), max_steps=20, validate_every_steps=100)
-    resumed.loader = sampled(letters, tokenizers)
-    resumed.model.load_state_dict(saved.models[-1][2])
-    resumed.load_state_dict(saved.states[-1])
-    resumed.fit()
-    straight, undisturbed = make([1.0], model=toy(dropout=0.3), max_steps=20, validate_every_steps=100)
-    straight.loader = sampled(letters, tokenizers)
-    straight.fit()
-    assert undisturbed.steps("last") == done.steps("last") == [20]
-    assert equal(undisturbed.models[-1][2], done.models[-1][2])
-    assert not equal(undisturbed.models[-1][2], saved.models[-1][2])
-
-
-def test_batches_that_wait_for_others_are_not_counted_when_a_planner_is_killed(
-    make: Make, letters: EncodedCorpus, tokenizers: Tokenizers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of four batches, three make an update: the state, which counts the fourth, is not saved."""
-    trainer, saved = make([], max_steps=20, accumulate=3)
-    trainer.loader = sampled(letters, tokenizers)
-    sample_letters(monkeypatch, killed_at=2)
-    with pytest.raises(WorkerError):
-        trainer.fit()
-    assert trainer.progress.step == 1
-    assert saved.states == []
 
 
 def test_a_restored_state_is_the_one_that_was_saved(make: Make) -> None:
