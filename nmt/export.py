@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> None:
     with user_errors():
         options = build_parser().parse_args(arguments)
         if missing := [name for name in PACKAGES if find_spec(name) is None]:
-            raise UserError(f"nmt.export needs {' and '.join(missing)}: pip install 'nmt[onnx]'")
+            raise UserError(f"nmt.export needs {' and '.join(missing)}: pip install -e '.[onnx]'")
         from nmt.exporting.run import export  # imports torch, which takes seconds, only after the options are checked
 
         export(options.run, options.output, int8=options.int8)

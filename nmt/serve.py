@@ -11,7 +11,7 @@ from nmt.errors import UserError
 def main(config: ServeConfig) -> None:
     """Serve the page and the API until interrupted."""
     if missing := [name for name in ("starlette", "uvicorn") if find_spec(name) is None]:
-        raise UserError(f"nmt.serve needs {' and '.join(missing)}: pip install 'nmt[serve]'")
+        raise UserError(f"nmt.serve needs {' and '.join(missing)}: pip install -e '.[serve]'")
     from nmt.serving.server import serve  # imports torch, which takes seconds, only after the options are checked
 
     serve(config)

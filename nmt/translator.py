@@ -85,7 +85,7 @@ class Translator:
         for name, value, choices in (("precision", precision, PRECISIONS), ("words", words, WORDS)):
             if value not in choices:
                 raise unknown(name, value, choices)
-        self.model = quantize(decelerate(model)) if precision == "int8" else model
+        self.model = quantize(decelerate(copy.deepcopy(model))) if precision == "int8" else model
         self.precision = precision
         self.words = words
         self.tokenizers = tokenizers

@@ -50,6 +50,21 @@ def test_so_it_does_in_two_passes_through_dropout(decoder: str):
         torch.testing.assert_close(found[name], value, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.parametrize("normalizer", ["softmax", "sparsemax", "entmax15"])
+def test_deterministic_kernels_have_all_that_training_needs(normalizer: str):
+    batch, model = random_batch([(5, 4), (1, 7), (9, 1)]).to("cuda"), small_model(normalizer=normalizer).to("cuda")
+    losses = []
+    for deterministic in (False, True):
+        torch.use_deterministic_algorithms(deterministic)
+        try:
+            loss = token_loss(model, model(batch), batch, label_smoothing=0.1).objective
+            loss.backward()
+        finally:
+            torch.use_deterministic_algorithms(False)
+        losses.append(loss.item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-9)
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("decoder", ["bahdanau", "luong", "conditional", "gnmt"])
 def test_training_on_a_gpu_learns(tmp_path: Path, decoder: str, precision: str):

@@ -168,6 +168,15 @@ def test_a_translator_can_be_copied_and_sent(
     assert texts(copied(translator), SENTENCES) == texts(translator, SENTENCES)
 
 
+def test_the_model_that_is_given_stays_as_it_is(translator: Translator) -> None:
+    given = translator.model
+    before = texts(translator, SENTENCES)
+    quantized = Translator(given, translator.tokenizers, translator.search, translator.device, "int8")
+    assert isinstance(given.output, torch.nn.Linear)
+    assert not isinstance(quantized.model.output, torch.nn.Linear)
+    assert texts(translator, SENTENCES) == before
+
+
 def test_settings_of_sampling_are_checked(translator: Translator) -> None:
     for settings, message in (({"top_p": 0.0}, "top_p=0.0 is out of range"), ({"seed": -1}, "seed=-1 is out of range")):
         with pytest.raises(UserError, match=message):

@@ -101,7 +101,7 @@ class Sparsemax(Regularized):
     def solve(self, scores: Rows) -> Rows:
         """Solve for tau = (s_(1) + ... + s_(k) - 1) / k, for the largest k with s_(k) > tau, of s / T."""
         centered, descending, counts = center_and_sort(scores / self.temperature)
-        thresholds = (descending.cumsum(dim=-1) - 1.0) / counts
+        thresholds = (cumulative_sum(descending) - 1.0) / counts
         return (centered - threshold_of_support(thresholds, descending)).clamp_min(0.0)
 
     def slope(self, weights: Rows) -> Rows:
@@ -120,8 +120,8 @@ class Entmax15(Regularized):
     def solve(self, scores: Rows) -> Rows:
         """Solve sum_{j <= k} (s_(j) / 2T - tau)^2 = 1, a quadratic in tau, for the largest k with s_(k) / 2T > tau."""
         centered, descending, counts = center_and_sort(scores / (2.0 * self.temperature))
-        mean = descending.cumsum(dim=-1) / counts
-        variance = descending.square().cumsum(dim=-1) / counts - mean.square()
+        mean = cumulative_sum(descending) / counts
+        variance = cumulative_sum(descending.square()) / counts - mean.square()
         thresholds = mean - (1.0 / counts - variance).clamp_min(0.0).sqrt()
         return (centered - threshold_of_support(thresholds, descending)).clamp_min(0.0).square()
 
@@ -198,6 +198,14 @@ def center_and_sort(scores: Rows) -> tuple[Rows, Rows, Float[Tensor, " source"]]
     descending = centered.clamp_min(-1.0).sort(dim=-1, descending=True).values
     counts = torch.arange(1, scores.shape[-1] + 1, dtype=scores.dtype, device=scores.device)
     return centered, descending, counts
+
+
+def cumulative_sum(x: Rows) -> Rows:
+    """Return s_1, s_1 + s_2, ...; on a GPU with `deterministic=true`, which refuses torch's own sum, by a product."""
+    if x.device.type == "cpu" or not torch.are_deterministic_algorithms_enabled():
+        return x.cumsum(dim=-1)
+    with torch.autocast(x.device.type, enabled=False):
+        return x @ x.new_ones(x.shape[-1], x.shape[-1]).triu()
 
 
 def threshold_of_support(thresholds: Rows, descending: Rows) -> Float[Tensor, "*batch 1"]:

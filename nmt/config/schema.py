@@ -134,7 +134,7 @@ class BatchConfig:
 
     unit: str = key("tokens", "what `size` counts: target tokens, including padding, or sentences", choices=UNITS)
     size: int = key(4_096, "size of a training batch; with several processes (`torchrun`), that of each", at_least=1, automatic=True)
-    max_length: int = key(250, "leave out training pairs with a side of more subwords than this", at_least=1)
+    max_length: int = key(250, "leave out training pairs with a side of more subwords than this (as segmented without `tokenizer.sampling`)", at_least=1)
     window: int = key(100_000, "number of pairs per window: subwords are sampled and batches planned one window at a time; a window consists of random blocks of neighboring pairs, each a hundredth of its size", at_least=1)
 
 
@@ -176,7 +176,7 @@ class ModelConfig:
     state_dropout: float | None = key(None, "dropout on the encoder's states and between layers", at_least=0, below=1)
     output_dropout: float | None = key(None, "dropout before the output layer", at_least=0, below=1)
     locked_dropout: bool = key(False, "variational dropout: one mask for all steps of a sentence, on embeddings, on the encoder's states and before the output layer; between layers every step draws its own")
-    word_dropout: float = key(0.0, "share of words, on both sides, whose whole embedding is set to 0 in training (the others are divided by 1 - share); 0.1 to 0.3 for small corpora", at_least=0, below=1)
+    word_dropout: float = key(0.0, "share of subwords, on both sides, whose whole embedding is set to 0 in training (the others are divided by 1 - share); 0.1 to 0.3 for small corpora", at_least=0, below=1)
     fast: str = key("auto", "train with derivatives written by hand, and translate with weights laid out for the processor; `off`: neither, for comparison", choices=("auto", "off"))
 
 

@@ -12,7 +12,8 @@ from nmt.fast.encoder import candidate_last
 from nmt.models.decoder import GNMT, Decoded, DecoderState, Luong
 from nmt.models.layers import GRU, LSTM, Cell
 
-PAIRS = 2**22  # numbers that comparing queries with keys, pair by pair, may hold at a time
+# Numbers that comparing queries with keys, pair by pair, may hold at a time: on a CPU about as many as its cache.
+PAIRS_CPU, PAIRS_GPU = 2**22, 2**27
 
 
 def decode(
@@ -77,7 +78,8 @@ def attend_at_all_steps(
     queries = hidden.transpose(0, 1)
     steps = len(hidden)
     pairwise = any(isinstance(part, Additive) for part in attention.modules())
-    count = min(steps, max(1, PAIRS // memory.keys.numel())) if pairwise else steps
+    most_pairs = PAIRS_CPU if hidden.device.type == "cpu" else PAIRS_GPU
+    count = min(steps, max(1, most_pairs // memory.keys.numel())) if pairwise else steps
     contexts, weights = [], []
     for start in range(0, steps, count):
         positions = torch.arange(start, min(start + count, steps), device=hidden.device)

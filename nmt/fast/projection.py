@@ -58,9 +58,8 @@ class PackedWeight:
 
 def project(x: Float[Tensor, "*row input"], weight: Tensor, bias: Tensor | None) -> Float[Tensor, "*row output"]:
     """Return W x + b. What oneDNN cannot do, or not faster, is left to torch: no rows, another precision, a vector."""
-    is_product = x.numel() > 0 and min(weight.shape) > 1
-    rows = to_compute_dtype(x).flatten(0, -2)
-    if not is_product or not onednn_multiplies(rows):
+    is_product = x.device.type == "cpu" and x.dim() > 1 and x.numel() > 0 and min(weight.shape) > 1
+    if not is_product or not onednn_multiplies(rows := to_compute_dtype(x).flatten(0, -2)):
         return nn.functional.linear(x, weight, bias)
     offset = None if bias is None else to_compute_dtype(bias)
     y: Tensor = Projection.apply(rows, to_compute_dtype(weight), offset)  # type: ignore[no-untyped-call]

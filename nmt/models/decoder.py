@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from nmt.attention.attention import Attended, AttentionMechanism, FixedContext, Memory
 from nmt.attention.build import build_attention, check_attention
 from nmt.attention.normalizers import SampledAttention
-from nmt.attention.shapes import Position
+from nmt.attention.shapes import Position, Query
 from nmt.config.schema import AttentionConfig, ModelConfig
 from nmt.errors import UserError
 from nmt.models.encoder import Encoder, EncoderOutput
@@ -165,26 +165,28 @@ class Decoder(nn.Module, ABC):
         embedded = self.embedding(tokens, steps=0)
         return WordInputs(self.input_gates(embedded), self.readout.project_word(embedded))
 
-    def attend(self, query: Tensor, memory: Memory, state: DecoderState) -> Attended:
+    def attend(self, query: Query, memory: Memory, state: DecoderState) -> Attended:
         """Attend with a query at the position of the state."""
         attended: Attended = self.attention(query, memory, state.position, state.past)
         return attended
 
     def emit(
         self,
-        hidden: Tensor,
-        layers: tuple[Tensor, ...],
+        hidden: Float[Tensor, "batch beam hidden"],
+        layers: tuple[Float[Tensor, "batch beam state"], ...],
         attended: Attended,
         state: DecoderState,
-        feedback: Tensor | None = None,
+        feedback: Float[Tensor, "batch beam feedback"] | None = None,
     ) -> tuple[DecoderState, Emission]:
         """Return the next state, and what the readout needs of this step."""
         emission = Emission(hidden, attended.context, attended.weights, attended.sampled)
         return DecoderState(layers, feedback, state.position + 1, attended.past), emission
 
     @abstractmethod
-    def advance(self, gates: Tensor, memory: Memory, state: DecoderState) -> tuple[DecoderState, Emission]:
-        """Do one step of the recurrence, given the words' contribution to the gates."""
+    def advance(
+        self, gates: Float[Tensor, "batch beam gates"], memory: Memory, state: DecoderState
+    ) -> tuple[DecoderState, Emission]:
+        """Do one step of the recurrence, given the words' contribution to the gates; in training the beam is 1."""
 
     def forward(self, target_in: Int[Tensor, "batch target"], memory: Memory, state: DecoderState) -> Decoded:
         """Decode whole targets, reading the reference words (teacher forcing)."""

@@ -68,7 +68,8 @@ class Recurrent(Encoder):
     """h_j = [forward h_j; backward h_j]  (Bahdanau et al., 2015): GRU or LSTM layers in both directions.
 
     `final` is the last state of each layer's backward direction: h_1, and for an LSTM c_1 behind it. `summary` is
-    [forward h_S; backward h_1] of the top layer: the states in which each direction has read the whole sentence.
+    [forward h_S; backward h_1] of the top layer, after dropout: the states in which each direction has read the whole
+    sentence. Self-attention, if any, has changed the states, from which the summary is taken, but not `final`.
     """
 
     def __init__(self, config: ModelConfig, embedding: Embedding) -> None:

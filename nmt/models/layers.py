@@ -125,7 +125,7 @@ class LSTM(Cell):
         self, gates: Float[Tensor, "*batch gates"], state: Float[Tensor, "*batch state"]
     ) -> Float[Tensor, "*batch state"]:
         hidden, cell = state.chunk(2, dim=-1)
-        gates = (gates + self.recurrent(hidden)).to(state.dtype)
+        gates = gates.to(state.dtype) + self.recurrent(hidden).to(state.dtype)
         gates, candidate = gates.split((3 * self.hidden_size, self.hidden_size), dim=-1)
         input_gate, forget_gate, output_gate = gates.sigmoid().chunk(3, dim=-1)
         cell = torch.addcmul(forget_gate * cell, input_gate, candidate.tanh())
@@ -150,14 +150,16 @@ class Stack(nn.Module):
         """The cells, from the first layer to the topmost."""
         return [self.first, *self.upper]
 
-    def forward(self, gates: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def forward(
+        self, gates: Float[Tensor, "*batch gates"], states: tuple[Float[Tensor, "*batch state"], ...]
+    ) -> tuple[Float[Tensor, "*batch state"], ...]:
         """Update every layer; `gates` is the input's contribution to the first layer's gates."""
         new: list[Tensor] = [self.first(gates, states[0])]
         for cell, state in zip(self.upper, states[1:], strict=True):
             new.append(cell(cell.inputs(self.dropout(cell.hidden(new[-1]))), state))
         return tuple(new)
 
-    def top(self, states: tuple[Tensor, ...]) -> Tensor:
+    def top(self, states: tuple[Float[Tensor, "*batch state"], ...]) -> Float[Tensor, "*batch hidden"]:
         """Return the hidden vector of the topmost layer."""
         return self.first.hidden(states[-1])
 

@@ -7,12 +7,17 @@ i to source token j; the second term, theirs, is at most 0 and penalizes source 
 
 At each step, every hypothesis in the beam is extended by every token, and the 2 `beam_size` best extensions are the
 candidates. Those of the first `beam_size` that end in eos or have the maximal length, with or without eos, are
-finished; the best of the others without eos fill the beam, so that finished hypotheses do not narrow it. A sentence is
-done when no hypothesis in the beam can score better than its n best finished ones (log p only falls, and no hypothesis
-is longer than the maximum). It is also done when `patience` x `beam_size` hypotheses are finished (Kasai et al., 2022),
-none in the beam has a better score at its present length than the best of them, and the greedy hypothesis is not in
-the beam: it has ended or been lost. So the result never scores below that of greedy search, unless the beam lost the
-greedy hypothesis on the way. Infinite patience leaves the first rule alone: slower, and exact for this beam.
+finished; the best of the others without eos fill the beam, so that finished hypotheses do not narrow it.
+
+A sentence is done when one of these is true:
+
+1. No hypothesis in the beam can score better than its n best finished ones: log p only falls, and no hypothesis is
+   longer than the maximum.
+2. `patience` x `beam_size` hypotheses are finished (Kasai et al., 2022), none in the beam has a better score at its
+   present length than the best of them, and the greedy hypothesis is not in the beam: it has ended or been lost.
+
+So the result never scores below that of greedy search, unless the beam lost the greedy hypothesis on the way. Infinite
+patience leaves the first rule alone: slower, and exact for this beam.
 
 So a beam of 1 is greedy search, and one that holds all prefixes is exhaustive. The result for a sentence does not
 depend on the others of its batch.

@@ -134,8 +134,13 @@ def build_average(model: nn.Module, decay: float) -> AveragedModel:
     updates: it starts small, so that the weights of the beginning are soon forgotten.
     """
 
-    def update(averages: Iterable[Tensor], weights: Iterable[Tensor], count: Tensor | int) -> None:
-        ramped = min(decay, (1 + int(count)) / (10 + int(count)))
+    def update(averages: Iterable[Tensor], weights: Iterable[Tensor], _: Tensor | int) -> None:
+        count = int(average.n_averaged)  # on the CPU; the last argument is a copy of it on the weights' device
+        ramped = min(decay, (1 + count) / (10 + count))
         torch._foreach_lerp_(list(averages), list(weights), 1.0 - ramped)
 
-    return AveragedModel(model, multi_avg_fn=update)
+    average = AveragedModel(model, multi_avg_fn=update)
+    for module in average.modules():
+        if isinstance(module, nn.RNNBase):
+            module.flatten_parameters()  # cuDNN wants them together in memory, which a copy is not
+    return average

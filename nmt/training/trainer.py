@@ -144,6 +144,8 @@ class Trainer:
                 if len(batches) == self.config.accumulate or self.loader.epochs >= most_epochs:
                     yield batches
                     batches = []
+            if batches:  # time is up between the batches of an update; the loader counts them
+                yield batches
         except WorkerError:
             # The loader counts no batch of the window that it cannot plan. One rank cannot save without the others.
             self.resumable = not batches and self.processes.world_size == 1
@@ -167,7 +169,9 @@ class Trainer:
         self.progress.step += 1
         learning_rate = self.schedule.set(self.progress.step, fraction_done(self.progress, self.config))
         (num_tokens,) = map(int, self.processes.sum_over_ranks(sum(batch.num_target_tokens for batch in batches)))
+        baseline = self.reinforce.state_dict()
         while not self.add_gradients(batches, num_tokens):
+            self.reinforce.load_state_dict(baseline)
             self.optimizer.zero_grad(set_to_none=True)
             self.meter.begin_update()
         gradient_norm = clipped_step(self.optimizer, self.clip_norm)

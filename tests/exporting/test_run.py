@@ -167,4 +167,4 @@ def test_a_package_that_is_missing_is_named(export: Callable[..., Any], monkeypa
     found = importlib.util.find_spec
     monkeypatch.setattr("nmt.export.find_spec", lambda name: None if name == "onnxruntime" else found(name))
     done = export("run")
-    assert (done.returncode, done.stderr) == (2, "error: nmt.export needs onnxruntime: pip install 'nmt[onnx]'\n")
+    assert (done.returncode, done.stderr) == (2, "error: nmt.export needs onnxruntime: pip install -e '.[onnx]'\n")

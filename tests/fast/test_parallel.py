@@ -62,7 +62,7 @@ def test_some_steps_at_a_time_equal_all_at_once(score: str, window: str, monkeyp
         return context, weights, *torch.autograd.grad(context.square().sum(), (states, hidden))
 
     whole = run()
-    monkeypatch.setattr(parallel, "PAIRS", 2 * 2 * 6 * 3)  # two steps
+    monkeypatch.setattr(parallel, "PAIRS_CPU", 2 * 2 * 6 * 3)  # two steps
     parts: list[int] = []
     computed_again = checkpoint
     monkeypatch.setattr(parallel, "checkpoint", lambda *a, **b: parts.append(a[1].shape[1]) or computed_again(*a, **b))

@@ -74,7 +74,7 @@ def test_a_missing_extra_is_named(call: Callable[..., Any], monkeypatch: pytest.
     monkeypatch.setattr("nmt.serve.find_spec", lambda name: None)
     done = call("serve")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: nmt.serve needs starlette and uvicorn: pip install 'nmt[serve]'\n"
+    assert done.stderr == "error: nmt.serve needs starlette and uvicorn: pip install -e '.[serve]'\n"
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,24 @@ def test_an_update_that_does_not_fit_is_the_same_in_parts(
     assert found[0][1] == pytest.approx(found[1][1], abs=1e-12)
 
 
+def test_an_attempt_that_failed_does_not_move_the_baseline_of_reinforce(
+    make: Make, letters: EncodedCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, _ = make([], max_steps=1)
+    trainer.reinforce.baseline = initial = torch.tensor(-1.0)
+    seen = []
+
+    def backward(batch: Batch, num_tokens: int) -> None:
+        seen.append((len(batch), trainer.reinforce.baseline))
+        trainer.reinforce.baseline = torch.tensor(float(len(batch)))
+        if len(batch) > 5:
+            raise MemoryError
+
+    monkeypatch.setattr(trainer, "backward", backward)
+    trainer.update([some(letters, range(16))])
+    assert seen == [(16, initial), (8, initial), (4, initial), *[(4, torch.tensor(4.0))] * 3]
+
+
 def test_a_pair_that_does_not_fit_ends_training(
     make: Make, letters: EncodedCorpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:

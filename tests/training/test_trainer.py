@@ -3,7 +3,7 @@
 import itertools
 import json
 import math
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +227,27 @@ def test_the_state_is_saved_when_minutes_have_passed_since_it_was(make: Make, mo
     ticking(trainer, monkeypatch, 25.0)
     trainer.fit()
     assert saved.steps("last") == [3, 6, 9, 11]
+
+
+def test_no_batch_is_lost_when_time_is_up_between_the_batches_of_an_update(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, _ = make([1.0, 1.0], max_minutes=1, accumulate=3, validate_every_steps=100)
+    ticking(trainer, monkeypatch, 25.0)
+    now, used = trainer.progress.clock, []
+    fetch, update = trainer.batches, trainer.update
+
+    def batches() -> Iterator[Batch]:
+        for number, batch in enumerate(fetch()):
+            if number == 4:
+                trainer.progress.clock = lambda: now() + 60.0
+            yield batch
+
+    monkeypatch.setattr(trainer, "batches", batches)
+    monkeypatch.setattr(trainer, "update", lambda batches: (used.append(len(batches)), update(batches)))
+    trainer.fit()
+    assert used == [3, 2]
+    assert trainer.loader.position == 5
 
 
 def test_validations_come_when_minutes_have_passed_since_the_last(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
