@@ -247,7 +247,8 @@ def compose_and_run(
     try:
         hydra.main(config_path=str(config_folder()), config_name=config_name, version_base="1.3")(job)()
     except (HydraException, OmegaConfBaseException, yaml.YAMLError, OSError, ValueError) as error:
-        if num_started or isinstance(error, BrokenPipeError) or resource_message(error):
+        is_forbidden = isinstance(error, PermissionError)  # mostly the folder of the run, which Hydra makes
+        if num_started or isinstance(error, BrokenPipeError) or (resource_message(error) and not is_forbidden):
             raise
         raise composition_error(error, schema()) from error
     if num_failed:
@@ -328,7 +329,7 @@ def composition_error(error: Exception, config: Any) -> UserError:
     """Convert a composition error into a one-line UserError."""
     from hydra.errors import MissingConfigException, OverrideParseException
 
-    if isinstance(error, OSError) and error.filename:  # mostly the folder of the run, which Hydra makes
+    if isinstance(error, OSError) and error.filename:
         return UserError(f"cannot use {error.filename}: {error.strerror}; choose another folder (run_dir)")
     if isinstance(error, MissingConfigException) and error.options and error.missing_cfg_file:
         group, _, name = str(error.missing_cfg_file).rpartition("/")

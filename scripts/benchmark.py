@@ -21,6 +21,7 @@ from typing import Any
 from nmt.cli import user_errors
 from nmt.config.schema import PRECISIONS, TrainConfig
 from nmt.errors import UserError, write_errors
+from nmt.translate import replace_together
 from studies.options import configured, positive, use_threads
 
 
@@ -41,8 +42,8 @@ def main() -> None:
         if options.json is not None:
             command = shlex.join(["python", *sys.argv])
             figures = {"command": command, "mode": options.mode, "model": asdict(config.model), **figures}
-            with write_errors(options.json):
-                options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+            with write_errors(options.json), replace_together(options.json) as (file,):
+                file.write(json.dumps(figures, indent=1) + "\n")
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -16,6 +16,7 @@ was interrupted, or killed, goes on where it was, and shares can be changed with
 
 import argparse
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -27,8 +28,8 @@ from diversification.translating import Part, Progress, Search, translate
 from diversification.writing import Counts, write
 from nmt.cli import Parser, user_errors
 from nmt.config.schema import PRECISIONS, UNITS
-from nmt.errors import UserError
-from nmt.translate import add_sampling, at_least, sampling_of
+from nmt.errors import UserError, write_errors
+from nmt.translate import add_sampling, at_least, replace_together, sampling_of
 from studies.options import use_threads
 from studies.study import log
 from studies.tables import print_table
@@ -89,6 +90,11 @@ def search_of(options: argparse.Namespace) -> Search:
     for name in ("forward", "backward"):
         if getattr(options, f"{name}_share") > 1:
             raise UserError(f"--{name}-share is at most 1: equal pairs are written once; for more, --n-best")
+    if math.isinf(options.original_share):
+        raise UserError("--original-share is infinite: give how often each pair is to be written")
+    of_teachers = (getattr(options, f"{name}_share") for name in ("forward", "backward") if getattr(options, name))
+    if not any((options.original_share, *of_teachers)):
+        raise UserError("nothing would be written: all shares are 0")
     # The seed chooses the pairs of a share too, so it may be given without --sample.
     drawing = argparse.Namespace(**{**vars(options), "seed": options.seed if options.sample else None})
     names = ("beam_size", "length_penalty", "batch_size", "batch_unit")
@@ -104,15 +110,17 @@ def report(text: Text, parts: Sequence[Part], counts: Sequence[Counts], settings
     pairs = sum(count.written for count in counts)
     origins = [{**asdict(count), "runs": run, **fact} for count, run, fact in zip(counts, runs, facts, strict=True)]
     summary = {"files": files, "pairs": pairs, **settings, "origins": origins}
-    (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    with write_errors(folder), replace_together(folder / "summary.json") as (file,):
+        file.write(json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
     shown = [{name: each[name] for name in ("runs", "bleu", *asdict(counts[0]))} for each in origins]
     print_table([{"name": each.pop("name"), **each} for each in shown], f"{pairs:,} pairs in {' and '.join(files)}")
     for each in origins:
         if each["bleu"] is not None and each["bleu"] > BY_HEART:
             log(
-                f"warning: {each['name']} ({each['runs']}) has a BLEU of {each['bleu']:.1f} on its own training text: "
-                f"above {BY_HEART:g} a model has mostly learned the text by heart, and its translations add little. "
-                "Take an earlier checkpoint, runs trained on other parts of the text, or --sample"
+                f"warning: {each['name']} ({each['runs']}) has a BLEU of {each['bleu']:.1f} on this text: "
+                f"above {BY_HEART:g} a model has mostly learned its training text by heart, and its translations of it "
+                "add little. If this is that text, take an earlier checkpoint, runs trained on other parts of it, or a "
+                "higher temperature of --sample"
             )
 
 

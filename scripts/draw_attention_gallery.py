@@ -74,7 +74,7 @@ def write_gallery(members: list[Member], page: Path) -> None:
     if not page.is_file():
         raise UserError(f"there is no page {page}: give one with a place for the gallery")
     text = page.read_text(encoding="utf-8")
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(END) < text.index(BEGIN):
         raise UserError(f"{page} has no place for the gallery: a line {BEGIN!r} and, after it, a line {END!r}")
     pair = find_crossing(load_checkpoint(members[0].run).config.data)
     folder = page.with_suffix("")

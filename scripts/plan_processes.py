@@ -65,7 +65,8 @@ def print_plan(options: argparse.Namespace) -> None:
 
     update = Update(options.update_seconds, options.update_tokens, options.parameters)
     print("processes  ms/update  target tokens/s  efficiency  hours a pass")
-    for row in update.rows(Link(options.bandwidth, options.delay), sorted(options.processes), options.corpus_tokens):
+    link, numbers = Link(options.bandwidth, options.delay), sorted(set(options.processes))
+    for row in update.rows(link, numbers, options.corpus_tokens):
         print("{:9}  {:9.1f}  {:15,.0f}  {:10.2f}  {:12.2f}".format(*row.values()))
 
 

@@ -6,8 +6,10 @@
 # CORPUS is a folder with train, val and test_2016_flickr, each as .en and .de. Into OUTPUT go a plain run, TEACHERS runs
 # in either direction, the training text that they diversify, and SEEDS students that learn from it; then each student's
 # length penalty is chosen on the validation split, and it is scored on the test split, beside the plain run.
-# A call that was interrupted, or killed, goes on where it was. The keys are given to every training: for text that is
-# tokenized and lowercased, `bleu_tokenize=none lowercase=true`. SOURCE=de TARGET=en is the other way.
+# A call that was interrupted, or killed, goes on where it was, with the same arguments (SEEDS may grow). The keys are
+# given to every training: for text that is tokenized and lowercased, `bleu_tokenize=none lowercase=true`.
+# SOURCE=de TARGET=en is the other way. In the paired tests of a student and the plain run, both are searched with the
+# student's length penalty; the plain run's own score has its own.
 set -euo pipefail
 
 if [ $# -lt 2 ]; then
@@ -20,6 +22,13 @@ shift 2
 keys=("$@")
 source=${SOURCE:-en} target=${TARGET:-de} teachers=${TEACHERS:-2} seeds=${SEEDS:-3}
 penalties=(0.6 0.8 1.0 1.2 1.4)
+settings=$(printf '%s\n' "corpus $corpus" "from $source to $target" "teachers $teachers" "keys ${keys[*]}")
+if [ -e "$output/settings" ] && [ "$settings" != "$(cat "$output/settings")" ]; then
+    printf 'error: %s has runs of other settings: give these again, or another OUTPUT\n%s\n' \
+        "$output" "$(cat "$output/settings")" >&2
+    exit 2
+fi
+printf '%s\n' "$settings" > "$output/settings"
 cd "$(dirname "$0")/.."
 
 train() { # RUN FROM TO PREFIX-OF-TRAINING-TEXT [KEY=VALUE ...]

@@ -62,14 +62,15 @@ def main() -> None:
     options = build_parser().parse_args()
     with user_errors():
         use_threads(options.threads)
-        for name in options.poolings:
+        poolings = list(dict.fromkeys(options.poolings))  # each once
+        for name in poolings:
             build_pooling(name)
         setting = QUICK if options.quick else FULL
         data = real_data(options) if options.data else built_in(options, setting)
         log(f"{len(data.train):,} sentences to train on, {len(data.test):,} to test, {len(data.classes)} classes")
         folder = make_output_folder(options, "classification")
         predictions, rows = {}, []
-        for name in options.poolings:
+        for name in poolings:
             predictions[name], cost = train_and_predict(name, data, options.epochs or setting.epochs, options.seed)
             rows.append({"pooling": name, **measure(predictions[name], len(data.classes)), **cost})
         report(rows, partial(draw, rows), folder, title="classification", summary=[summarize(row) for row in rows])

@@ -39,6 +39,7 @@ from studies.study import add_output, make_output_folder
 from studies.tables import report
 
 MAX_X = 6.0  # points lie between 0 and this
+MAX_NOISE = 1_000
 QUERIES = 240
 LEARNED = ("softmax", "entmax15", "sparsemax")  # normalizers whose bandwidth is learned
 STEPS, QUICK_STEPS, LEARNING_RATE = 300, 60, 0.05
@@ -57,6 +58,8 @@ def main() -> None:
     with user_errors():
         if options.points < 3:
             raise UserError(f"--points {options.points} are too few to learn from: give at least 3")
+        if options.noise > MAX_NOISE:
+            raise UserError(f"--noise {options.noise:g} leaves nothing of the curve: give at most {MAX_NOISE:,}")
         use_threads(options.threads)
         points = draw_points(options.points, options.noise, options.seed)
         attentions = [attention_of("softmax", sigma) for sigma in options.bandwidths]

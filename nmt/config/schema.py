@@ -197,7 +197,7 @@ class ScheduleConfig:
 
     kind: str = key("cosine", "shape after warm-up", choices=("constant", "inverse_sqrt", "cosine", "plateau"))
     warmup_steps: int = key(200, "updates of linear warm-up", at_least=0, automatic=True)
-    final_factor: float = key(0.05, "`cosine`: last learning rate as a share of the peak", at_least=0, at_most=1)
+    final_factor: float = key(0.05, "`cosine`: the share of the peak that the learning rate falls to when training ends", at_least=0, at_most=1)
     factor: float = key(0.5, "`plateau`: multiply by this when the watched metric stops improving", above=0, below=1)
     patience: int = key(2, "`plateau`: validations without improvement that are tolerated before that", at_least=0)
 
@@ -210,7 +210,7 @@ class SearchConfig:
     length_penalty: float = key(1.0, "alpha of score = log p / length^alpha + coverage", at_least=0, at_most=10)
     coverage_penalty: float = key(0.0, "beta of coverage = beta x the sum over source tokens of log min(1, attention received); beams only", at_least=0, at_most=10)
     patience: float = key(1.0, "a search may stop once patience x `beam_size` hypotheses are finished, no running one scores better at its present length, and the greedy one has finished or been lost; inf: only when no running one can become better, which is slower", above=0)
-    max_length_ratio: float = key(2.0, "longest translation = ratio x source subwords + offset", above=0, at_most=1_000)
+    max_length_ratio: float = key(2.0, "longest translation = ratio x source subwords + offset, end marks included", above=0, at_most=1_000)
     max_length_offset: int = key(20, "see `max_length_ratio`", at_least=1)
     replace_unknown: bool = key(False, "`tokenizer.kind=whitespace`: let the model produce unknown words, and replace each by the source word with the most attention (Luong et al., 2015); subword models spell every word")
     batch_unit: str = key("sentences", "what `batch_size` counts: sentences, or source subwords, including eos and padding", choices=UNITS)

@@ -15,7 +15,7 @@ from nmt.data.corpus import CleaningReport
 from nmt.data.tables import SIDES, TEST_SPLITS, temporary_folder
 from nmt.errors import write_errors
 from nmt.evaluation.registry import OF_THE_MACHINE, Values, shown_metrics
-from nmt.evaluation.report import template
+from nmt.evaluation.report import decoding_summary, template
 from nmt.models.checkpoint import CARD, PICTURE, WEIGHTS, Checkpoint, load_checkpoint
 from nmt.models.hub import is_address
 from nmt.models.summary import summarize
@@ -103,6 +103,7 @@ def render_card(
         summary=summarize(checkpoint.model),
         evaluations=evaluations,
         score_rows=score_rows,
+        decoding_summary=decoding_summary,
         format_signatures=format_signatures,
         picture=PICTURE if has_picture else None,
         data_description=data_description(config.data),

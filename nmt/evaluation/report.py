@@ -110,16 +110,19 @@ def summary(metrics: Values) -> str:
 
 def search_summary(settings: Values) -> str:
     """Say in a line which model translated, and how."""
+    return f"{decoding_summary(settings)} · checkpoint {settings['checkpoint']}, step {settings['step']}" + "".join(
+        f" · with {run}" for run in settings["ensemble"]
+    )
+
+
+def decoding_summary(settings: Values) -> str:
+    """Say in a line how a model translated."""
     penalties = f"length penalty {settings['length_penalty']}"
     if settings["coverage_penalty"]:
         penalties += f" · coverage penalty {settings['coverage_penalty']}"
     limit = f"at most {settings['max_length_ratio']:g} x source + {settings['max_length_offset']} subwords"
     copies = " · unknown words copied" if settings["replace_unknown"] else ""
-    return (
-        f"beam {settings['beam_size']} · {penalties} · {limit}{copies} · {settings['precision']} · "
-        f"checkpoint {settings['checkpoint']}, step {settings['step']}"
-        + "".join(f" · with {run}" for run in settings["ensemble"])
-    )
+    return f"beam {settings['beam_size']} · {penalties} · {limit}{copies} · {settings['precision']}"
 
 
 def comparison(baseline: Mapping[str, Any]) -> list[list[str]]:

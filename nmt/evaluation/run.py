@@ -15,7 +15,7 @@ from rich.console import Console
 from nmt.alignment.links import LinkRule
 from nmt.config.file import load_config
 from nmt.config.schema import DataConfig, EvaluateConfig, LinksConfig, SplitConfig
-from nmt.data.corpus import load_split, open_corpus
+from nmt.data.corpus import clean, load_split, open_corpus
 from nmt.errors import UserError
 from nmt.evaluation.baseline import Baseline, baseline_of, corpus_digest, stable_path
 from nmt.evaluation.evaluator import evaluate_split
@@ -49,6 +49,11 @@ def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
     tokenize = config.bleu_tokenize or bleu_tokenizer(run_config)
     bleu(tokenize)  # raises UserError if the tokenizer is missing
     corpus = load_split(choose_data(config, run_config.data), config.split)
+    is_other = other_text(config, run_config.data)
+    if config.split == "validation" and not is_other:  # the pairs that training has validated with
+        corpus, cleaning = clean(corpus, run_config.data.cleaning)
+        if cleaning.kept < cleaning.total:
+            print(f"validation: {cleaning}")
     search = dataclasses.asdict(config.search)
     translator = Translator.load(
         checkpoint,
@@ -59,7 +64,7 @@ def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
         **search,
     )
     folder = output_folder(config, swept, run_config.data)
-    if config.output is None and other_text(config, run_config.data):
+    if config.output is None and is_other:
         folder = unshared(folder, corpus_digest(list(corpus["source"]), list(corpus["target"])))
     views = choose_views(config, translator)  # before the baseline, which takes as long as all the rest
     with Console(stderr=True).status(f"Translating {len(corpus):,} sentences of {config.split} ..."):

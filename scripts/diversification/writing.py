@@ -59,7 +59,7 @@ def write(text: Text, parts: Sequence[Part], shares: Mapping[str, float], seed: 
                     for file, line in zip(files, lines, strict=True):
                         file.write(f"{line}\n")
         if not seen:
-            raise UserError("no pair is left to write: all shares are 0, or all translations are empty")
+            raise UserError("no pair is left to write: the shares are too small, or all translations are empty")
     return counts
 
 

@@ -1,3 +1,4 @@
+import json
 import os
 import re
 import shutil
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from nmt.config.file import load_config
 from nmt.config.schema import (
     DataConfig,
     EvaluateConfig,
@@ -16,10 +18,20 @@ from nmt.config.schema import (
     SearchConfig,
     SplitConfig,
     TokenizerConfig,
+    TrainConfig,
 )
+from nmt.data.corpus import load_split
 from nmt.data.tables import temporary_folder
 from nmt.errors import UserError
-from nmt.evaluation.run import check_languages, choose_data, choose_views, evaluation_folder, output_folder, unshared
+from nmt.evaluation.run import (
+    check_languages,
+    choose_data,
+    choose_views,
+    evaluate,
+    evaluation_folder,
+    output_folder,
+    unshared,
+)
 from nmt.models.build import build_model
 from nmt.serving.served_run import ServedRun
 from nmt.text.tokenizer import build_tokenizers
@@ -116,6 +128,34 @@ def test_evaluations_lie_in_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(run / "checkpoints/last")
     assert evaluation_folder(Path(), "test") == run / "evaluation/test-last"
     assert evaluation_folder(Path("mine"), "test") == Path("mine/evaluation/test")  # a checkpoint by itself
+
+
+def test_the_validation_pairs_that_training_left_out_are_not_scored(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def with_short_sentences(path: Path) -> TrainConfig:
+        config = load_config(path)
+        config.data.cleaning.max_length = 6
+        return config
+
+    monkeypatch.setattr("nmt.evaluation.run.load_config", with_short_sentences)
+    all_pairs = load_split(load_config(run / "config.yaml").data, "validation")
+    short = [pair for pair in all_pairs if max(len(pair[side].split()) for side in ("source", "target")) <= 6]
+    assert 0 < len(short) < len(all_pairs)
+    evaluate(EvaluateConfig(checkpoint=str(run), split="validation", device="cpu", num_heatmaps=0))
+    metrics = json.loads((run / "evaluation/validation/metrics.json").read_text(encoding="utf-8"))
+    assert metrics["sentences"] == len(short)
+    assert f"validation: kept {len(short)} of {len(all_pairs)} pairs; dropped" in capsys.readouterr().out
+    files = {side: str(tmp_path / side) for side in ("source", "target")}
+    for side, file in files.items():
+        Path(file).write_text("".join(f"{line}\n" for line in all_pairs[side]), encoding="utf-8")
+    given = EvaluationDataConfig(validation=SplitConfig(**files))
+    evaluate(
+        EvaluateConfig(checkpoint=str(run), split="validation", data=given, output="all", device="cpu", num_heatmaps=0)
+    )
+    assert json.loads(Path("all/metrics.json").read_text(encoding="utf-8"))["sentences"] == len(all_pairs)
 
 
 def test_an_evaluation_stays_with_the_run_that_the_newest_one_was(

@@ -1,5 +1,6 @@
 """The gallery of the documentation: its pictures and its section of the page."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,3 +28,7 @@ def test_gallery(attention_study: Path, call: Callable[..., int], capfd: pytest.
     assert drawn.endswith(after)
     assert call("draw_attention_gallery", *arguments, cwd=attention_study) == 0
     assert page.read_text(encoding="utf-8") == drawn
+    begin, end = (re.search(f"<!-- {name}.*-->", drawn)[0] for name in ("gallery", "end of gallery"))
+    page.write_text(f"{end}\n{begin}\nthe rest", encoding="utf-8")
+    assert call("draw_attention_gallery", *arguments, cwd=attention_study) == 2
+    assert page.read_text(encoding="utf-8").endswith("the rest")

@@ -13,6 +13,7 @@ def test_the_picture(tiny_run: Path, tmp_path: Path, call: Callable[..., int]) -
         assert len(list(ImageSequence.Iterator(picture))) == 5
         assert picture.size[0] == 200
     assert (tmp_path / "film.gif").stat().st_size < 100_000
+    assert [path.name for path in tmp_path.iterdir()] == ["film.gif"]
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ SMALL = [each for each in TINY if not each.startswith("data.")]
 SMALL += ["model.readout=linear", "trainer.max_steps=4", "trainer.max_epochs=null", "trainer.validate_every_steps=2"]
 
 
-def start(cwd: Path) -> subprocess.Popen[str]:
+def start(cwd: Path, *keys: str) -> subprocess.Popen[str]:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    line = [str(SCRIPTS / "reproduce_multi30k.sh"), "corpus", "out", *SMALL]
+    line = [str(SCRIPTS / "reproduce_multi30k.sh"), "corpus", "out", *SMALL, *keys]
     environment |= {"TEACHERS": "1", "SEEDS": "1", "SOURCE": "en", "TARGET": "de"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "start_new_session": True}
     return subprocess.Popen(line, cwd=cwd, env=environment, **pipes)  # type: ignore[call-overload]
@@ -59,6 +59,20 @@ def test_the_chain(tmp_path: Path) -> None:
     assert "baseline" in json.dumps(metrics)
     scored = {float(path.name.split("-")[1]) for path in (tmp_path / "out/student-1/evaluation").glob("validation-*")}
     assert scored == {0.6, 0.8, 1.0, 1.2, 1.4}
+
+
+def test_runs_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "settings").write_text("of another call\n")
+    refused = start(tmp_path, "seed=2")
+    told, _ = refused.communicate(timeout=60)
+    assert (refused.returncode, told.splitlines()) == (
+        2,
+        [
+            f"error: {tmp_path / 'out'} has runs of other settings: give these again, or another OUTPUT",
+            "of another call",
+        ],
+    )
 
 
 def test_without_folders_it_says_how_it_is_called(tmp_path: Path) -> None:
