@@ -22,7 +22,7 @@ from nmt.evaluation.metrics import (
     sentence_chrf,
 )
 from nmt.evaluation.outcome import Outcome, search_errors, translate_split
-from nmt.evaluation.output import Alignments, prepare_folder, write_files
+from nmt.evaluation.output import AlignedSentence, prepare_folder, write_files
 from nmt.evaluation.records import finite
 from nmt.evaluation.registry import measure, names_at
 from nmt.evaluation.report import Sentence
@@ -86,8 +86,8 @@ def evaluate_split(
         return metrics
     # Gold of pre-segmented text counts pieces, and so cannot be drawn on the words made of them.
     is_segmented = list(map(str.split, outcome.references)) != list(map(str.split, targets))
-    alignments = gather_alignments(outcome, None if is_segmented else gold, views)
-    write_files(folder, metrics, table_of_sentences(outcome, baseline), alignments, num_heatmaps)
+    sentences = align_sentences(outcome, table_of_sentences(outcome, baseline), None if is_segmented else gold, views)
+    write_files(folder, metrics, sentences, num_heatmaps)
     return metrics
 
 
@@ -120,12 +120,15 @@ def table_of_sentences(outcome: Outcome, baseline: Baseline | None = None) -> li
     return [Sentence(number, *row) for number, row in enumerate(zip(*columns, strict=True), start=1)]
 
 
-def gather_alignments(outcome: Outcome, gold: Sequence[Links] | None, views: AlignmentViews) -> Alignments:
+def align_sentences(
+    outcome: Outcome, rows: Sequence[Sentence], gold: Sequence[Links] | None, views: AlignmentViews
+) -> list[AlignedSentence]:
     """Return what is drawn and written of each translation."""
-    links, agreed = [views.rule.links(weights) for weights in outcome.weights], None
-    if views.reverse is not None:
-        agreed = agreed_links(links, outcome.translations, views.reverse, views)
-    return Alignments(outcome.translations, outcome.saliency, links, agreed, gold)
+    links = [views.rule.links(weights) for weights in outcome.weights]
+    agreed = None if views.reverse is None else agreed_links(links, outcome.translations, views.reverse, views)
+    unknown = [None] * len(rows)
+    columns = (rows, outcome.translations, links, outcome.saliency or unknown, agreed or unknown, gold or unknown)
+    return [AlignedSentence(*sentence) for sentence in zip(*columns, strict=True)]
 
 
 def agreed_links(

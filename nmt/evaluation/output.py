@@ -25,14 +25,22 @@ HEATMAPS = "heatmaps"
 LONGEST_VIEW = 120  # words of either side, in the views that rows of the report open
 
 
-class Alignments(NamedTuple):
-    """How the words of each sentence are aligned."""
+class AlignedSentence(NamedTuple):
+    """A row of the table of sentences, and how the words of its translation are aligned."""
 
-    attention: Sequence[Translation]
-    saliency: Sequence[Alignment] | None  # of the translations, where it was asked for
-    links: Sequence[set[Link]]  # of the attention
-    agreed: Sequence[set[Link]] | None  # those of `links` that a translator of the other direction finds too
-    gold: Sequence[Links] | None  # links of the references
+    row: Sentence
+    translation: Translation
+    links: set[Link]  # of its attention
+    saliency: Alignment | None  # where it was asked for
+    agreed: set[Link] | None  # those of `links` that a translator of the other direction finds too
+    gold: Links | None  # of the reference
+
+    def gold_of_translation(self) -> Links | None:
+        """Return the gold links of a translation that is the reference; None of any other."""
+        if self.gold is None:
+            return None
+        words = self.translation.source_words, self.translation.target_words
+        return split_links(self.gold, *words, self.row.source, self.row.reference)
 
 
 def prepare_folder(folder: Path) -> None:
@@ -41,9 +49,7 @@ def prepare_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
-def write_files(
-    folder: Path, metrics: Values, rows: Sequence[Sentence], alignments: Alignments, num_heatmaps: int
-) -> None:
+def write_files(folder: Path, metrics: Values, sentences: Sequence[AlignedSentence], num_heatmaps: int) -> None:
     """Write every file into a temporary folder first, then move each into place, metrics.json last.
 
     The temporary folder is inside `folder`: its parent may be on another disk, or not writable.
@@ -52,17 +58,19 @@ def write_files(
         UserError: they cannot be written; `folder` is unchanged, or has only some of the new files.
     """
     with write_errors(f"the evaluation to {folder}"), temporary_folder(folder / METRICS_FILE) as staging:
-        drawings = draw_heatmaps(staging / HEATMAPS, rows, alignments, pick(alignments.attention, num_heatmaps))
-        title, view_data = f"Evaluation on {metrics['split']}", row_alignments(rows, alignments)
-        words = ((each.source_words, each.target_words) for each in alignments.attention)
+        chosen = pick([each.translation for each in sentences], num_heatmaps)
+        drawings = draw_heatmaps(staging / HEATMAPS, [sentences[index] for index in chosen])
+        rows, title = [each.row for each in sentences], f"Evaluation on {metrics['split']}"
+        words = ((each.translation.source_words, each.translation.target_words) for each in sentences)
         files = {
-            "alignments.pharaoh": lines(map(format_pharaoh, alignments.links)),
+            "alignments.pharaoh": lines(format_pharaoh(each.links) for each in sentences),
             "alignments.words": lines(format_words(*sides) for sides in words),
             "hypotheses.txt": lines(row.hypothesis for row in rows),
-            "report.html": render_report(metrics, rows, drawings, title=title, alignments=view_data),
+            "report.html": render_report(metrics, rows, drawings, title=title, alignments=row_alignments(sentences)),
         }
-        if alignments.agreed is not None:
-            files[INTERSECTION] = lines(map(format_pharaoh, alignments.agreed))
+        agreed = [each.agreed for each in sentences if each.agreed is not None]
+        if agreed:
+            files[INTERSECTION] = lines(map(format_pharaoh, agreed))
         files[METRICS_FILE] = json.dumps(metrics, indent=2, allow_nan=False) + "\n"
         for name, text in files.items():
             (staging / name).write_text(text, encoding="utf-8")
@@ -81,22 +89,19 @@ def pick(translations: Sequence[Translation], count: int) -> list[int]:
     return [drawable[i] for i in chosen]
 
 
-def draw_heatmaps(
-    folder: Path, rows: Sequence[Sentence], alignments: Alignments, chosen: Sequence[int]
-) -> list[Drawing]:
-    """Write a PNG for each chosen sentence, named by its line, and return the drawings for the report.
+def draw_heatmaps(folder: Path, sentences: Sequence[AlignedSentence]) -> list[Drawing]:
+    """Write a PNG for each sentence, named by its line, and return the drawings for the report.
 
     Gold is outlined where the translation is the reference, whose parts between spaces gold links join.
     """
     folder.mkdir()
     drawings = []
-    for index in chosen:
-        row, translation = rows[index], alignments.attention[index]
+    for sentence in sentences:
+        row, translation, gold = sentence.row, sentence.translation, sentence.gold_of_translation()
         words = translation.source_words, translation.target_words
         panels = {"attention": translation.weights}
-        if alignments.saliency is not None:
-            panels["saliency"] = alignments.saliency[index].weights
-        gold = gold_of_translation(row, alignments, index)
+        if sentence.saliency is not None:
+            panels["saliency"] = sentence.saliency.weights
         figure = draw_heatmap(panels, *words, title=f"line {row.number}", gold=gold)
         save_png(figure, folder / f"{row.number:05d}.png")
         pictures = {name: render_svg(weights, *words, gold=gold) for name, weights in panels.items()}
@@ -104,24 +109,13 @@ def draw_heatmaps(
     return drawings
 
 
-def gold_of_translation(row: Sentence, alignments: Alignments, index: int) -> Links | None:
-    """Return the gold links of a translation that is the reference; None of any other."""
-    if not alignments.gold:
-        return None
-    translation = alignments.attention[index]
-    words = translation.source_words, translation.target_words
-    return split_links(alignments.gold[index], *words, row.source, row.reference)
-
-
-def row_alignments(rows: Sequence[Sentence], alignments: Alignments) -> dict[int, Values]:
+def row_alignments(sentences: Sequence[AlignedSentence]) -> dict[int, Values]:
     """Return the data of the view that each row of the report opens, by its number."""
-    data_of_rows: dict[int, Values] = {}
-    for index, (row, translation) in enumerate(zip(rows, alignments.attention, strict=True)):
-        if min(translation.weights.shape) > 0 and max(translation.weights.shape) <= LONGEST_VIEW:
-            saliency = alignments.saliency[index] if alignments.saliency is not None else None
-            gold = gold_of_translation(row, alignments, index)
-            data_of_rows[row.number] = alignment_data(translation, saliency, gold)
-    return data_of_rows
+    return {
+        each.row.number: alignment_data(each.translation, each.saliency, each.gold_of_translation())
+        for each in sentences
+        if min(each.translation.weights.shape) > 0 and max(each.translation.weights.shape) <= LONGEST_VIEW
+    }
 
 
 def lines(texts: Iterable[str]) -> str:
