@@ -111,11 +111,11 @@ def examine_config(path: Path) -> Iterator[Finding]:
 
 def examine_records(path: Path) -> Iterator[Finding]:
     """Yield whether all records of a run can be read."""
-    from nmt.evaluation.records import is_record, record_lines
+    from nmt.evaluation.records import parse_record, record_lines
 
     if path.is_file():
         lines = record_lines(path)
-        bad = [number for number, line in enumerate(lines, start=1) if not is_record(line)]
+        bad = [number for number, line in enumerate(lines, start=1) if parse_record(line) is None]
         if bad:
             yield Finding(
                 "note", str(path), f"{len(bad)} lines are no records, the first is {bad[0]}: a resume drops them"

@@ -13,13 +13,13 @@ ALIGNMENTS = "alignments.jsonl"  # of the sample sentences, as they change; form
 
 def read_records(path: Path) -> list[dict[str, Any]]:
     """Return the records of a file, if there is one, without lines that are damaged."""
-    return [json.loads(line) for line in record_lines(path) if is_record(line)]
+    return [record for line in record_lines(path) if (record := parse_record(line)) is not None]
 
 
 def keep_records(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
     """Drop records that are not wanted, and lines that are damaged or that a crash left incomplete."""
     lines = record_lines(path)
-    kept = [line for line in lines if is_record(line) and wanted(json.loads(line))]
+    kept = [line for line in lines if (record := parse_record(line)) is not None and wanted(record)]
     if kept != lines:
         replacement = path.with_name(f".{path.name}.{os.getpid()}")
         replacement.write_bytes(b"".join(kept))
@@ -31,14 +31,14 @@ def record_lines(path: Path) -> list[bytes]:
     return path.read_bytes().splitlines(keepends=True) if path.is_file() else []
 
 
-def is_record(line: bytes) -> bool:
-    """Return whether a line is a complete record of an update."""
+def parse_record(line: bytes) -> dict[str, Any] | None:
+    """Return the record of an update that a line holds; None if it is incomplete, or something else."""
     try:
         record = json.loads(line)
-        is_complete = line.endswith(b"\n") and ("event" in record or "sample" in record)
-        return is_complete and isinstance(record["step"], int)
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return False
+    except (ValueError, OverflowError, RecursionError):
+        return None
+    is_record = isinstance(record, dict) and ("event" in record or "sample" in record)
+    return record if is_record and line.endswith(b"\n") and isinstance(record.get("step"), int) else None
 
 
 def finite(value: Any) -> Any:
