@@ -31,10 +31,10 @@ def find_previous_checkpoint(config: TrainConfig) -> Path | None:
         return None
     if not validates_by_time(config.trainer):  # then the minutes of a run with a limit of time make no sense
         config.automatic = [name for name in config.automatic if name != "trainer.validate_every_minutes"]
-    take_values(config, last, lambda name: True)
-    check_fixed_keys(
-        config, last, is_fixed_in_run, f"cannot continue from {last}", "restore that, or give another run_dir"
-    )
+    saved = load_config(last / CONFIG)
+    take_values(config, saved, lambda name: True)
+    failure = f"cannot continue from {last}"
+    check_fixed_keys(config, saved, is_fixed_in_run, failure, "restore that, or give another run_dir")
     return last
 
 
@@ -49,41 +49,39 @@ def find_initial_checkpoint(config: TrainConfig) -> Path | None:
     if config.trainer.initialize_from is None:
         return None
     checkpoint = find_checkpoint(config.trainer.initialize_from)
-    take_values(config, checkpoint, is_fixed_in_model)
-    saved_config = load_config(checkpoint / CONFIG)
+    saved = load_config(checkpoint / CONFIG)
+    take_values(config, saved, is_fixed_in_model)
     # Subwords are those of the checkpoint: the files that it took them from may be gone.
-    set_keys(config, {name: value_of(saved_config, name) for name in SUBWORD_FILES if value_of(config, name) is None})
-    if saved_config.data.direction != config.data.direction:
+    set_keys(config, {name: value_of(saved, name) for name in SUBWORD_FILES if value_of(config, name) is None})
+    if saved.data.direction != config.data.direction:
         logger.warning(
             "%s translates %s, and this run is to translate %s: unless that is meant, set data.source_language=%s "
             "data.target_language=%s",
             checkpoint,
-            saved_config.data.direction,
+            saved.data.direction,
             config.data.direction,
-            saved_config.data.source_language,
-            saved_config.data.target_language,
+            saved.data.source_language,
+            saved.data.target_language,
         )
     failure = f"cannot begin with the weights of {checkpoint}"
-    check_fixed_keys(config, checkpoint, is_fixed_in_model, failure, "set what they were trained with")
+    check_fixed_keys(config, saved, is_fixed_in_model, failure, "set what they were trained with")
     return checkpoint
 
 
-def take_values(config: TrainConfig, checkpoint: Path, is_taken: Callable[[str], bool]) -> None:
+def take_values(config: TrainConfig, saved: TrainConfig, is_taken: Callable[[str], bool]) -> None:
     """Give keys of `config.automatic` their values in a checkpoint, in place; they are automatic no more."""
-    saved_config = load_config(checkpoint / CONFIG)
     names = [name for name in config.automatic if is_taken(name)]
-    set_keys(config, {name: value_of(saved_config, name) for name in names})
+    set_keys(config, {name: value_of(saved, name) for name in names})
     config.automatic = [name for name in config.automatic if name not in names]
 
 
 def check_fixed_keys(
-    config: TrainConfig, checkpoint: Path, is_fixed: Callable[[str], bool], failure: str, remedy: str
+    config: TrainConfig, saved: TrainConfig, is_fixed: Callable[[str], bool], failure: str, remedy: str
 ) -> None:
     """Raise UserError if a fixed key has another value than in the checkpoint's configuration."""
-    saved_config = load_config(checkpoint / CONFIG)
-    changed = {name: values for name, values in changes(saved_config, config).items() if is_fixed(name)}
+    changed = {name: values for name, values in changes(saved, config).items() if is_fixed(name)}
     if changed:
-        then = " ".join(f"{name}={format_value(saved)}" for name, (saved, _) in changed.items())
+        then = " ".join(f"{name}={format_value(value)}" for name, (value, _) in changed.items())
         now = " ".join(f"{name}={format_value(value)}" for name, (_, value) in changed.items())
         raise UserError(f"{failure} with {now}: it was trained with {then}; {remedy}")
 
