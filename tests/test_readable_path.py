@@ -65,10 +65,5 @@ def training_step(tokenizers: Tokenizers) -> TrainingStep:
     model = ModelConfig(embedding_size=8, hidden_size=8)
     vocabularies = len(tokenizers.source), len(tokenizers.target)
     trainer = TrainerConfig()
-    return TrainingStep(
-        build_model(model, *vocabularies, joint=True),
-        token_loss,
-        Reinforce(trainer.reinforce),
-        trainer.guided_alignment,
-        trainer.label_smoothing,
-    )
+    built = build_model(model, *vocabularies, joint=True)
+    return TrainingStep(built, token_loss, Reinforce(trainer.reinforce), trainer)

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from dataclasses import dataclass
 from typing import final
 
 from nmt.data.batch import Batch
@@ -11,16 +12,12 @@ logger = logging.getLogger(__name__)
 
 
 @final
+@dataclass
 class BatchHalving:
-    """Halves batches that are known to be too large for memory, once one was.
+    """Halves batches that are known to be too large for memory, once one was."""
 
-    Args:
-        world_size: number of processes; with several, an update cannot be begun again.
-    """
-
-    def __init__(self, world_size: int) -> None:
-        self.world_size = world_size
-        self.max_positions = math.inf  # of a batch
+    world_size: int  # number of processes; with several, an update cannot be begun again
+    max_positions: float = math.inf  # of a batch
 
     def split(self, batch: Batch) -> list[Batch]:
         """Return parts of a batch that are not known to be too large: mostly the batch itself."""

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, kl_div
 
-from nmt.config.schema import GuidedAlignmentConfig
+from nmt.config.schema import TrainerConfig
 from nmt.data.batch import Batch
 from nmt.models.decoder import Decoded
 from nmt.models.seq2seq import Loss, Seq2Seq
@@ -80,30 +80,20 @@ class TrainingStep(nn.Module):
     which must include those of the output layer.
     """
 
-    def __init__(
-        self,
-        model: Seq2Seq,
-        objective: Objective,
-        reinforce: Reinforce,
-        guided_alignment: GuidedAlignmentConfig,
-        label_smoothing: float,
-        consistency: float = 0.0,
-    ) -> None:
+    def __init__(self, model: Seq2Seq, objective: Objective, reinforce: Reinforce, config: TrainerConfig) -> None:
         super().__init__()
         self.model = model
         self.objective = objective
         self.reinforce = reinforce
-        self.guided_alignment = guided_alignment
-        self.label_smoothing = label_smoothing
-        self.consistency = consistency
+        self.config = config
 
     def forward(self, batch: Batch, epochs: float) -> StepLoss:
         """Return the losses of a batch; `epochs`, those trained so far, determine the weight of guided alignment."""
-        passes = 2 if self.consistency else 1
-        batch = batch.twice() if self.consistency else batch
+        config, guided = self.config, self.config.guided_alignment
+        batch = batch.twice() if config.consistency else batch
         decoded = self.model(batch)
         loss = self.objective(
-            self.model, decoded, batch, label_smoothing=self.label_smoothing, consistency=self.consistency
+            self.model, decoded, batch, label_smoothing=config.label_smoothing, consistency=config.consistency
         )
         objective, reported = loss.objective, {"loss": loss.cross_entropies.sum().detach()}
         if loss.divergence is not None:
@@ -111,8 +101,8 @@ class TrainingStep(nn.Module):
         if decoded.sampled.log_prob is not None:
             objective = objective + self.reinforce(decoded.sampled, loss.cross_entropies.detach(), batch.target_mask)
         if batch.alignment is not None:
-            alignment_loss = guided_alignment_loss(decoded.weights, batch.alignment, self.guided_alignment.kind)
-            alignment_loss = alignment_loss / passes
-            objective = objective + guided_alignment_weight(self.guided_alignment, epochs) * alignment_loss
+            alignment_loss = guided_alignment_loss(decoded.weights, batch.alignment, guided.kind)
+            alignment_loss = alignment_loss / (2 if config.consistency else 1)
+            objective = objective + guided_alignment_weight(guided, epochs) * alignment_loss
             reported["alignment_loss"] = alignment_loss.detach()
         return StepLoss(objective, reported)

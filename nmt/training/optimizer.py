@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -95,15 +96,15 @@ SHAPES: dict[str, Callable[[int, float, ScheduleConfig], float]] = {
 }
 
 
+@dataclass(eq=False)
 class Schedule:
     """learning rate = peak x min(1, step / warmup_steps) x shape(step, progress) x reduction (of `plateau`)."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, config: ScheduleConfig, peak: float) -> None:
-        self.optimizer = optimizer
-        self.config = config
-        self.peak = peak
-        self.reduction = 1.0
-        self.stale = 0
+    optimizer: torch.optim.Optimizer
+    config: ScheduleConfig
+    peak: float
+    reduction: float = 1.0
+    stale: int = 0  # validations without improvement
 
     def set(self, step: int, progress: float) -> float:
         """Set and return the learning rate of update `step`, from 1, at `progress`, the share of training done."""

@@ -1,5 +1,6 @@
 """REINFORCE for sampled attention: the term of the objective that trains its scores  (Williams, 1992)."""
 
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
@@ -12,6 +13,7 @@ from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup
 
 
 @final
+@dataclass(eq=False)
 class Reinforce:
     """A term whose gradient is that of the expected log-probability with respect to attention scores.
 
@@ -26,10 +28,9 @@ class Reinforce:
     first batch, that batch's own.
     """
 
-    def __init__(self, config: ReinforceConfig, processes: ProcessGroup = SINGLE_PROCESS) -> None:
-        self.config = config
-        self.processes = processes
-        self.baseline: Tensor | None = None
+    config: ReinforceConfig
+    processes: ProcessGroup = SINGLE_PROCESS
+    baseline: Tensor | None = None
 
     def __call__(
         self,

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Protocol, final, runtime_checkable
 
 import torch
@@ -48,49 +49,37 @@ class Save(Protocol):
 
 
 @final
+@dataclass(eq=False)
 class Trainer:
-    """Trains a model until a limit is reached; `best` is chosen by `config.metric`."""
+    """Trains a model until a limit is reached; `best` is chosen by `config.metric`. A `clip_norm` of 0 is off."""
 
-    def __init__(
-        self,
-        model: Seq2Seq,
-        loader: TrainLoader,
-        optimizer: torch.optim.Optimizer,
-        schedule: Schedule,
-        config: TrainerConfig,
-        clip_norm: float | None,
-        *,
-        device: torch.device,
-        validate: Callable[[Seq2Seq], Validation],
-        save: Save,
-        reporter: Reporter | NullReporter,
-        sample: Callable[[Seq2Seq], list[Sample]] | None = None,
-        objective: Objective = token_loss,
-        processes: ProcessGroup = SINGLE_PROCESS,
-    ) -> None:
-        self.model = model
-        self.loader = loader
-        self.optimizer = optimizer
-        self.schedule = schedule
-        self.config = config
-        self.clip_norm = clip_norm or math.inf
-        self.device = device
-        self.autocast_dtype = autocast_dtype(config.precision, device)
-        self.validate = validate
-        self.sample = sample
-        self.save = save
-        self.reporter = reporter
-        self.processes = processes
+    model: Seq2Seq
+    loader: TrainLoader
+    optimizer: torch.optim.Optimizer
+    schedule: Schedule
+    config: TrainerConfig
+    clip_norm: float
+    _: KW_ONLY
+    device: torch.device
+    validate: Callable[[Seq2Seq], Validation]
+    save: Save
+    reporter: Reporter | NullReporter
+    sample: Callable[[Seq2Seq], list[Sample]] | None = None
+    objective: Objective = token_loss
+    processes: ProcessGroup = SINGLE_PROCESS
+
+    def __post_init__(self) -> None:
+        config, processes = self.config, self.processes
+        self.clip_norm = self.clip_norm or math.inf
+        self.autocast_dtype = autocast_dtype(config.precision, self.device)
         self.progress = Progress(clock=processes.clock)
         self.reinforce = Reinforce(config.reinforce, processes)
-        training_step = TrainingStep(
-            model, objective, self.reinforce, config.guided_alignment, config.label_smoothing, config.consistency
-        )
+        training_step = TrainingStep(self.model, self.objective, self.reinforce, config)
         self.training_step = processes.data_parallel(training_step)  # the weights are those of rank 0 from here on
-        self.average = None if config.ema_decay is None else build_average(model, config.ema_decay)
-        self.meter = Meter(device, processes)
+        self.average = None if config.ema_decay is None else build_average(self.model, config.ema_decay)
+        self.meter = Meter(self.device, processes)
         self.halving = BatchHalving(processes.world_size)
-        self.contention = ContentionMonitor(torch.get_num_threads() if device.type == "cpu" else 1)
+        self.contention = ContentionMonitor(torch.get_num_threads() if self.device.type == "cpu" else 1)
         self.last_save = processes.clock()
         self.last_report = -math.inf  # so that progress is shown after the first update
         # Whether the state is that between two updates. False from the moment a batch is fetched, which the loader

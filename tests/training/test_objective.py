@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from nmt.config.schema import GuidedAlignmentConfig, ReinforceConfig
+from nmt.config.schema import GuidedAlignmentConfig, ReinforceConfig, TrainerConfig
 from nmt.models.decoder import Decoded
 from nmt.training.guided_alignment import guided_alignment_loss
 from nmt.training.objective import TrainingStep, token_loss
@@ -62,7 +62,8 @@ def test_each_term_of_a_step_is_the_mean_of_both_passes():
     links = torch.rand(*batch.target_out.shape, batch.source.shape[1])
     batch = replace(batch, alignment=links)
     guided = GuidedAlignmentConfig(weight=0.5)
-    step = TrainingStep(model, token_loss, Reinforce(ReinforceConfig()), guided, 0.1, consistency=2.0)
+    config = TrainerConfig(guided_alignment=guided, label_smoothing=0.1, consistency=2.0)
+    step = TrainingStep(model, token_loss, Reinforce(ReinforceConfig()), config)
     torch.manual_seed(5)
     losses = step(batch, 0.0)
     torch.manual_seed(5)
@@ -80,9 +81,8 @@ def test_each_term_of_a_step_is_the_mean_of_both_passes():
 def test_without_dropout_a_second_pass_changes_nothing():
     model, batch = small_model(), random_batch([(5, 4), (1, 7), (9, 1)])
     for consistency in (0.0, 2.0):
-        step = TrainingStep(
-            model, token_loss, Reinforce(ReinforceConfig()), GuidedAlignmentConfig(), 0.1, consistency=consistency
-        )
+        config = TrainerConfig(label_smoothing=0.1, consistency=consistency)
+        step = TrainingStep(model, token_loss, Reinforce(ReinforceConfig()), config)
         found = step(batch, 0.0)
         expected = token_loss(model, model(batch), batch, label_smoothing=0.1)
         torch.testing.assert_close(found.objective, expected.objective)

@@ -232,7 +232,7 @@ def test_settings_reach_the_parts_of_the_trainer(config: TrainConfig, tmp_path: 
     trainer, _ = start(config, NullReporter(), SINGLE_PROCESS)
     step: Any = trainer.training_step
     assert (trainer.loader.sampling, trainer.clip_norm, trainer.loader.seed) == (0.2, 0.25, 7)
-    assert (step.label_smoothing, step.consistency) == (0.15, 3.0)
+    assert (step.config.label_smoothing, step.config.consistency) == (0.15, 3.0)
 
 
 def test_the_chunked_objective_gets_all_settings() -> None:
