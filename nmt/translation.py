@@ -110,9 +110,7 @@ def join_translations(sentence: str, parts: Sequence[Translation]) -> Translatio
     source_words, target_words = (sum(part.weights.shape[side] for part in parts) for side in (1, 0))
     alignment = concatenate(parts) if source_words * target_words <= MAX_WEIGHTS else empty_alignment()
     return Translation(
-        alignment.source_words,
-        alignment.target_words,
-        alignment.weights,
+        **vars(alignment),
         source=sentence,
         text=join_texts([part.text for part in parts]),
         score=sum(part.score for part in parts) / len(parts),
@@ -154,7 +152,10 @@ def to_sentences(texts: Any) -> list[str]:
     return sentences
 
 
-def check_pairs(sources: Sequence[str], targets: Sequence[str]) -> None:
-    """Raise UserError unless there is a target for each source."""
-    if len(sources) != len(targets):
-        raise UserError(f"{len(sources)} sources and {len(targets)} targets are no pairs: give one target a source")
+def to_pairs(sources: Any, targets: Any) -> tuple[list[str], list[str]]:
+    """Return sources and targets as `to_sentences` does; raise UserError unless there is a target for each source."""
+    source_lines, target_lines = to_sentences(sources), to_sentences(targets)
+    if len(source_lines) != len(target_lines):
+        numbers = f"{len(source_lines)} sources and {len(target_lines)} targets"
+        raise UserError(f"{numbers} are no pairs: give one target a source")
+    return source_lines, target_lines

@@ -5,7 +5,6 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -35,11 +34,11 @@ from nmt.translation import (
     Translation,
     Words,
     alignment_of_words,
-    check_pairs,
     copy_unknown_words,
     distinct_texts,
     empty_translation,
     join_parts,
+    to_pairs,
     to_sentences,
 )
 
@@ -232,32 +231,26 @@ class Translator:
         widest = min(MOST_WIDENING * width, LARGEST_BEAM)
         while rows and width <= widest:
             searched = self._translate_sentences([sentences[row] for row in rows], width, None)
-            for row, translations in zip(rows, searched, strict=True):
+            found, rows = dict(zip(rows, searched, strict=True)), []
+            for row, translations in found.items():
                 results[row] = distinct_texts(translations)[:n]
-            rows = [
-                row
-                for row, translations in zip(rows, searched, strict=True)
-                if len(results[row]) < n and len(translations) == width
-            ]
+                if len(results[row]) < n and len(translations) == width:
+                    rows.append(row)
             width *= 2
         return results
 
     def _translate_sentences(
         self, sentences: Sequence[str], n: int, sampling: SamplingConfig | None
     ) -> list[list[Translation]]:
-        self.model.eval()
         ids = self.tokenizers.source.encode(sentences)
         results: list[list[Translation]] = [[empty_translation(sentence)] for sentence in sentences]
-        batches = self._plan_batches(ids, self._search_costs(ids, n, sampling))
 
-        @torch.inference_mode()
-        def search(rows: list[int]) -> list[list[Hypothesis]]:
-            return halve_on_memory_error(lambda rows: self._search_batch([ids[row] for row in rows], n, sampling), rows)
+        def search(rows: list[int]) -> list[tuple[int, list[Hypothesis]]]:
+            n_best = self._search_batch([ids[row] for row in rows], n, sampling)
+            return list(zip(rows, n_best, strict=True))
 
-        for rows, n_best in zip(batches, self.map_batches(search, batches), strict=True):
-            for row, hypotheses in zip(rows, n_best, strict=True):
-                results[row] = [self._translation(sentences[row], ids[row], hypothesis) for hypothesis in hypotheses]
-            self.progress(len(rows))
+        for row, hypotheses in self._map_batches(search, ids, self._search_costs(ids, n, sampling)):
+            results[row] = [self._translation(sentences[row], ids[row], hypothesis) for hypothesis in hypotheses]
         return results
 
     def greedy(self, sentences: Sequence[str]) -> list[Translation]:
@@ -292,8 +285,7 @@ class Translator:
         """
         if words not in WORDS:
             raise unknown("words", words, WORDS)
-        source_lines, target_lines = to_sentences(sources), to_sentences(targets)
-        check_pairs(source_lines, target_lines)
+        source_lines, target_lines = to_pairs(sources, targets)
         source, target = self.tokenizers.source, self.tokenizers.target
         source_ids, target_ids = source.encode(source_lines), target.encode(target_lines)
         alignments = [empty_alignment() for _ in source_lines]
@@ -310,10 +302,8 @@ class Translator:
                 target_words = words_of(target, target_ids[row], target_lines[row])
                 alignment = alignment_of_words(source_words, target_words, weights)
                 alignments[row] = split_characters(alignment) if words == "split" else alignment
-        pairs = [
-            SentencePair(alignment.source_words, alignment.target_words, alignment.weights, source=line, text=text)
-            for alignment, line, text in zip(alignments, source_lines, target_lines, strict=True)
-        ]
+        triples = zip(alignments, source_lines, target_lines, strict=True)
+        pairs = [SentencePair(**vars(alignment), source=line, text=text) for alignment, line, text in triples]
         return pairs[0] if isinstance(sources, str) else pairs
 
     def perplexity(self, sources: str | Iterable[str], targets: str | Iterable[str]) -> float:
@@ -325,8 +315,7 @@ class Translator:
 
         Models with different subwords cannot be compared by it. Pairs with an empty source are left out.
         """
-        source_lines, target_lines = to_sentences(sources), to_sentences(targets)
-        check_pairs(source_lines, target_lines)
+        source_lines, target_lines = to_pairs(sources, targets)
         source_ids = self.tokenizers.source.encode(source_lines)
         target_ids = self.tokenizers.target.encode(target_lines)
 
@@ -343,25 +332,36 @@ class Translator:
         self, function: Callable[[Batch], Result], sources: list[list[int]], targets: list[list[int]]
     ) -> Iterator[Result]:
         """Yield `function(batch)` for each batch of the pairs; `Batch.rows` are the indices of its pairs."""
-        self.model.eval()
 
         def work(rows: list[int]) -> list[Result]:
             source_ids, target_ids = (
                 [np.asarray(side[row], dtype=np.int32) for row in rows] for side in (sources, targets)
             )
             batch = collate(source_ids, target_ids, np.asarray(rows)).to(self.device)
-            with torch.inference_mode(), self.arithmetic():
+            with self.arithmetic():
                 return [function(batch)]
 
         source_lengths, target_lengths = lengths_of(sources), lengths_of(targets) + 1
         costs = FLOAT * target_lengths * (2 * source_lengths + 3 * len(self.tokenizers.target))
-        batches = self._plan_batches(sources, costs)
-        for rows, results in zip(batches, self.map_batches(partial(halve_on_memory_error, work), batches), strict=True):
+        return self._map_batches(work, sources, costs)
+
+    def _map_batches(
+        self, work: Callable[[list[int]], list[Result]], sentences: Sequence[Sequence[int]], costs: Int64Array
+    ) -> Iterator[Result]:
+        """Yield the results of `work` for the rows of each batch; `costs` are the bytes that each sentence takes."""
+        self.model.eval()
+        batches = self._plan_batches(sentences, costs)
+
+        @torch.inference_mode()
+        def work_in_memory(rows: list[int]) -> list[Result]:
+            return halve_on_memory_error(work, rows)
+
+        for rows, results in zip(batches, self.map_batches(work_in_memory, batches), strict=True):
             yield from results
             self.progress(len(rows))
 
     def _plan_batches(self, sentences: Sequence[Sequence[int]], costs: Int64Array) -> list[list[int]]:
-        """Return the rows of each batch: sentences of similar length, no empty ones; `costs` are the bytes of each."""
+        """Return the rows of each batch: sentences of similar length, no empty ones."""
         lengths = lengths_of(sentences)
         order = lengths.argsort(kind="stable")
         order = order[lengths[order] > 0]
@@ -429,9 +429,7 @@ class Translator:
             if self.with_alignment and self.words == "split":
                 alignment = split_characters(alignment)
         return Translation(
-            alignment.source_words,
-            alignment.target_words,
-            alignment.weights,
+            **vars(alignment),
             source=sentence,
             text=text,
             score=hypothesis.score,
