@@ -290,22 +290,12 @@ def read_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
 
     A byte order mark before the first is left out, as in training.
     """
-    for number, line in enumerate(raw_lines(file, name), start=1):
-        try:
-            yield (
-                line.removeprefix(codecs.BOM_UTF8 if number == 1 else b"")
-                .removesuffix(b"\n")
-                .removesuffix(b"\r")
-                .decode("utf-8")
-            )
-        except UnicodeDecodeError as error:
-            raise UserError(f"{name} line {number} is not UTF-8 at byte {error.start + 1}: convert it first") from error
-
-
-def raw_lines(file: Iterable[bytes], name: str) -> Iterator[bytes]:
-    """Yield the lines of a file as they are."""
     try:
-        yield from file
+        for number, line in enumerate(file, start=1):
+            text = line.removeprefix(codecs.BOM_UTF8 if number == 1 else b"")
+            yield text.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{name} line {number} is not UTF-8 at byte {error.start + 1}: convert it first") from error
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from error
 

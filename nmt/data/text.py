@@ -203,8 +203,11 @@ def open_split(config: SplitConfig, split: str, max_gzip_ratio: float = math.inf
         raise UserError(
             f"data=text has no files for the {split} split: set {' and '.join(f'{key}=FILE' for key in missing)}"
         )
-    names = {column: getattr(config, column) for column in COLUMNS if getattr(config, column)}
-    files = {column: _open(value, f"data.{split}.{column}", max_gzip_ratio) for column, value in names.items()}
+    files = {}
+    for column in COLUMNS:
+        if value := getattr(config, column):
+            key = f"data.{split}.{column}"
+            files[column] = [_open(path, key, max_gzip_ratio) for path in _paths(value, key)]
     for column, others in files.items():
         if len(others) != len(files["source"]):
             raise UserError(
@@ -256,11 +259,7 @@ def _no_file(path: Path, key: str) -> UserError:
     return UserError(f"{key}: no such file: {path} (looked for in {Path.cwd()})")
 
 
-def _open(value: Any, key: str, max_gzip_ratio: float) -> list[TextFile]:
-    return [_opened(path, key, max_gzip_ratio) for path in _paths(value, key)]
-
-
-def _opened(path: Path, key: str, max_gzip_ratio: float) -> TextFile:
+def _open(path: Path, key: str, max_gzip_ratio: float) -> TextFile:
     try:
         return TextFile(path, max_gzip_ratio)
     except FileNotFoundError:
