@@ -93,14 +93,11 @@ class Explainer:
     def __init__(self, translator: Translator) -> None:
         assert isinstance(translator.model, Seq2Seq), "an ensemble has no single gradient"
         self.model = translator.model
-        self.words_of = translator.words_of
-        self.is_split = translator.words == "split"
-        self.tokenizers = translator.tokenizers
-        self.device = translator.device
+        self.translator = translator
 
     def pairs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
         """Return the saliency of given targets, the counterpart of `Translator.align`."""
-        source, target = self.tokenizers.source, self.tokenizers.target
+        source, target = self.translator.tokenizers.source, self.translator.tokenizers.target
         source_ids, target_ids = source.encode(sources), target.encode(targets)
         source_words = list(map(source.parts, source_ids, sources))
         return self._explain(source_ids, target_ids, source_words, list(map(target.parts, target_ids, targets)))
@@ -110,15 +107,16 @@ class Explainer:
 
         That of a translation in parts is 0: the model has never read the whole of it.
         """
-        source, target = self.tokenizers.source, self.tokenizers.target
+        source, target = self.translator.tokenizers.source, self.translator.tokenizers.target
         whole = [translation for translation in translations if translation.parts == 1]
         lines = [translation.source for translation in whole]
         source_ids = source.encode(lines)
         target_ids = [target.ids_of(translation.pieces) for translation in whole]
-        source_words = [self.words_of(source, ids, line) for ids, line in zip(source_ids, lines, strict=True)]
-        target_words = [self.words_of(target, ids) for ids in target_ids]
+        words_of = self.translator.words_of
+        source_words = [words_of(source, ids, line) for ids, line in zip(source_ids, lines, strict=True)]
+        target_words = [words_of(target, ids) for ids in target_ids]
         explained = self._explain(source_ids, target_ids, source_words, target_words)
-        saliency = iter(map(split_characters, explained) if self.is_split else explained)
+        saliency = iter(map(split_characters, explained) if self.translator.words == "split" else explained)
         return [
             next(saliency)
             if each.parts == 1
@@ -137,7 +135,7 @@ class Explainer:
         rows = [row for row, ids in enumerate(source_ids) if ids]
         sources, targets = (Ragged.of([side[row] for row in rows]) for side in (source_ids, target_ids))
         for batch in fixed_batches(sources, targets, TOKENS):
-            matrices = gradient_times_input(self.model, batch.to(self.device)).double().cpu().numpy()
+            matrices = gradient_times_input(self.model, batch.to(self.translator.device)).double().cpu().numpy()
             for row, matrix in zip([rows[number] for number in batch.rows], matrices, strict=True):
                 (source, source_word), (target, target_word) = source_words[row], target_words[row]
                 saliency[row] = Alignment(source, target, word_saliency(matrix, target_word, source_word))

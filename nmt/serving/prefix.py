@@ -36,15 +36,15 @@ class PrefixForcingState(NamedTuple):
 
 
 @final
+@dataclasses.dataclass(frozen=True)
 class PrefixForcing:
     """A `StepModel` that can only begin as the prefix does: every other token has probability 0 there.
 
     The tokens of the prefix keep their own log-probabilities, so scores are those of whole translations.
     """
 
-    def __init__(self, model: StepModel[Any], prefix: Sequence[int]) -> None:
-        self.model = model
-        self.prefix = prefix
+    model: StepModel[Any]
+    prefix: Sequence[int]
 
     def eval(self) -> None:
         """Nothing: the model is in eval mode."""

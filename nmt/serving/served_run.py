@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -20,23 +21,18 @@ from nmt.view.alignment import round_weights
 
 
 @final
+@dataclass(eq=False)
 class ServedRun:
-    """A translator and the facts that the server reports about it.
+    """A translator and the facts that the server reports about it."""
 
-    Args:
-        path: the run as it was given.
-        translator: its translator.
-        languages: of source and target.
-        max_subwords: longest sentence, in subwords.
-    """
+    path: str  # as it was given
+    translator: Translator
+    languages: tuple[str, str]  # of source and target
+    max_subwords: int  # of a sentence
 
-    def __init__(self, path: str, translator: Translator, languages: tuple[str, str], max_subwords: int) -> None:
-        self.path = path
-        self.translator = translator
-        self.languages = languages
-        self.max_subwords = max_subwords
+    def __post_init__(self) -> None:
         # Weights of 8 bits have no gradient.
-        self.explainer = None if translator.precision == "int8" else Explainer(translator)
+        self.explainer = None if self.translator.precision == "int8" else Explainer(self.translator)
 
     @classmethod
     def load(cls, path: str, *, max_subwords: int, **settings: Any) -> "ServedRun":
