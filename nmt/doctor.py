@@ -54,18 +54,15 @@ def examine(folder: Path) -> Iterator[Finding]:
     if not folder.is_dir():
         raise UserError(f"no folder {folder}: give a run, a checkpoint or a cache of corpora")
     kinds = {
-        "run": (folder / "checkpoints").is_dir() or (folder / "metrics.jsonl").is_file(),
-        "checkpoint": (folder / "model.safetensors").is_file(),
-        "cache": any(folder.glob("*.arrow")) or any(folder.glob("*.sha256")) or any(folder.glob(".*.arrow.*")),
+        examine_run: (folder / "checkpoints").is_dir() or (folder / "metrics.jsonl").is_file(),
+        examine_checkpoint: (folder / "model.safetensors").is_file(),
+        examine_cache: any(any(folder.glob(name)) for name in ("*.arrow", "*.sha256", ".*.arrow.*")),
     }
     if not any(kinds.values()):
         raise UserError(f"{folder} is neither a run, a checkpoint nor a cache of corpora")
-    if kinds["run"]:
-        yield from examine_run(folder)
-    if kinds["checkpoint"]:
-        yield from examine_checkpoint(folder)
-    if kinds["cache"]:
-        yield from examine_cache(folder)
+    for examine_kind, is_of_kind in kinds.items():
+        if is_of_kind:
+            yield from examine_kind(folder)
     yield space(folder)
 
 
