@@ -111,11 +111,13 @@ def automatic_values(
         loses_characters: whether normalization would change many target lines.
     """
     row = [row for row in TABLE if pairs >= row.pairs and minutes >= row.minutes][-1]
-    trainer, num_readings = config.trainer, minutes * PAIRS_PER_MINUTE / pairs
-    is_by_tokens = config.batch.unit == "tokens"
+    tokenizer, trainer, num_readings = config.tokenizer, config.trainer, minutes * PAIRS_PER_MINUTE / pairs
+    is_segmented, is_by_tokens = tokenizer.kind == "whitespace", config.batch.unit == "tokens"
+    is_learned = not (is_segmented or tokenizer.source_model or tokenizer.target_model)
     return {
-        "tokenizer.vocab_size": vocabulary_size(config.tokenizer, row, num_characters),
-        "tokenizer.normalization": SPACES if loses_characters and learns_subwords(config.tokenizer) else None,
+        # Segmented text has its own pieces; writing systems with many characters need more than the row has.
+        "tokenizer.vocab_size": None if is_segmented else max(row.vocab_size, 300 + 2 * num_characters),
+        "tokenizer.normalization": SPACES if loses_characters and is_learned else None,
         "batch.size": row.batch_size if is_by_tokens else row.batch_size // TOKENS_PER_SENTENCE,
         "model.embedding_size": row.embedding_size,
         "model.hidden_size": row.hidden_size,
@@ -127,20 +129,7 @@ def automatic_values(
     }
 
 
-def learns_subwords(config: TokenizerConfig) -> bool:
-    """Return whether subwords are learned: the text is not segmented already, and no model is given."""
-    return config.kind != "whitespace" and not (config.source_model or config.target_model)
-
-
 def validation_time(config: TrainerConfig) -> float | None:
     """Return the minutes between two validations; None if they are scheduled otherwise or there is no time limit."""
     minutes = config.max_minutes if validates_by_time(config) else None
     return None if minutes is None else float(f"{minutes / VALIDATIONS_PER_RUN:.3g}")
-
-
-def vocabulary_size(config: TokenizerConfig, row: DefaultsRow, num_characters: int) -> int | None:
-    """Return the number of pieces: that of the row, or twice the characters of writing systems with many.
-
-    Text that is segmented already has its own pieces: None.
-    """
-    return None if config.kind == "whitespace" else max(row.vocab_size, 300 + 2 * num_characters)
