@@ -45,7 +45,7 @@ def test_a_person_reads_scores_data_and_settings(run: Path, best: Path) -> None:
     row = f"| BLEU | {metrics['bleu']:.2f} | 95% interval {low:.1f} to {high:.1f} | "
     signatures = (metrics["signature"][name].replace("|", "\\|") for name in ("bleu", "bleu_ci95"))
     assert row + ", ".join(f"`{each}`" for each in signatures) + " |" in text
-    search = "beam 2 · length penalty 1.0 · at most 2 x source + 20 subwords · fp32"
+    search = "beam 2 · length penalty 1.0 · at most 2 x source + 5 subwords · fp32"
     assert f"{metrics['sentences']} sentences of `test`, {search}:" in text
     assert "speed" not in text
     log = (run / "train.log").read_text(encoding="utf-8")
