@@ -14,8 +14,9 @@ import torch
 from nmt.alignment.weights import empty_alignment, split_characters
 from nmt.config.check import check, check_settings
 from nmt.config.schema import LARGEST_BEAM, PRECISIONS, WORDS, SamplingConfig, SearchConfig
-from nmt.data.batch import Batch, Int64Array, collate, cut_batches, pad, within_memory
-from nmt.errors import UserError, is_out_of_memory, unknown
+from nmt.data.batch import Batch, Int64Array, collate, pad
+from nmt.data.sentence_batches import halve_on_memory_error, lengths_of, plan_sentences
+from nmt.errors import UserError, unknown
 from nmt.fast.accelerate import accelerate, decelerate
 from nmt.fast.projection import pack_weights
 from nmt.models.checkpoint import load_checkpoint, resolve_device
@@ -350,7 +351,11 @@ class Translator:
     ) -> Iterator[Result]:
         """Yield the results of `work` for the rows of each batch; `costs` are the bytes that each sentence takes."""
         self.model.eval()
-        batches = self._plan_batches(sentences, costs)
+        memory = MEMORY_CPU if self.device.type == "cpu" else MEMORY_GPU
+        if self.map_batches is map_in_threads:
+            memory //= torch.get_num_threads()
+        unit, size = self.search.batch_unit, self.search.batch_size
+        batches = plan_sentences(lengths_of(sentences), costs, unit=unit, size=size, memory=memory)
 
         @torch.inference_mode()
         def work_in_memory(rows: list[int]) -> list[Result]:
@@ -359,17 +364,6 @@ class Translator:
         for rows, results in zip(batches, self.map_batches(work_in_memory, batches), strict=True):
             yield from results
             self.progress(len(rows))
-
-    def _plan_batches(self, sentences: Sequence[Sequence[int]], costs: Int64Array) -> list[list[int]]:
-        """Return the rows of each batch: sentences of similar length, no empty ones."""
-        lengths = lengths_of(sentences)
-        order = lengths.argsort(kind="stable")
-        order = order[lengths[order] > 0]
-        batches = cut_batches(order, lengths, unit=self.search.batch_unit, size=self.search.batch_size)
-        memory = MEMORY_CPU if self.device.type == "cpu" else MEMORY_GPU
-        if self.map_batches is map_in_threads:
-            memory //= torch.get_num_threads()
-        return [batch.tolist() for batch in within_memory(batches, costs, memory)]
 
     def _search_costs(self, ids: list[list[int]], n: int, sampling: SamplingConfig | None) -> Int64Array:
         """Estimate the bytes that searching each sentence takes: attention of all steps, and the scores of one step."""
@@ -451,22 +445,3 @@ def ignore(count: int) -> None:
 def exponential(x: float) -> float:
     """Return e^x, or infinity where it overflows, as for the loss of a training that has diverged."""
     return math.inf if x > MAX_EXPONENT else math.exp(x)
-
-
-def lengths_of(sentences: Sequence[Sequence[int]]) -> Int64Array:
-    """Return the number of ids of each sentence."""
-    return np.array([len(sentence) for sentence in sentences], dtype=np.int64)
-
-
-def halve_on_memory_error(work: Callable[[list[int]], list[Result]], rows: list[int]) -> list[Result]:
-    """Return `work(rows)`, halving the rows when memory runs out; raise UserError if it runs out for a single row."""
-    try:
-        return work(rows)
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-    # The error is gone here, and with it what it held.
-    if len(rows) == 1:
-        raise UserError("memory does not suffice for one sentence: lower search.beam_size, or shorten its line")
-    half = len(rows) // 2
-    return [*halve_on_memory_error(work, rows[:half]), *halve_on_memory_error(work, rows[half:])]

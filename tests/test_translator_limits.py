@@ -17,7 +17,7 @@ from nmt.models.checkpoint import find_checkpoint
 from nmt.search.beam import beam_search
 from nmt.search.threads import map_in_threads
 from nmt.text.long_lines import split_line
-from nmt.translator import Translator, halve_on_memory_error
+from nmt.translator import Translator
 from tests.sentences import SENTENCES
 
 
@@ -147,15 +147,6 @@ def test_where_memory_runs_out_a_batch_is_halved(tiny_run: Path, monkeypatch: py
         translator.translate("He sleeps.")
 
 
-@pytest.mark.parametrize("given", [["x"], ["x"] * 7])
-def test_an_error_of_another_kind_is_not_taken_for_memory(given: list[str]) -> None:
-    def fail(rows: list[int]) -> list[int]:
-        raise RuntimeError("shapes do not match")
-
-    with pytest.raises(RuntimeError, match="shapes do not match"):
-        halve_on_memory_error(fail, list(range(len(given))))
-
-
 def test_a_batch_of_long_sentences_or_wide_beams_is_small(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     translator = Translator.load(tiny_run, device="cpu", beam_size=2)
     expected = [each.text for each in translator.translate(SENTENCES * 4)]
@@ -183,7 +174,7 @@ def test_batches_at_once_share_the_memory(tiny_run: Path, monkeypatch: pytest.Mo
     largest = []
     for map_batches in (map, map_in_threads):
         translator.map_batches = map_batches
-        largest.append(max(int(costs[rows].sum()) for rows in translator._plan_batches(ids, costs)))
+        largest.append(max(int(costs[rows].sum()) for rows in translator._map_batches(lambda rows: [rows], ids, costs)))
     assert largest[1] <= 2**19 < largest[0] <= 2**21
 
 

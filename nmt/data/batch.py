@@ -4,7 +4,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from itertools import count, islice
+from itertools import count, cycle, islice
 from typing import Any
 
 import numpy as np
@@ -169,9 +169,10 @@ def plan_batches(
     batches = cut_batches(sort_by_length(noisy, target_lengths), target_lengths, unit=unit, size=size)
     num_groups = math.ceil(len(batches) / world_size)
     order = generator.permutation(num_groups)
-    starts = np.arange(num_groups) * world_size
-    starts[generator.integers(1, max(2, num_groups)) :] -= num_groups * world_size - len(batches)
-    return [batches[(start + rank) % len(batches)] for start in starts[order] for rank in range(world_size)]
+    missing = num_groups * world_size - len(batches)
+    end = world_size * generator.integers(1, max(2, num_groups))  # the batches before it fill the gap
+    filled = batches[:end] + batches[end - missing :] if num_groups > 1 else list(islice(cycle(batches), world_size))
+    return [batch for group in order for batch in filled[group * world_size : (group + 1) * world_size]]
 
 
 def sort_by_length(source_lengths: npt.NDArray[np.number], target_lengths: IntArray) -> IntArray:
@@ -198,16 +199,6 @@ def cut_batches(order: IntArray, lengths: IntArray, *, unit: str, size: int) -> 
         batches.append(order[start : start + count])
         start += count
     return batches
-
-
-def within_memory(batches: Iterable[IntArray], costs: Int64Array, memory: int) -> Iterator[IntArray]:
-    """Cut batches of indices so that each takes at most `memory` bytes, or is of one sentence.
-
-    `costs` are bytes per sentence; in a padded batch, every sentence costs as much as the most expensive one.
-    """
-    for batch in batches:
-        size = max(1, memory // int(costs[batch].max()))
-        yield from (batch[start : start + size] for start in range(0, len(batch), size))
 
 
 @dataclass(frozen=True)
