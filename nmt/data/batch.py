@@ -315,15 +315,18 @@ class TrainLoader:
 
     def __post_init__(self) -> None:
         assert 0 <= self.rank < self.world_size
-        longest, limit = np.maximum(self.encoded.source.lengths, self.encoded.target.lengths), self.config.max_length
-        self._rows = np.flatnonzero(longest <= limit)
+        source, target = self.encoded.source.lengths, self.encoded.target.lengths
+        longest, is_empty, limit = np.maximum(source, target), np.minimum(source, target) == 0, self.config.max_length
+        self._rows = np.flatnonzero((longest <= limit) & ~is_empty)
+        if is_empty.any():  # of characters that normalization drops, such as spaces of no width
+            logger.info("left out %d training pairs with a side without subwords", is_empty.sum())
         if len(self._rows) == 0:
             raise UserError(
                 f"no training pair is left: every one of {len(longest)} has a side of more than "
-                f"batch.max_length={limit} subwords; raise it or check the corpus"
+                f"batch.max_length={limit} subwords, or of none; raise it or check the corpus"
             )
-        if len(self._rows) < len(longest):
-            logger.info("left out %d training pairs longer than %d subwords", len(longest) - len(self._rows), limit)
+        if (longest > limit).any():
+            logger.info("left out %d training pairs longer than %d subwords", (longest > limit).sum(), limit)
         self._begin()
 
     def _begin(self) -> None:

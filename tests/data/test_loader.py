@@ -348,6 +348,19 @@ def test_long_pairs_are_left_out_and_counted_once(make, encoded, caplog):
     assert left_out > 0
 
 
+def test_pairs_with_a_side_without_subwords_are_left_out(encoded, tokenizers, caplog):
+    """As of spaces of no width, which are text, but which normalization drops."""
+    source, target = (list(map(np.ndarray.tolist, side)) for side in (encoded.source, encoded.target))
+    source[3], target[5] = [], []
+    holes = EncodedCorpus(encoded.corpus, Ragged.of(source), Ragged.of(target))
+    with caplog.at_level(logging.INFO, logger="nmt.data.batch"):
+        loader = TrainLoader(holes, tokenizers, BatchConfig(unit="tokens", size=60), seed=1)
+    assert sorted(row for batch in loader for row in batch.rows) == [
+        row for row in range(len(source)) if row not in (3, 5)
+    ]
+    assert [r.message for r in caplog.records] == ["left out 2 training pairs with a side without subwords"]
+
+
 def test_a_corpus_of_nothing_but_long_pairs_is_the_users_error(make):
     with pytest.raises(UserError, match=r"no training pair is left: every one of 120 .* batch.max_length=1 subwords"):
         make(max_length=1)

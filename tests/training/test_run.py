@@ -22,5 +22,5 @@ def test_a_limit_below_all_sentences_is_told(tiny_options: list[str], call: Call
     done = call("train", *tiny_options, "batch.max_length=1", "trainer.max_steps=1", "run_dir=run")
     assert done.returncode == 2
     assert "no training pair is left: every one of" in done.stderr
-    assert "batch.max_length=1 subwords; raise it" in done.stderr
+    assert "batch.max_length=1 subwords, or of none; raise it" in done.stderr
     assert "Traceback" not in done.stderr
