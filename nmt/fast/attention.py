@@ -55,17 +55,17 @@ def score_pairs(score: Additive, query: Tensor, keys: Tensor) -> Tensor:
 
 @final
 class AdditiveKeys:
-    """Shared by all steps: the doubled keys, a buffer for a step's gates, the keys' gradient without its factor 4 v."""
+    """Shared by all steps: the doubled keys, a buffer for a step's sigmoids, the keys' gradient without its factor 4 v."""
 
     def __init__(self, keys: Keys, score: Additive) -> None:
         self.energy = score.energy.weight.detach()[0].to(keys.dtype)
         self.doubled = 2.0 * keys.detach()
-        self.gates, self.key_grad_sum = torch.empty_like(self.doubled), torch.empty_like(self.doubled)
+        self.sigmoids, self.key_grad_sum = torch.empty_like(self.doubled), torch.empty_like(self.doubled)
         self.backward_pass = -1  # the pass that `key_grad_sum` belongs to; -1 after `total_grad`
 
-    def gate(self, query: Float[Tensor, "batch 1 key"]) -> Keys:
-        """Return the gates sigma(2q + 2k) of a step."""
-        return torch.add(self.doubled, query, alpha=2.0, out=self.gates).sigmoid_()
+    def activate(self, query: Float[Tensor, "batch 1 key"]) -> Keys:
+        """Return sigma(2q + 2k) of a step."""
+        return torch.add(self.doubled, query, alpha=2.0, out=self.sigmoids).sigmoid_()
 
     def add(self, grad_scores: Scores, slope: Keys) -> None:
         """Add a step's contribution to the gradient of the keys; leftovers of an earlier backward pass are dropped."""
@@ -86,7 +86,7 @@ class AdditiveKeys:
 class AdditiveStep(torch.autograd.Function):
     """v . tanh(q + k) = 2 v . sigma(2q + 2k) - sum v.
 
-    Gates are computed again on the way back: kept for all steps, they would take batch x target x source x size
+    Sigmoids are computed again on the way back: kept for all steps, they would take batch x target x source x size
     numbers.
     """
 
@@ -96,14 +96,14 @@ class AdditiveStep(torch.autograd.Function):
     ) -> Scores:
         ctx.save_for_backward(query, keys, energy)
         ctx.factor = factor
-        return (factor.gate(query) @ factor.energy)[:, None].mul_(2.0).sub_(factor.energy.sum())
+        return (factor.activate(query) @ factor.energy)[:, None].mul_(2.0).sub_(factor.energy.sum())
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_scores: Scores) -> tuple[Tensor | None, ...]:
         factor, query = ctx.factor, ctx.saved_tensors[0]
-        gates = factor.gate(query)
-        grad_energy = 2.0 * gates.flatten(0, 1).t() @ grad_scores.flatten() - grad_scores.sum()
-        slope = gates.addcmul_(gates, gates, value=-1.0)  # a quarter of tanh'
+        sigmoids = factor.activate(query)
+        grad_energy = 2.0 * sigmoids.flatten(0, 1).t() @ grad_scores.flatten() - grad_scores.sum()
+        slope = sigmoids.addcmul_(sigmoids, sigmoids, value=-1.0)  # a quarter of tanh'
         factor.add(grad_scores, slope)
         return torch.bmm(grad_scores, slope).mul_(4.0 * factor.energy), None, grad_energy[None], None
