@@ -55,7 +55,7 @@ def score_pairs(score: Additive, query: Tensor, keys: Tensor) -> Tensor:
 
 @final
 class AdditiveKeys:
-    """Shared by all steps: the doubled keys, a buffer for a step's sigmoids, the keys' gradient without its factor 4 v."""
+    """Shared by all steps: the doubled keys, a buffer for sigmoids, the gradient of keys without its factor 4 v."""
 
     def __init__(self, keys: Keys, score: Additive) -> None:
         self.energy = score.energy.weight.detach()[0].to(keys.dtype)
