@@ -33,6 +33,8 @@ def find_previous_checkpoint(config: TrainConfig) -> Path | None:
         config.automatic = [name for name in config.automatic if name != "trainer.validate_every_minutes"]
     saved = load_config(last / CONFIG)
     take_values(config, saved, lambda name: True)
+    if config.trainer.initialize_from is not None:
+        take_subword_files(config, saved)
     failure = f"cannot continue from {last}"
     check_fixed_keys(config, saved, is_fixed_in_run, failure, "restore that, or give another run_dir")
     return last
@@ -51,8 +53,7 @@ def find_initial_checkpoint(config: TrainConfig) -> Path | None:
     checkpoint = find_checkpoint(config.trainer.initialize_from)
     saved = load_config(checkpoint / CONFIG)
     take_values(config, saved, is_fixed_in_model)
-    # Subwords are those of the checkpoint: the files that it took them from may be gone.
-    set_keys(config, {name: value_of(saved, name) for name in SUBWORD_FILES if value_of(config, name) is None})
+    take_subword_files(config, saved)
     if saved.data.direction != config.data.direction:
         logger.warning(
             "%s translates %s, and this run is to translate %s: unless that is meant, set data.source_language=%s "
@@ -73,6 +74,14 @@ def take_values(config: TrainConfig, saved: TrainConfig, is_taken: Callable[[str
     names = [name for name in config.automatic if is_taken(name)]
     set_keys(config, {name: value_of(saved, name) for name in names})
     config.automatic = [name for name in config.automatic if name not in names]
+
+
+def take_subword_files(config: TrainConfig, saved: TrainConfig) -> None:
+    """Name the files that a checkpoint's subwords were taken from, unless others are given, which is refused later.
+
+    They are not read, and may be gone: the checkpoint has its subwords.
+    """
+    set_keys(config, {name: value_of(saved, name) for name in SUBWORD_FILES if value_of(config, name) is None})
 
 
 def check_fixed_keys(

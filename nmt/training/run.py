@@ -152,6 +152,7 @@ def resume(trainer: Trainer, last: Path, processes: ProcessGroup) -> None:
     progress.best, progress.stale = None, 0
     if not has_best:
         logger.warning("%s is lost: the next validation is taken for the best", best)
+        progress.validated_step = -1  # so that there is one, also where training has ended
         return
     logger.warning("%s was chosen with other validation text or settings: it is validated again", best)
     model = processes.on_all_ranks(load_checkpoint, best, trainer.device).model

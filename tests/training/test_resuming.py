@@ -179,6 +179,14 @@ def test_a_best_that_is_lost_is_not_the_last_in_disguise(
     assert best_step(run) == 101
 
 
+def test_a_best_that_is_lost_after_training_is_validated_anew(run: Path, train: Callable[..., Any]) -> None:
+    """Otherwise the weights to go on from would be scored in its place, not their average."""
+    shutil.rmtree(run / "checkpoints" / "best")
+    done = train("trainer.max_steps=100")
+    assert done.returncode == 0, done.stderr
+    assert best_step(run) == 100
+
+
 def test_patience_begins_again_with_another_metric(run: Path, train: Callable[..., Any]) -> None:
     """The run has ended because its loss no longer improved; nothing is known of its BLEU yet."""
     every_update = ("trainer.max_steps=104", "trainer.validate_every_steps=1", "trainer.patience=1")
@@ -290,6 +298,11 @@ def test_subword_files_of_the_checkpoint_need_not_be_given(config: TrainConfig, 
     save_config(saved, run / "checkpoints/best/config.yaml")
     config.trainer.initialize_from = str(run)
     find_initial_checkpoint(config)
+    assert config.tokenizer.source_model == "gone.model"
+    config.run_dir = str(tmp_path / "tuned")
+    shutil.copytree(run / "checkpoints" / "best", tmp_path / "tuned" / "checkpoints" / "last")
+    config.tokenizer.source_model = None
+    assert find_previous_checkpoint(config) is not None
     assert config.tokenizer.source_model == "gone.model"
     config.tokenizer.source_model = "other.model"
     with pytest.raises(UserError, match=r"tokenizer\.source_model=other\.model: it was trained with .*=gone\.model"):
