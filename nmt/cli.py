@@ -111,13 +111,13 @@ def reraise_lost_interrupts() -> Iterator[None]:
 
 
 def resource_message(error: BaseException) -> str | None:
-    """Return a one-line message if an exception means full memory, a full disk or a forbidden file, else None."""
+    """Return a one-line message if an exception means full memory, a full disk, or a path that cannot be used."""
     if is_out_of_memory(error):
         return "memory does not suffice: lower batch.size, search.batch_size or the sizes of the model"
     if isinstance(error, OSError) and error.errno in UNWRITABLE:
         advice = "choose another folder" if error.errno == errno.EROFS else "free some space"
         return f"cannot write {error.filename or 'a file, or standard output'}: {error.strerror}; {advice}"
-    if isinstance(error, PermissionError) and error.filename:
+    if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return None
 

@@ -12,7 +12,9 @@ import functools
 import gzip
 import io
 import json
+import os
 import re
+import shutil
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -273,7 +275,7 @@ def open_output(path: str | None, stack: contextlib.ExitStack) -> TextIO:
 @contextlib.contextmanager
 def replace_together(*paths: Path) -> Iterator[list[TextIO]]:
     """Open temporary files that replace `paths` when the block succeeds; after an error `paths` are unchanged."""
-    unfinished = [path.with_name(f".{path.name}.unfinished") for path in paths]
+    unfinished = [path.with_name(f".{path.name}.{os.getpid()}.unfinished") for path in paths]
     try:
         with contextlib.ExitStack() as stack:
             yield [stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in unfinished]
@@ -282,6 +284,8 @@ def replace_together(*paths: Path) -> Iterator[list[TextIO]]:
             path.unlink(missing_ok=True)
         raise
     for written, path in zip(unfinished, paths, strict=True):
+        if path.exists():
+            shutil.copymode(path, written)
         written.replace(path)
 
 

@@ -205,12 +205,16 @@ class Translator:
         check(settings)
         return self._translate_lines(to_sentences(sentences), n, settings)
 
+    def parts_of(self, line: str) -> list[str]:
+        """Return the parts in which a line is translated: itself, unless it is far longer than those trained on."""
+        return split_line(line, self._count_subwords, self.longest_source)
+
     def _translate_lines(
         self, lines: Sequence[str], n: int, sampling: SamplingConfig | None
     ) -> list[list[Translation]]:
         if not 1 <= n <= LARGEST_BEAM:
             raise UserError(f"n is {n}: ask for at least 1 and at most {LARGEST_BEAM:,} translations of each sentence")
-        parts_of_lines = [split_line(line, self._count_subwords, self.longest_source) for line in lines]
+        parts_of_lines = [self.parts_of(line) for line in lines]
         sentences = list(itertools.chain.from_iterable(parts_of_lines))
         if n == 1 or sampling is not None:
             translations = iter(self._translate_sentences(sentences, n, sampling))

@@ -51,11 +51,3 @@ def word_links(
 def intersection(links: Collection[Link], reverse: Collection[Link]) -> set[Link]:
     """Keep the links that both directions agree on (Och & Ney, 2003); the reverse ones are (target, source)."""
     return set(links) & {(i, j) for j, i in reverse}
-
-
-def intersections(forward: Sequence[set[Link] | None], reverse: Sequence[set[Link] | None]) -> list[set[Link] | None]:
-    """Return the intersection for each sentence pair; None if either direction has None."""
-    return [
-        None if links is None or reversed_links is None else intersection(links, reversed_links)
-        for links, reversed_links in zip(forward, reverse, strict=True)
-    ]

@@ -74,7 +74,7 @@ def merge_words(
 
     A source word gets the sum of its pieces' columns, a target word the mean of its pieces' rows. Rows and columns
     beyond the words (end marks) are left out, and rows are normalized again. A row that has nothing left, or that is
-    uniform over the pieces of several words, as those of `fixed_context` are, names no word: it is 0.
+    uniform over all pieces and end marks, as those of `fixed_context` are, names no word: it is 0.
 
     Args:
         weights: attention between pieces, end marks included.
@@ -83,8 +83,8 @@ def merge_words(
     """
     rows, columns = (np.eye(max(words, default=-1) + 1)[list(words)] for words in (target_word, source_word))
     pieces = weights[: len(target_word), : len(source_word)].astype(np.float64)
-    if columns.shape[1] > 1:
-        pieces[np.ptp(pieces, axis=1) == 0] = 0.0
+    if weights.shape[1] > 1:
+        pieces[np.ptp(weights[: len(target_word)], axis=1) == 0] = 0.0
     merged = rows.T @ pieces @ columns
     total = merged.sum(axis=1, keepdims=True)
     return np.divide(merged, total, out=np.zeros_like(merged), where=total > 0)

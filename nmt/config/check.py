@@ -20,6 +20,8 @@ def check(config: Any) -> None:
     for name, member, value in keys(config):
         if not has_type(value, member.type):
             raise wrong_type(name, member, value)
+        if name.endswith("_language") and value in ("True", "False"):
+            raise UserError(f"{name}={value}: YAML reads `no` and `yes` as truth values; write them in quotes")
         choices = member.metadata.get("choices") or ()
         if choices and value is not None and value not in choices:
             raise unknown(name, value, choices)
@@ -32,8 +34,10 @@ def check(config: Any) -> None:
 
 def has_type(value: Any, annotation: Any) -> bool:
     """Return whether a value is of the type that a key declares; the elements of a list are not looked at."""
-    if annotation is Any or get_origin(annotation) is list:
-        return annotation is Any or isinstance(value, list)
+    if annotation is Any:
+        return True
+    if get_origin(annotation) is list:
+        return isinstance(value, list)
     return isinstance(value, tuple(NUMBERS.get(kind, kind) for kind in get_args(annotation) or (annotation,)))
 
 

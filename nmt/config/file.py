@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,20 @@ MAX_BRACKETS = 1_000
 
 
 def save_config(config: Any, path: Path) -> None:
-    """Write all keys of a configuration, including defaults, as plain YAML."""
+    """Write all keys of a configuration, including defaults, as plain YAML.
+
+    Raises:
+        UserError: `load_config` would refuse it for its size.
+    """
     import yaml
 
-    path.write_text(yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, allow_unicode=True), encoding="utf-8")
+    text = yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, allow_unicode=True)
+    if len(text.encode()) > MAX_BYTES or text.count("[") + text.count("{") > MAX_BRACKETS:
+        raise UserError(
+            f"the configuration takes more than {MAX_BYTES:,} bytes, or {MAX_BRACKETS:,} brackets: it probably names "
+            "thousands of files; join them into fewer"
+        )
+    path.write_text(text, encoding="utf-8")
 
 
 def load_config(path: Path) -> TrainConfig:
@@ -84,4 +95,7 @@ def _escape_interpolations(value: Any) -> Any:
         return {name: _escape_interpolations(member) for name, member in value.items()}
     if isinstance(value, list):
         return [_escape_interpolations(member) for member in value]
-    return value.replace("${", "\\${") if isinstance(value, str) else value
+    if value == "???":  # OmegaConf's mark of a value that is missing
+        raise ValueError("it has ???, which is no value")
+    # A backslash before ${ escapes it, and is itself escaped by another.
+    return re.sub(r"(\\*)\$\{", lambda found: 2 * found[1] + r"\${", value) if isinstance(value, str) else value

@@ -103,7 +103,7 @@ class DataConfig:
     grammar: GrammarConfig = field(default_factory=GrammarConfig)
     hub: HubConfig = field(default_factory=HubConfig)
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
-    cache_dir: str = key("data/cache", "folder of cleaned and encoded corpora, named by their content")
+    cache_dir: str = key("data/cache", "folder of corpora and of their subword ids, named by their content")
     max_gzip_ratio: float = key(100.0, "a gzipped file may not become more than this many times as large", at_least=1)
     num_workers: int = key(2, "processes that encode the corpus, of each rank", at_least=1)
 
@@ -186,8 +186,8 @@ class OptimizerConfig:
 
     learning_rate: float = key(1e-3, "peak learning rate", above=0, at_most=1_000, automatic=True)
     betas: list[float] = key([0.9, 0.98], "decay of the two moments", length=2, at_least=0, below=1)
-    epsilon: float = key(1e-8, "added to the denominator", above=0)
-    weight_decay: float = key(0.0, "decoupled weight decay, on matrices only", at_least=0)
+    epsilon: float = key(1e-8, "added to the denominator", above=0, at_most=1)
+    weight_decay: float = key(0.0, "decoupled weight decay, on matrices only", at_least=0, at_most=1_000)
     clip_norm: float = key(1.0, "largest global norm of the gradient; 0 is off", at_least=0)
 
 
@@ -256,7 +256,7 @@ class TrainerConfig:
     max_epochs: int | None = key(None, "stop after this many passes over the corpus", at_least=1)
     max_minutes: float | None = key(None, "stop after this much training time, including validations; also the horizon of the schedule", above=0)
     label_smoothing: float = key(0.1, "share of the probability spread over the vocabulary", at_least=0, below=1)
-    consistency: float = key(0.0, "R-Drop: alpha of 1/2 [NLL_1 + NLL_2 + alpha/2 (KL(p, q) + KL(q, p))], p and q being the predictions of two passes of a batch through dropout; the paper has 5 for translation; an update takes twice the time and memory; 0 is off", at_least=0)
+    consistency: float = key(0.0, "R-Drop: alpha of 1/2 [NLL_1 + NLL_2 + alpha/2 (KL(p, q) + KL(q, p))], p and q being the predictions of two passes of a batch through dropout; the paper has 5 for translation; an update takes twice the time and memory; 0 is off", at_least=0, at_most=1_000)
     guided_alignment: GuidedAlignmentConfig = field(default_factory=GuidedAlignmentConfig)
     reinforce: ReinforceConfig = field(default_factory=ReinforceConfig)
     accumulate: int = key(1, "batches per update", at_least=1)

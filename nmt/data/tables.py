@@ -90,7 +90,7 @@ class Corpus(ABC):
 
     def stored(self, digest: str, build: Callable[[], Iterable[pa.Table]]) -> "datasets.Dataset":
         """Return the table whose parts `build` makes, stored in `data.cache_dir` under a digest of its content."""
-        path = Path(self.config.cache_dir) / f"corpus-{digest[:24]}.arrow"
+        path = Path(self.config.cache_dir).expanduser() / f"corpus-{digest[:24]}.arrow"
         import datasets
 
         return datasets.Dataset.from_file(str(stored_table(path, lambda _: build())))
@@ -165,8 +165,8 @@ def stored_table(path: Path, build: Callable[[Path], Iterable[pa.Table]]) -> Pat
     Raises:
         UserError: when the folder cannot be made or written.
     """
-    remove_leftovers(path)
     if is_intact(path):
+        remove_leftovers(path)
         return path
     try:
         with temporary_folder(path) as folder:
@@ -373,7 +373,7 @@ def encoded_path(corpus: "datasets.Dataset", tokenizers: Tokenizers, cache_dir: 
     for table in _text(corpus).iter(HASHED_AT_ONCE):
         for batch in table.combine_chunks().to_batches():
             digest.update(batch.serialize())
-    return Path(cache_dir) / f"encoded-{digest.hexdigest()[:24]}.arrow"
+    return Path(cache_dir).expanduser() / f"encoded-{digest.hexdigest()[:24]}.arrow"
 
 
 def _text(corpus: "datasets.Dataset") -> "datasets.Dataset":

@@ -25,6 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nmt.alignment.pharaoh import check_links, parse_pharaoh
+from nmt.alignment.targets import COLUMNS
 from nmt.config.schema import SplitConfig
 from nmt.data.tables import Corpus
 from nmt.errors import UserError
@@ -34,7 +35,6 @@ Lengths = npt.NDArray[np.int64]
 
 SMALL = 1 << 20  # bytes that any gzipped file may become
 BLOCK = 1 << 20  # bytes that are read at once
-COLUMNS = ("source", "target", "alignment")
 
 # A gap is reported where it explains the lengths better than no gap by this much (sum of log length ratios).
 GAP_EVIDENCE = 1.5

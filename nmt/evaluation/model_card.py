@@ -151,7 +151,7 @@ def score_rows(scores: Values) -> Iterator[tuple[str, str, str, str]]:
 
 
 def format_signatures(scores: Values, name: str) -> str:
-    """Return the format_signatures of a score and of its interval."""
+    """Return the signatures of a score and of its interval, in Markdown."""
     signatures = (scores["signature"].get(key) for key in (name, f"{name}_ci95"))
     return ", ".join(f"`{signature}`".replace("|", "\\|") for signature in signatures if signature)
 

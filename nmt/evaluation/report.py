@@ -79,9 +79,9 @@ def render_report(
 
 
 def alignment_data(alignment: Alignment, saliency: Alignment | None, gold: Links | None) -> dict[str, Any]:
-    """Return a row's data for the element of `nmt.view`, with weights rounded to integer percentages."""
+    """Return a row's data for the element of `nmt.view`, with weights in tenths of a percent, rounded."""
     weights = {"weights": alignment.weights} | ({} if saliency is None else {"saliency": saliency.weights})
-    matrices = {name: np.rint(100 * matrix).astype(int).tolist() for name, matrix in weights.items()}
+    matrices = {name: np.rint(1000 * matrix).astype(int).tolist() for name, matrix in weights.items()}
     data = {"source_words": alignment.source_words, "target_words": alignment.target_words, "matrices": matrices}
     return data | ({} if gold is None else {"gold": gold_data(gold)})
 

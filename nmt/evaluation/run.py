@@ -40,7 +40,8 @@ def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     if not is_address(config.checkpoint):
-        config.checkpoint = str(run_of(Path(config.checkpoint)))
+        config.checkpoint = str(run_of(local(config.checkpoint)))
+    config.ensemble = [each if is_address(each) else str(run_of(local(each))) for each in config.ensemble]
     checkpoint = local(config.checkpoint)
     run_config = load_config(find_checkpoint(checkpoint) / CONFIG)
     for option, path in (("reverse", config.reverse), ("baseline", config.baseline)):

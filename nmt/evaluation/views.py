@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from nmt.alignment.aer import alignment_error_rate
-from nmt.alignment.links import LinkRule, intersections, word_links
+from nmt.alignment.links import LinkRule, word_links
 from nmt.alignment.pharaoh import Link, Links
 from nmt.alignment.weights import Alignment
 from nmt.config.schema import SearchConfig
@@ -85,7 +85,8 @@ def alignment_metrics(
         reverse = word_links(views.reverse.align(references, sources), references, sources, views.rule)
         transposed = [None if links is None else {(i, j) for j, i in links} for links in reverse]
         scores |= gold_scores(transposed, gold, "reverse")
-        scores |= gold_scores(intersections(forward, reverse), gold, "intersection")
+        both = [None if a is None or b is None else a & b for a, b in zip(forward, transposed, strict=True)]
+        scores |= gold_scores(both, gold, "intersection")
     if views.explainer is not None:
         saliency = word_links(views.explainer.pairs(sources, references), sources, references, views.rule)
         scores |= gold_scores(saliency, gold, "saliency")

@@ -205,7 +205,8 @@ def run_of(path: Path) -> Path:
 def run_of_checkpoint(folder: Path) -> Path | None:
     """Return the run that a checkpoint folder is in; None for a folder that is in no run."""
     place = folder.resolve()
-    return place.parents[1] if place.parent.name == "checkpoints" else None
+    is_run = (place / "checkpoints").is_dir()  # in a folder that happens to be called checkpoints
+    return place.parents[1] if place.parent.name == "checkpoints" and not is_run else None
 
 
 def local(path: str | Path) -> Path:
@@ -215,7 +216,7 @@ def local(path: str | Path) -> Path:
         UserError: the download fails, or the files are not a model of nmt.
     """
     if not is_address(path):
-        return Path(path)
+        return Path(path).expanduser()
     folder = fetch(parse_address(str(path)), SHARED)
     if missing := [name for name in (CONFIG, WEIGHTS) if not (folder / name).is_file()]:
         raise UserError(f"{path} is no model of nmt: it holds no {' and no '.join(missing)}")

@@ -26,7 +26,7 @@ class Finished(NamedTuple):
     def empty(cls, batch: int, size: int, device: torch.device) -> "Finished":
         """Return a table of empty places. Scores are fp64, so that scores of any precision are stored exactly."""
         zeros = torch.zeros(batch, size, dtype=torch.long, device=device)
-        return cls(torch.full((batch, size), -INFINITY, dtype=torch.double, device=device), zeros, zeros)
+        return cls(torch.full((batch, size), -INFINITY, dtype=torch.double, device=device), zeros, zeros.clone())
 
     def add(self, scores: Float[Tensor, "batch ranks"], step: int) -> "Finished":
         """Return the best of these and of a step's candidates (not finished: -inf); in a tie the earlier is better."""
@@ -72,7 +72,7 @@ class History:
     def __init__(self, batch: int, num_finished: int, device: torch.device) -> None:
         self._steps: list[_Step] = []
         self._sentences = torch.arange(batch, device=device)
-        self._finished = Finished(*(table.clone() for table in Finished.empty(batch, num_finished, device)))
+        self._finished = Finished.empty(batch, num_finished, device)
 
     def append(self, candidates: Candidates, weights: Float[Tensor, "batch beam source"]) -> None:
         """Add a step: its candidates, and the attention of the hypotheses that they extend."""

@@ -53,6 +53,7 @@ class Pane {
     this.view = this.part("nmt-alignment");
     this.part("h2").textContent = run.path;
     this.part("h2").hidden = isOnly;
+    this.part(".export").hidden = true; // until there is something to export
     this.view.addEventListener("nmt-target", event => this.offer(event.detail.index));
     this.part(".kept button").addEventListener("click", () => this.begin([]));
     for (const button of this.root.querySelectorAll(".export button")) {
@@ -105,7 +106,7 @@ class Pane {
     const best = this.part(".best");
     best.replaceChildren();
     best.hidden = !answer || answer.n_best.length < 2;
-    this.part(".tree").hidden = !answer?.tree;
+    this.part(".tree").hidden = !answer?.tree?.nodes.length;
     this.part(".kept").hidden = !answer?.forced;
     if (!answer) return;
     answer.n_best.forEach((each, number) => {
@@ -126,8 +127,12 @@ class Pane {
     const kept = this.view.words.target.filter((_, index) => this.shown.starts[index] < answer.forced);
     for (const word of kept) word.classList.add("forced");
     this.part(".kept b").textContent = kept.map(word => word.textContent).join(" ");
-    this.part(".figures").textContent =
-      `score ${this.shown.score.toFixed(3)} · log p ${this.shown.log_prob.toFixed(2)} · ${(1000 * answer.seconds).toFixed(0)} ms`;
+    const { score, log_prob: logProb, parts, cut } = this.shown;
+    this.part(".figures").textContent = [
+      `score ${score.toFixed(3)}`, `log p ${logProb.toFixed(2)}`, `${(1000 * answer.seconds).toFixed(0)} ms`,
+      parts > 1 && `in ${parts} parts, so without beam tree, saliency and choice of words`,
+      cut && "cut at the greatest length", number && answer.saliency && "saliency is of the best alone",
+    ].filter(Boolean).join(" · ");
     this.root.querySelectorAll(".best button").forEach((button, each) => button.setAttribute("aria-pressed", each === number));
     this.part(".next").hidden = true;
   }
@@ -137,8 +142,8 @@ class Pane {
 
   // Offer the next words in the place of a target word.
   async offer(index) {
-    if (this.isOld) return;
     const { shown } = this;
+    if (this.isOld || shown.parts > 1) return; // other words would be those of the text as a whole
     const prefix = shown.pieces.slice(0, shown.starts[index]);
     const asked = { text: state.text, run: this.name, prefix, n_best: NEXT };
     let words;
@@ -174,7 +179,7 @@ class Pane {
 
   async export(kind) {
     const name = `alignment-${this.name}`;
-    if (kind === "json") return save(`${name}.json`, new Blob([JSON.stringify(this.answer, null, 1)]));
+    if (kind === "json") return save(`${name}.json`, new Blob([JSON.stringify({ ...this.answer, ...this.shown }, null, 1)]));
     if (kind === "html") return save(`${name}.html`, new Blob([await offline(this.view.data)], { type: "text/html" }));
     const drawing = new Blob([this.view.svg()], { type: "image/svg+xml" });
     return save(`${name}.${kind}`, kind === "svg" ? drawing : await painted(drawing));
@@ -237,7 +242,7 @@ function drawTree(root, { nodes, ends }) {
     text.textContent = label(index);
     if (scores.has(index)) add("text", "quiet", { x: x + 13 * [...label(index)].length + 6, y }).textContent = scores.get(index);
     const title = document.createElementNS(root.namespaceURI, "title");
-    title.textContent = `log p ${logProb.toFixed(3)}`;
+    title.textContent = `log p ${logProb.toFixed(3)} of all up to here`;
     text.append(title);
   });
 }
@@ -274,6 +279,7 @@ async function past(run) {
   const { validations } = await call("validations?run=checkpoint");
   if (!validations.length) return;
   $("history").hidden = false;
+  $("trained").textContent = run.path;
   validations.at(-1).samples.forEach(({ sample, source }) => make("option", $("sample"), source, { value: sample }));
   $("step").max = validations.length - 1;
   $("step").value = $("step").max; // after the bound, which is 100 before

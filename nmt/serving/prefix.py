@@ -100,17 +100,17 @@ def prefix_ids(
 
 
 def translate_with(
-    translator: Translator, model: StepModel[Any], sentence: str, prefix: Sequence[int], n: int, *, whole: bool = False
+    translator: Translator, model: StepModel[Any], sentence: str, prefix: Sequence[int], n: int
 ) -> list[Translation]:
     """Return the n best translations found with `model` in place of the translator's own model; fewer if fewer exist.
 
-    The length limit counts from the end of the prefix. A long sentence is not cut into parts if `whole` is set, or if
-    there is a prefix, because only the first part could begin with it.
+    The length limit counts from the end of the prefix. With a prefix a long sentence is not cut into parts: only the
+    first of them could begin with it.
     """
     translator.model.eval()
     variant = copy.copy(translator)
     variant.model = cast(Any, model)
-    variant.longest_source = None if whole or prefix else translator.longest_source
+    variant.longest_source = None if prefix else translator.longest_source
     max_length_offset = translator.search.max_length_offset + len(prefix)
     variant.search = dataclasses.replace(translator.search, max_length_offset=max_length_offset)
     return variant.translate_n_best([sentence], n)[0]

@@ -8,7 +8,7 @@ from typing import Any, final
 
 from nmt.config.file import load_config
 from nmt.errors import UserError
-from nmt.evaluation.records import ALIGNMENTS, read_records
+from nmt.evaluation.records import ALIGNMENTS, finite, read_records
 from nmt.evaluation.saliency import Explainer
 from nmt.models.checkpoint import CONFIG, find_checkpoint, local, run_of, run_of_checkpoint
 from nmt.models.hub import is_address
@@ -59,8 +59,8 @@ class ServedRun:
 
     def translate(self, request: TranslationRequest) -> dict[str, Any]:
         """Return the best translation that begins with the prefix, with the n best in `n_best`, and where asked for the
-        search's tree and the saliency; raise UserError if sentence or prefix is too long, the prefix cannot be
-        forced, or there is no saliency.
+        search's tree and the saliency, but not of a text that is translated in parts; raise UserError if sentence or
+        prefix is too long, the prefix cannot be forced, or there is no saliency.
         """
         if request.saliency and self.explainer is None:
             raise UserError("saliency needs gradients, and precision=int8 has none: leave saliency out")
@@ -68,12 +68,11 @@ class ServedRun:
         prefix = self._prefix(request)
         forcing = PrefixForcing(self.translator.model, prefix)
         # The recorder follows one search: a text in parts has several at a time.
-        recorder = BeamRecorder(forcing) if request.tree else None
-        translations = translate_with(
-            self.translator, recorder or forcing, request.text, prefix, request.n_best, whole=request.tree
-        )
+        is_whole = bool(prefix) or len(self.translator.parts_of(request.text)) <= 1
+        recorder = BeamRecorder(forcing) if request.tree and is_whole else None
+        translations = translate_with(self.translator, recorder or forcing, request.text, prefix, request.n_best)
         best = self._answer(translations[0])
-        if request.saliency and self.explainer is not None:
+        if request.saliency and self.explainer is not None and translations[0].parts == 1:
             best["saliency"] = round_weights(self.explainer.translations(translations[:1])[0].weights)
         if recorder is not None:
             best["tree"] = self._tree(recorder, translations)
@@ -150,7 +149,7 @@ def validations(path: str) -> list[dict[str, Any]]:
     steps: dict[int, dict[int, Any]] = {}
     for record in read_records((run_of_checkpoint(folder) or folder) / ALIGNMENTS):
         if isinstance(record.get("sample"), int):
-            steps.setdefault(record["step"], {})[record["sample"]] = record
+            steps.setdefault(record["step"], {})[record["sample"]] = finite(record)
     return [
         {"step": step, "samples": [steps[step][number] for number in sorted(steps[step])]} for step in sorted(steps)
     ]

@@ -71,9 +71,11 @@ def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=512)
-    except OSError as error:
+    except (OSError, TypeError, ValueError) as error:
         advice = "choose another port=, or 0 for a free one"
-        raise UserError(f"cannot listen on host={host} port={port}: {error.strerror or error}; {advice}") from error
+        raise UserError(
+            f"cannot listen on host={host} port={port}: {getattr(error, 'strerror', None) or error}; {advice}"
+        ) from error
 
 
 def hosts_of(host: str) -> list[str]:

@@ -237,9 +237,11 @@ class Tokenizers:
 
     @classmethod
     def load(cls, folder: str | Path) -> "Tokenizers":
-        """Read what `save` wrote; raise UserError if the folder does not hold it."""
+        """Read what `save` wrote; raise UserError if the folder does not hold it, or holds that of two models."""
         for kind in (Tokenizer, Vocabulary):
             joint, source, target = (Path(folder) / f"{name}{kind.suffix}" for name in ("joint", "source", "target"))
+            if joint.is_file() and source.is_file():
+                raise UserError(f"{folder} has {joint.name} and {source.name}: remove those that are not the model's")
             if joint.is_file():
                 tokenizer = kind.load(joint)
                 return cls(tokenizer, tokenizer)

@@ -87,7 +87,7 @@ class Vocabulary(PieceModel):
 
     def __init__(self, model: bytes) -> None:
         try:
-            lines = model.decode("utf-8").split("\n")
+            lines = model.decode("utf-8-sig").split("\n")
         except UnicodeDecodeError:
             raise UserError("not a vocabulary: it must be text in UTF-8, one piece per line") from None
         names = dict.fromkeys(line.split()[0] for line in lines if line.strip())

@@ -171,7 +171,7 @@ def load_text(config: TrainConfig) -> tuple[dict[str, datasets.Dataset], dict[st
 
 def learn_subwords(corpus: datasets.Dataset, config: TokenizerConfig) -> Tokenizers:
     """Return subwords that were learned from text, or those in the files that the configuration names."""
-    logger.info("learning subwords" if config.source_model is None else "loading subwords")
+    logger.info("loading subwords" if config.source_model or config.target_model else "learning subwords")
     text = learning_text(corpus, config)
     with ProgressLog("learning subwords"):
         return build_tokenizers(lines_of(text, "source"), lines_of(text, "target"), config)

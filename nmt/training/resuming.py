@@ -9,6 +9,7 @@ from nmt.config.automatic import set_keys, value_of
 from nmt.config.file import load_config
 from nmt.config.schema import TrainConfig, changes
 from nmt.errors import UserError
+from nmt.evaluation.records import RECORDS, read_records
 from nmt.models.checkpoint import CONFIG, WEIGHTS, find_checkpoint, recover, retired
 from nmt.training.progress import validates_by_time
 
@@ -21,13 +22,16 @@ def find_previous_checkpoint(config: TrainConfig) -> Path | None:
     """Return the checkpoint that the run resumes from, or None. Keys that are not set take its values.
 
     Raises:
-        UserError: there is a checkpoint although `resume=never`, or it does not fit the configuration.
+        UserError: there is a checkpoint although `resume=never`, it does not fit the configuration, or it is lost.
     """
     last = Path(config.run_dir) / "checkpoints" / "last"
-    if config.resume == "never" and any((folder / WEIGHTS).is_file() for folder in (last, retired(last))):
+    best = last.with_name("best")
+    held = (folder for name in (last, best) for folder in (name, retired(name)))
+    if config.resume == "never" and any((folder / WEIGHTS).is_file() for folder in held):
         raise UserError(f"{config.run_dir} already holds a trained run: give another run_dir, or resume=auto to go on")
     recover(last.parent)
     if not (last / WEIGHTS).is_file():
+        check_nothing_is_lost(last)
         return None
     if not validates_by_time(config.trainer):  # then the minutes of a run with a limit of time make no sense
         config.automatic = [name for name in config.automatic if name != "trainer.validate_every_minutes"]
@@ -38,6 +42,22 @@ def find_previous_checkpoint(config: TrainConfig) -> Path | None:
     failure = f"cannot continue from {last}"
     check_fixed_keys(config, saved, is_fixed_in_run, failure, "restore that, or give another run_dir")
     return last
+
+
+def check_nothing_is_lost(last: Path) -> None:
+    """Raise UserError where a run has no checkpoint `last` but a `best`, which a training from the beginning replaces.
+
+    A run that was killed at its first validation may have saved the best alone, and begins anew.
+    """
+    best, run_dir = last.with_name("best"), last.parents[1]
+    if not (best / WEIGHTS).is_file():
+        return
+    validations = sum(record.get("event") == "validation" for record in read_records(run_dir / RECORDS))
+    if validations != 1:
+        raise UserError(
+            f"{last} is lost, and training from the beginning would replace {best}: put it back, or give another "
+            f"run_dir (with trainer.initialize_from={best} to begin with those weights)"
+        )
 
 
 def find_initial_checkpoint(config: TrainConfig) -> Path | None:

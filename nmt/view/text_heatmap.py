@@ -56,8 +56,10 @@ def render_svg(
     left = 12 + LETTER * max(map(cell_len, targets), default=0)
     top = 12 + LETTER * max(map(cell_len, sources), default=0)
     width, height = CELL * len(sources), CELL * len(targets)
+    name = html.escape(f"weights of {printable(' '.join(source_words))} for {printable(' '.join(target_words))}")
     parts = [
-        f'<svg class="heatmap" width="{left + width + 4:.0f}" height="{top + height + 4:.0f}" role="img">'
+        f'<svg class="heatmap" width="{left + width + 4:.0f}" height="{top + height + 4:.0f}" role="img" '
+        f'aria-label="{name}">'
         f'<path class="frame" d="M{left:.0f} {top:.0f}h{width}v{height}H{left:.0f}z"/>'
     ]
     for i, word in enumerate(sources):

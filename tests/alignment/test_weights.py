@@ -38,8 +38,11 @@ def test_a_row_that_is_the_same_everywhere_names_no_word() -> None:
     np.testing.assert_allclose(
         merge_words(weights, [0, 1, 1], [0, 0, 1]), np.array([[0.0, 0.0], [5 / 7, 2 / 7]]), atol=1e-6
     )
-    # Where there is one word, it is that one.
-    np.testing.assert_allclose(merge_words(weights, [0, 1, 2], [0, 0, 0]), 1.0)
+    # Also where there is one word, unless there is nothing beside it, such as an end mark.
+    np.testing.assert_allclose(merge_words(weights, [0, 1, 2], [0, 0, 0]), [[0.0], [1.0], [0.0]])
+    np.testing.assert_allclose(merge_words(np.ones((2, 1), dtype=np.float32), [0, 1], [0]), 1.0)
+    # Sparse attention may be even over the words alone.
+    np.testing.assert_allclose(merge_words(np.array([[0.5, 0.5, 0.0]]), [0], [0, 1]), [[0.5, 0.5]])
 
 
 def test_merging_single_pieces_drops_the_end_marks_only() -> None:

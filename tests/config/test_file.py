@@ -11,6 +11,25 @@ from nmt.config.schema import TrainConfig
 from nmt.errors import UserError
 
 
+@settings(max_examples=50)
+@given(text=st.text("\\${}:a", max_size=9))
+def test_no_text_is_an_interpolation(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = tmp_path_factory.mktemp("config") / "config.yaml"
+    config = TrainConfig()
+    config.data.source_language = text
+    save_config(config, path)
+    assert load_config(path).data.source_language == text
+
+
+def test_a_configuration_that_could_not_be_read_is_not_written(tmp_path: Path) -> None:
+    for names in (["x" * 100] * 12_000, ["a[b"] * 1_001):
+        config = TrainConfig()
+        config.data.train.source = names
+        with pytest.raises(UserError, match="it probably names thousands of files"):
+            save_config(config, tmp_path / "config.yaml")
+    assert not list(tmp_path.iterdir())
+
+
 @settings(max_examples=20)
 @given(text=st.text(st.characters(codec="utf-8"), max_size=20), seed=st.integers(0, 2**40), rate=st.floats(1e-12, 1e3))
 def test_a_configuration_survives_the_disk(
@@ -26,7 +45,7 @@ def test_a_configuration_survives_the_disk(
 
 def test_an_interpolation_in_a_file_is_plain_text(tmp_path: Path) -> None:
     config = TrainConfig()
-    config.data.train.source = ["${oc.env:HOME}", "${seed}"]
+    config.data.train.source = ["${oc.env:HOME}", "${seed}", r"\${oc.env:HOME}", r"a\\${seed}\\\${seed}", "\\"]
     save_config(config, tmp_path / "config.yaml")
     assert load_config(tmp_path / "config.yaml") == config
 
@@ -41,6 +60,8 @@ BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}']
         ("model: {hiden_size: 3}", r"is not a configuration of nmt: unknown key 'model\.hiden_size'; did you mean"),
         ("model: {hidden_size: many}", r"model\.hidden_size='many' has the wrong type: it must be int"),
         ("model: {cell: rnn}", r"unknown model\.cell 'rnn'"),
+        ("data: {source_language: '???'}", r"it has \?\?\?, which is no value"),
+        ("data: {source_language: no}", "source_language=False: YAML reads `no` and `yes` as truth values"),
         ("model: 5", "is not a configuration of nmt"),
         ("- 1\n- 2", "not a mapping of keys to values"),
         ("", "not a mapping of keys to values"),

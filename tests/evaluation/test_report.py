@@ -214,7 +214,7 @@ def test_a_baseline_stands_beside_each_translation() -> None:
 def test_a_row_has_the_data_of_its_view() -> None:
     words = Alignment(["a", "</script>"], ["b"], np.array([[0.256, 0.744]]))
     data = alignment_data(words, None, Links(frozenset({(0, 0)}), frozenset({(0, 0)})))
-    assert data["matrices"] == {"weights": [[26, 74]]}
+    assert data["matrices"] == {"weights": [[256, 744]]}
     page = render_report(metrics(), ROWS, [], title="t", alignments={2: data})
     reader = Reader()
     reader.feed(page)

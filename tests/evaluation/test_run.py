@@ -125,6 +125,9 @@ def test_evaluations_lie_in_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert evaluation_folder(run / "checkpoints/best", "test") == run / "evaluation/test"
     assert evaluation_folder(run / "checkpoints/last", "test") == run / "evaluation/test-last"
     assert evaluation_folder(tmp_path / "latest/checkpoints/last", "validation") == run / "evaluation/validation-last"
+    assert evaluation_folder(tmp_path / "checkpoints/a", "test") == tmp_path / "evaluation/test-a"
+    (tmp_path / "checkpoints/a/checkpoints").mkdir(parents=True)  # a run in a folder of that name
+    assert evaluation_folder(tmp_path / "checkpoints/a", "test") == tmp_path / "checkpoints/a/evaluation/test"
     monkeypatch.chdir(run / "checkpoints/last")
     assert evaluation_folder(Path(), "test") == run / "evaluation/test-last"
     assert evaluation_folder(Path("mine"), "test") == Path("mine/evaluation/test")  # a checkpoint by itself

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nmt.alignment.aer import read_gold
-from nmt.alignment.links import LinkRule, intersections, word_links
+from nmt.alignment.links import LinkRule, word_links
 from nmt.alignment.pharaoh import Links, parse_pharaoh
 from nmt.alignment.targets import AlignmentTargets
 from nmt.alignment.weights import Alignment
@@ -116,7 +116,6 @@ def test_pairs_whose_words_are_counted_differently_do_not_count() -> None:
         "alignment_precision": None,
         "alignment_recall": None,
     }
-    assert intersections([{(0, 1)}, None, set()], [{(1, 0)}, set(), None]) == [{(0, 1)}, None, None]
 
 
 def segmented_translator(*lines: str) -> Translator:

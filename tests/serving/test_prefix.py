@@ -141,9 +141,10 @@ def test_a_prefix_begins_a_long_text_once(run: ServedRun, monkeypatch: pytest.Mo
             node = found["tree"]["nodes"][node]["parent"]
         assert path == each["pieces"][: len(path)]
         assert len(path) >= 2
-    explained = run.translate(TranslationRequest(text, saliency=True))
-    assert np.shape(explained["saliency"]) == np.shape(explained["weights"])
-    assert len(explained["starts"]) == len(explained["target_words"])
+    in_parts = run.translate(TranslationRequest(text, saliency=True, tree=True))
+    assert in_parts["parts"] == 3
+    assert not {"saliency", "tree"} & in_parts.keys()  # the model has never read the whole of it
+    assert len(in_parts["starts"]) == len(in_parts["target_words"])
 
 
 def test_a_word_that_was_copied_is_answered() -> None:

@@ -118,6 +118,7 @@ def test_text_that_is_not_segmented_is_told(caplog: pytest.LogCaptureFixture) ->
 
 def test_vocabularies_of_other_toolkits() -> None:
     ours = Vocabulary(b"the\nhou@@\nse\n")
+    assert Vocabulary(b"\xef\xbb\xbfthe\nhou@@\nse\n").model == ours.model  # a byte order mark
     for other in (b"<unk>\t0\n<s>\t0\n</s>\t0\nthe\t-3.1\nhou@@\t-4\nse\t-5", b"the 90\nhou@@ 7\nthe 2\n\nse 1\r\n"):
         assert Vocabulary(other).model == ours.model
     assert ours.model == b"the\nhou@@\nse\n"
@@ -146,11 +147,15 @@ def test_saving_and_loading(joint: bool, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == (
         ["joint.vocab"] if joint else ["source.vocab", "target.vocab"]
     )
-    loaded = Tokenizers.load(tmp_path)
+    loaded, ours = Tokenizers.load(tmp_path), tokenizers.source.model
     assert loaded.joint == joint
     for mine, other in ((loaded.source, tokenizers.source), (loaded.target, tokenizers.target)):
         assert mine.model == other.model == pickle.loads(pickle.dumps(mine)).model
     assert loaded.target.encode(CONTINUED) == tokenizers.target.encode(CONTINUED)
+    for name in ("joint", "source", "target"):
+        (tmp_path / f"{name}.vocab").write_bytes(ours)
+    with pytest.raises(UserError, match=r"has joint\.vocab and source\.vocab: remove those that are not"):
+        Tokenizers.load(tmp_path)
 
 
 def test_a_vocabulary_that_is_given(tmp_path: Path) -> None:

@@ -111,6 +111,23 @@ def test_a_run_goes_on_where_its_writer_was_killed(config: TrainConfig, run: Pat
     assert {path.name for path in checkpoints.iterdir()} == {"best", "last"}
 
 
+def test_the_best_of_a_run_that_lost_its_last_is_kept(run: Path, train: Callable[..., Any]) -> None:
+    shutil.rmtree(run / "checkpoints" / "last")
+    kept = (run / "checkpoints" / "best" / "model.safetensors").read_bytes()
+    lost = "last is lost, and training from the beginning would replace run/checkpoints/best"
+    told = {"auto": lost, "never": "already holds a trained run"}
+    for resume, message in told.items():
+        done = train("trainer.max_steps=1", f"resume={resume}")
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert (run / "checkpoints" / "best" / "model.safetensors").read_bytes() == kept
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    first = next(index for index, line in enumerate(lines) if '"event": "validation"' in line)
+    (run / "metrics.jsonl").write_text("".join(lines[: first + 1]), encoding="utf-8")  # killed at its first validation
+    done = train("trainer.max_steps=1")
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_run_that_lost_its_checkpoints_begins_anew_and_says_so(run: Path, train: Callable[..., Any]) -> None:
     shutil.rmtree(run / "checkpoints")
     done = train("trainer.max_steps=1")
@@ -301,7 +318,7 @@ def test_subword_files_of_the_checkpoint_need_not_be_given(config: TrainConfig, 
     assert config.tokenizer.source_model == "gone.model"
     config.run_dir = str(tmp_path / "tuned")
     shutil.copytree(run / "checkpoints" / "best", tmp_path / "tuned" / "checkpoints" / "last")
-    config.tokenizer.source_model = None
+    put(config, "tokenizer.source_model", None)
     assert find_previous_checkpoint(config) is not None
     assert config.tokenizer.source_model == "gone.model"
     config.tokenizer.source_model = "other.model"
