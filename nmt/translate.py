@@ -342,7 +342,8 @@ def show_attention(translation: "Translation", number: int, options: argparse.Na
     if options.show_alignment:
         from nmt.view.text_heatmap import render_text
 
-        print(render_text(translation.weights, *words), file=sys.stderr)
+        width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+        print(render_text(translation.weights, *words, width=width), file=sys.stderr)
     if options.heatmap:
         from nmt.view.heatmap import draw_heatmap, save_png
 

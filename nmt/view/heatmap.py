@@ -18,7 +18,7 @@ from matplotlib.patches import Rectangle
 from nmt.alignment.pharaoh import Links
 from nmt.alignment.weights import Weights
 from nmt.view.fonts import fonts_for
-from nmt.view.text_heatmap import is_wide, shorten
+from nmt.view.text_heatmap import is_right_to_left, is_wide, shorten
 
 CELL = 0.28  # inches per word
 MARGIN = 0.15  # inches around everything
@@ -92,7 +92,7 @@ def to_array(figure: Figure, *, width: int | None = None) -> UInt8[np.ndarray, "
 
 def _label(axes: Axes, source_words: Sequence[str], target_words: Sequence[str], name: str, fonts: list[str]) -> None:
     columns, rows = max(len(source_words), 1), max(len(target_words), 1)
-    axes.set_xlim(-0.5, columns - 0.5)
+    axes.set_xlim((columns - 0.5, -0.5) if is_right_to_left(source_words) else (-0.5, columns - 0.5))
     axes.set_ylim(rows - 0.5, -0.5)
     style: dict[str, Any] = {"fontsize": FONT_SIZE, "fontfamily": fonts, "parse_math": False}
     source_labels, target_labels = ([shorten(word) for word in words] for words in (source_words, target_words))

@@ -1,4 +1,7 @@
-"""Heatmaps as text: block characters for a terminal, SVG for a page; rows are target words, columns source words."""
+"""Heatmaps as text: block characters for a terminal, SVG for a page; rows are target words, columns source words.
+
+Columns run as the source is read, from right to left in Arabic or Hebrew, here and in all other views.
+"""
 
 import html
 import unicodedata
@@ -19,12 +22,16 @@ CELL, LETTER = 22, 7.5  # pixels of an SVG: a weight's square, a letter's width
 
 
 def render_text(
-    weights: Float[np.ndarray, "target source"], source_words: Sequence[str], target_words: Sequence[str]
+    weights: Float[np.ndarray, "target source"],
+    source_words: Sequence[str],
+    target_words: Sequence[str],
+    *,
+    width: int | None = None,
 ) -> str:
     """Draw attention weights with block characters for a terminal; source words are written downwards.
 
     Each source word has a column of two cells, so that wide (East Asian) characters fit as well. A block is blank below
-    0.05 and darkens at 0.25, 0.5 and 0.75.
+    0.05 and darkens at 0.25, 0.5 and 0.75. Columns that do not fit in `width` cells go on in further pictures below.
     """
     assert weights.shape == (len(target_words), len(source_words)), "[target words, source words]"
     # What turns the direction of letters would go on beyond its word: a terminal knows no boundaries.
@@ -34,13 +41,22 @@ def render_text(
     labels = [shorten(word) for word in target_words]
     margin = max(map(cell_len, labels), default=0) + 1
     columns = [characters(shorten(word, MAX_HEADER)) for word in source_words]
-    height = max(map(len, columns), default=0)
-    padded = [[""] * (height - len(column)) + column for column in columns]
-    lines = [" " * margin + "".join(set_cell_size(letter, 2) for letter in row) for row in zip(*padded, strict=True)]
-    for label, row_weights in zip(labels, weights, strict=True):
-        blocks = "".join(shade(float(weight)) * 2 for weight in row_weights)
-        lines.append(" " * (margin - 1 - cell_len(label)) + f"{label} {blocks}")
-    return "\n".join(line.rstrip() for line in lines)
+    size = len(columns) if width is None else max(1, (width - margin) // 2)
+    pictures = []
+    for start in range(0, max(len(columns), 1), max(size, 1)):
+        part, shares = columns[start : start + size], weights[:, start : start + size]
+        if is_right_to_left(source_words):
+            part, shares = part[::-1], shares[:, ::-1]
+        height = max(map(len, part), default=0)
+        padded = [[""] * (height - len(column)) + column for column in part]
+        lines = [
+            " " * margin + "".join(set_cell_size(letter, 2) for letter in row) for row in zip(*padded, strict=True)
+        ]
+        for label, row_weights in zip(labels, shares, strict=True):
+            blocks = "".join(shade(float(weight)) * 2 for weight in row_weights)
+            lines.append(" " * (margin - 1 - cell_len(label)) + f"{label} {blocks}")
+        pictures.append("\n".join(line.rstrip() for line in lines))
+    return "\n\n".join(pictures)
 
 
 def render_svg(
@@ -62,8 +78,9 @@ def render_svg(
         f'aria-label="{name}">'
         f'<path class="frame" d="M{left:.0f} {top:.0f}h{width}v{height}H{left:.0f}z"/>'
     ]
-    for i, word in enumerate(sources):
-        x = left + CELL * (i + 0.5) + 4
+    places = range(len(sources))[::-1] if is_right_to_left(source_words) else range(len(sources))
+    for place, word in zip(places, sources, strict=True):
+        x = left + CELL * (place + 0.5) + 4
         parts.append(f'<text transform="translate({x:.0f} {top - 6:.0f}) rotate(-90)">{html.escape(word)}</text>')
     for j, word in enumerate(targets):
         y = top + CELL * (j + 0.5) + 4
@@ -73,8 +90,8 @@ def render_svg(
         kind = "" if gold is None or (i, j) not in gold.possible else "sure" if (i, j) in gold.sure else "possible"
         title = html.escape(f"{printable(source_words[i])} → {printable(target_words[j])}: {weight:.3f}")
         parts.append(
-            f'<rect x="{left + CELL * i + 1:.0f}" y="{top + CELL * j + 1:.0f}" width="{CELL - 2}" height="{CELL - 2}" '
-            f'class="{kind}" fill-opacity="{weight:.2f}"><title>{title}</title></rect>'
+            f'<rect x="{left + CELL * places[i] + 1:.0f}" y="{top + CELL * j + 1:.0f}" '
+            f'width="{CELL - 2}" height="{CELL - 2}" class="{kind}" fill-opacity="{weight:.2f}"><title>{title}</title></rect>'
         )
     return "".join(parts) + "</svg>"
 
@@ -88,6 +105,12 @@ def characters(word: str) -> list[str]:
         else:
             clusters.append(character)
     return clusters
+
+
+def is_right_to_left(words: Sequence[str]) -> bool:
+    """Return whether words are read from right to left, by their first letter, as alignment.js decides it."""
+    letters = (character for word in words for character in word if unicodedata.category(character).startswith("L"))
+    return unicodedata.bidirectional(next(letters, "a")) in ("R", "AL")
 
 
 def is_wide(word: str) -> bool:

@@ -1,9 +1,12 @@
 """The heatmap in the terminal."""
 
+import re
+
 import numpy as np
 import pytest
 
-from nmt.view.text_heatmap import render_text
+from nmt.view.heatmap import draw_heatmap
+from nmt.view.text_heatmap import render_svg, render_text
 
 
 @pytest.mark.parametrize("character", ["\x1b", "\0", "\r", "\u202e", "\u2066", "\u2069"])
@@ -13,3 +16,22 @@ def test_no_label_reaches_the_terminal_with_what_changes_it(character: str) -> N
         assert character not in shown
         assert "\N{REPLACEMENT CHARACTER}" in shown
     assert "می\u200cخواهم" in render_text(np.ones((1, 1)), ["c"], ["می\u200cخواهم"])  # a joiner is spelling
+
+
+def test_columns_that_do_not_fit_go_on_below() -> None:
+    shown = render_text(np.eye(3), ["a", "bc", "d"], ["x", "y", "z"], width=6)  # a label, a space and two columns
+    assert shown.split("\n\n") == ["    b\n  a c\nx ██\ny   ██\nz", "  d\nx\ny\nz ██"]
+    assert render_text(np.eye(3), ["a", "bc", "d"], ["x", "y", "z"], width=8).count("\n\n") == 0
+    assert render_text(np.eye(2), ["a", "b"], ["x", "y"], width=1).count("\n\n") == 1  # never without a column
+
+
+def test_columns_run_as_the_source_is_read() -> None:
+    words, weights = ["«", "שלום", "עולם"], np.array([[0.0, 1.0, 0.0]])
+    assert render_text(weights, words, ["x"]).splitlines()[-1] == "x   ██"
+    weights = np.array([[1.0, 0.0, 0.0]])
+    assert render_text(weights, words, ["x"]).splitlines()[-1] == "x     ██"
+    places = re.findall(r'<rect x="(\d+)".*?fill-opacity="(.*?)"', render_svg(weights, words, ["x"]))
+    by_place = [float(weight) for _, weight in sorted(places, key=lambda each: int(each[0]))]
+    assert by_place == [0.0, 0.0, 1.0]
+    assert draw_heatmap(weights, words, ["x"]).axes[0].get_xlim() == (2.5, -0.5)
+    assert draw_heatmap(weights, ["a", "b", "c"], ["x"]).axes[0].get_xlim() == (-0.5, 2.5)
