@@ -68,7 +68,7 @@ def render_report(
         baseline_summary=search_summary(baseline) if baseline else "",
         buckets=metrics.get("bleu_by_length"),
         drawings=drawings,
-        panels=list(drawings[0].pictures) if drawings else [],
+        panels=list(dict.fromkeys(name for drawing in drawings for name in drawing.pictures)),
         sentences=worst_first,
         has_baseline=any(sentence.baseline is not None for sentence in sentences),
         settings=settings_rows(metrics),

@@ -91,7 +91,8 @@ def render_svg(
         title = html.escape(f"{printable(source_words[i])} → {printable(target_words[j])}: {weight:.3f}")
         parts.append(
             f'<rect x="{left + CELL * places[i] + 1:.0f}" y="{top + CELL * j + 1:.0f}" '
-            f'width="{CELL - 2}" height="{CELL - 2}" class="{kind}" fill-opacity="{weight:.2f}"><title>{title}</title></rect>'
+            f'width="{CELL - 2}" height="{CELL - 2}" class="{kind}" fill-opacity="{weight:.2f}">'
+            f"<title>{title}</title></rect>"
         )
     return "".join(parts) + "</svg>"
 

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,9 @@ from torch import Tensor
 from nmt.config.schema import AttentionConfig, ModelConfig, SearchConfig, TokenizerConfig
 from nmt.data.batch import Batch, collate
 from nmt.evaluation import saliency
+from nmt.evaluation.evaluator import evaluate_split
 from nmt.evaluation.saliency import Explainer, gradient_times_input, word_saliency
+from nmt.evaluation.views import AlignmentViews
 from nmt.fast.accelerate import accelerate
 from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq
@@ -185,7 +189,9 @@ def test_translations_are_explained_by_the_pieces_they_were_made_of(translator: 
     assert not np.allclose(apart.weights, given.weights, atol=1e-3)
 
 
-def test_a_translation_in_parts_has_none(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_translation_in_parts_has_none(
+    translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its words are those of the parts, which may be others than those of the whole: "10 ." and "10."."""
     sentence = "a dog sees the cat. "
     monkeypatch.setattr(translator, "longest_source", len(translator.tokenizers.source.encode([sentence])[0]))
@@ -195,6 +201,12 @@ def test_a_translation_in_parts_has_none(translator: Translator, monkeypatch: py
     for each, translation in zip(found, translations, strict=True):
         assert each.weights.shape == translation.weights.shape
         assert (each.weights.sum() == 0) is np.bool_(translation.parts > 1)
+    views = AlignmentViews(explainer=Explainer(translator))
+    rows = {"source": [each.source for each in translations], "target": ["un chat ."] * 3}
+    evaluate_split(translator, datasets.Dataset.from_dict(rows), tmp_path / "test", split="test", views=views)
+    page = (tmp_path / "test" / "report.html").read_text(encoding="utf-8")
+    drawn = [figure.count("<span class=quiet>saliency</span>") for figure in page.split("<figure>")[1:]]
+    assert sorted(drawn) == [0, 1, 1]  # not a picture of zeros
 
 
 def test_translations_of_characters_have_the_characters_of_the_attention() -> None:
