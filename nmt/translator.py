@@ -305,6 +305,7 @@ class Translator:
             for row, weights in zip(rows, attention, strict=True):
                 source_words = words_of(source, source_ids[row], source_lines[row])
                 target_words = words_of(target, target_ids[row], target_lines[row])
+                weights = weights[:, : len(source_ids[row]) + 1]  # without padding, with the end mark
                 alignment = alignment_of_words(source_words, target_words, weights)
                 alignments[row] = split_characters(alignment) if words == "split" else alignment
         triples = zip(alignments, source_lines, target_lines, strict=True)

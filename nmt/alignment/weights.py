@@ -77,7 +77,7 @@ def merge_words(
     uniform over all pieces and end marks, as those of `fixed_context` are, names no word: it is 0.
 
     Args:
-        weights: attention between pieces, end marks included.
+        weights: attention between pieces, end marks included, without padding.
         target_word: index of the word of each target piece.
         source_word: index of the word of each source piece.
     """
