@@ -45,7 +45,7 @@ def load_config(path: Path) -> TrainConfig:
     from omegaconf.errors import OmegaConfBaseException
 
     try:
-        values = _escape_interpolations(parse_yaml(path))
+        values = _as_plain_text(parse_yaml(path))
         if not isinstance(values, dict):
             raise UserError("not a mapping of keys to values")
         config = OmegaConf.to_object(OmegaConf.merge(typed_defaults(), values))
@@ -90,12 +90,13 @@ def parse_yaml(path: Path) -> Any:
     return yaml.safe_load(text)
 
 
-def _escape_interpolations(value: Any) -> Any:
+def _as_plain_text(value: Any) -> Any:
+    """Return values in which OmegaConf finds no interpolation; raise ValueError for its mark of a missing value."""
     if isinstance(value, dict):
-        return {name: _escape_interpolations(member) for name, member in value.items()}
+        return {name: _as_plain_text(member) for name, member in value.items()}
     if isinstance(value, list):
-        return [_escape_interpolations(member) for member in value]
-    if value == "???":  # OmegaConf's mark of a value that is missing
+        return [_as_plain_text(member) for member in value]
+    if value == "???":
         raise ValueError("it has ???, which is no value")
     # A backslash before ${ escapes it, and is itself escaped by another.
     return re.sub(r"(\\*)\$\{", lambda found: 2 * found[1] + r"\${", value) if isinstance(value, str) else value

@@ -127,11 +127,7 @@ def align_sentences(
     links = [views.rule.links(weights) for weights in outcome.weights]
     agreed = None if views.reverse is None else agreed_links(links, outcome.translations, views.reverse, views)
     unknown = [None] * len(rows)
-    saliency = [  # that of a translation in parts is not known: the model has never read the whole of it
-        known if translation.parts == 1 else None
-        for known, translation in zip(outcome.saliency or unknown, outcome.translations, strict=True)
-    ]
-    columns = (rows, outcome.translations, links, saliency, agreed or unknown, gold or unknown)
+    columns = (rows, outcome.translations, links, outcome.saliency or unknown, agreed or unknown, gold or unknown)
     return [AlignedSentence(*sentence) for sentence in zip(*columns, strict=True)]
 
 

@@ -21,7 +21,7 @@ class Outcome:
     references: Sequence[str]  # the targets, as translations are written (segmented text is joined)
     loss: float | None = None  # cross-entropy of the references, in nats per subword
     alignment: Mapping[str, float | None] = field(default_factory=dict)  # scores of `views.alignment_metrics`
-    saliency: Sequence[Alignment] | None = None  # of the translations, where it was asked for
+    saliency: Sequence[Alignment | None] | None = None  # of the translations, where it was asked for and is known
     search_errors: int | None = None  # of `search_errors`; None if there is no beam
     seconds: float | None = None  # time that translating took
     tokenize: str = "13a"  # sacrebleu's tokenizer of BLEU
@@ -47,7 +47,9 @@ class Outcome:
         """Rank correlation of attention and saliency over source words."""
         if self.saliency is None:
             return Correlation(None, None)
-        return rank_correlation(self.weights, [alignment.weights for alignment in self.saliency])
+        pairs = zip(self.weights, self.saliency, strict=True)
+        known = [(attention, saliency.weights) for attention, saliency in pairs if saliency is not None]
+        return rank_correlation([attention for attention, _ in known], [saliency for _, saliency in known])
 
 
 def translate_split(

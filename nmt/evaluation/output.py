@@ -31,7 +31,7 @@ class AlignedSentence(NamedTuple):
     row: Sentence
     translation: Translation
     links: set[Link]  # of its attention
-    saliency: Alignment | None  # where it was asked for, and the translation is not one in parts
+    saliency: Alignment | None  # where it was asked for and is known
     agreed: set[Link] | None  # those of `links` that a translator of the other direction finds too
     gold: Links | None  # of the reference
 

@@ -102,10 +102,10 @@ class Explainer:
         source_words = list(map(source.parts, source_ids, sources))
         return self._explain(source_ids, target_ids, source_words, list(map(target.parts, target_ids, targets)))
 
-    def translations(self, translations: Sequence[Translation]) -> list[Alignment]:
+    def translations(self, translations: Sequence[Translation]) -> list[Alignment | None]:
         """Return the saliency of translations, for the pieces that search chose.
 
-        That of a translation in parts is 0: the model has never read the whole of it.
+        None for a translation in parts: the model has never read the whole of it.
         """
         source, target = self.translator.tokenizers.source, self.translator.tokenizers.target
         whole = [translation for translation in translations if translation.parts == 1]
@@ -117,12 +117,7 @@ class Explainer:
         target_words = [words_of(target, ids) for ids in target_ids]
         explained = self._explain(source_ids, target_ids, source_words, target_words)
         saliency = iter(map(split_characters, explained) if self.translator.words == "split" else explained)
-        return [
-            next(saliency)
-            if each.parts == 1
-            else Alignment(each.source_words, each.target_words, np.zeros_like(each.weights))
-            for each in translations
-        ]
+        return [next(saliency) if each.parts == 1 else None for each in translations]
 
     def _explain(
         self,

@@ -72,8 +72,9 @@ class ServedRun:
         recorder = BeamRecorder(forcing) if request.tree and is_whole else None
         translations = translate_with(self.translator, recorder or forcing, request.text, prefix, request.n_best)
         best = self._answer(translations[0])
-        if request.saliency and self.explainer is not None and translations[0].parts == 1:
-            best["saliency"] = round_weights(self.explainer.translations(translations[:1])[0].weights)
+        if request.saliency and self.explainer is not None:
+            (saliency,) = self.explainer.translations(translations[:1])
+            best |= {} if saliency is None else {"saliency": round_weights(saliency.weights)}
         if recorder is not None:
             best["tree"] = self._tree(recorder, translations)
         n_best = [self._answer(translation) for translation in translations]

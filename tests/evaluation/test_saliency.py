@@ -198,9 +198,11 @@ def test_a_translation_in_parts_has_none(
     translations = translator.translate([SOURCES[2], 3 * sentence, SOURCES[2]])
     assert [each.parts for each in translations] == [1, 3, 1]
     found = Explainer(translator).translations(translations)
-    for each, translation in zip(found, translations, strict=True):
+    assert found[1] is None
+    for each, translation in ((found[0], translations[0]), (found[2], translations[2])):
+        assert each is not None
         assert each.weights.shape == translation.weights.shape
-        assert (each.weights.sum() == 0) is np.bool_(translation.parts > 1)
+        assert each.weights.sum() > 0
     views = AlignmentViews(explainer=Explainer(translator))
     rows = {"source": [each.source for each in translations], "target": ["un chat ."] * 3}
     evaluate_split(translator, datasets.Dataset.from_dict(rows), tmp_path / "test", split="test", views=views)
