@@ -162,29 +162,22 @@ def hydra_main(
 
     def decorate(function: Callable[[Config], None]) -> Callable[[], None]:
         def main() -> None:
-            run_command(config_name, schema, function, distributed=distributed)
+            with user_errors():
+                environment = RankEnvironment.of(os.environ) if distributed else RankEnvironment()
+            try:
+                with user_errors(show=environment.is_rank_zero):
+                    sys.argv[1:] = normalize_arguments(sys.argv[1:], schema())
+                    prepare_rank(environment)
+                    compose_and_run(config_name, schema, function, show_errors=environment.is_rank_zero)
+            except SystemExit:
+                if not environment.is_rank_zero:
+                    time.sleep(EXIT_DELAY)
+                raise
 
         main.__doc__ = function.__doc__
         return main
 
     return decorate
-
-
-def run_command(
-    config_name: str, schema: type[Config], function: Callable[[Config], None], *, distributed: bool
-) -> None:
-    """Call a function with the configuration that the command line describes; see `hydra_main`."""
-    with user_errors():
-        environment = RankEnvironment.of(os.environ) if distributed else RankEnvironment()
-    try:
-        with user_errors(show=environment.is_rank_zero):
-            sys.argv[1:] = normalize_arguments(sys.argv[1:], schema())
-            prepare_rank(environment)
-            compose_and_run(config_name, schema, function, show_errors=environment.is_rank_zero)
-    except SystemExit:
-        if not environment.is_rank_zero:
-            time.sleep(EXIT_DELAY)
-        raise
 
 
 def prepare_rank(environment: RankEnvironment) -> None:
