@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from nmt.alignment.pharaoh import format_words
 from nmt.cli import Parser, user_errors
 from nmt.config.check import check
 from nmt.config.schema import PRECISIONS, UNITS, WORDS, SamplingConfig, SearchConfig
@@ -314,23 +315,12 @@ def render(n_best: "list[Translation]", options: argparse.Namespace) -> str:
     return "\t".join(each.line.replace("\t", " ") + FORMATS[options.alignments](each) for each in n_best)
 
 
-def format_words_and_links(translation: "Translation") -> str:
-    """Return the words of source and translation, and the links between them."""
-    from nmt.alignment.pharaoh import format_words
-
-    return f"{format_words(translation.source_words, translation.target_words)} ||| {translation.links}"
-
-
-def format_weights(translation: "Translation") -> str:
-    """Return the weights: words separated by spaces, within a word the source positions by commas."""
-    return " ".join(",".join(f"{weight:.4f}" for weight in row) for row in translation.weights)
-
-
 FORMATS: dict[str | None, Callable[["Translation"], str]] = {
     None: lambda each: "",
     "pharaoh": lambda each: f" ||| {each.links}",
-    "soft": lambda each: f" ||| {format_weights(each)}",
-    "words": lambda each: f" ||| {format_words_and_links(each)}",
+    # Words are separated by spaces, within a word the source positions by commas.
+    "soft": lambda each: " ||| " + " ".join(",".join(f"{weight:.4f}" for weight in row) for row in each.weights),
+    "words": lambda each: f" ||| {format_words(each.source_words, each.target_words)} ||| {each.links}",
 }
 
 
