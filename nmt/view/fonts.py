@@ -32,10 +32,7 @@ def fonts_for(texts: Iterable[str]) -> list[str]:
     """
     visible = (c for text in texts for c in text if not (c.isspace() or unicodedata.category(c) in INVISIBLE))
     needed = set(visible) - _reported
-    chosen, needed = choose_families(needed, [FIRST])
-    if needed:
-        more, needed = choose_families(needed, preferred(needed))
-        chosen += more
+    chosen, needed = choose_families(needed, [FIRST, *preferred(needed)])
     if needed:
         add_new_fonts()
         more, needed = choose_families(needed, [*preferred(needed), *sorted(installed_families())])

@@ -84,7 +84,7 @@ def to_array(figure: Figure, *, width: int | None = None) -> UInt8[np.ndarray, "
     """
     dpi = DPI if width is None else (width + 0.5) / figure.get_size_inches()[0]
     figure.set_dpi(dpi if dpi >= LEAST_DPI else DPI)
-    canvas = _canvas(figure)
+    canvas: Any = figure.canvas  # Agg's, whose methods matplotlib leaves untyped
     with _without_warnings():
         canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
@@ -123,7 +123,8 @@ def _outline(axes: Axes, gold: Links | None) -> None:
 
 def _fit(figure: Figure, num_source: int, num_target: int, title: str | None, fonts: list[str]) -> None:
     """Give every word a cell of the same size; labels and title get the space that their rendering measures."""
-    renderer = _canvas(figure).get_renderer()
+    canvas: Any = figure.canvas
+    renderer = canvas.get_renderer()
     first = figure.axes[0]
     source_labels = [label.get_window_extent(renderer) for label in first.get_xticklabels()]
     target_labels = [label.get_window_extent(renderer) for label in first.get_yticklabels()]
@@ -145,12 +146,6 @@ def _fit(figure: Figure, num_source: int, num_target: int, title: str | None, fo
         axes.set_position((start / width, bottom / height, panel_width / width, panel_height / height))
     if title is not None:
         text.set_position((MARGIN / width, 1 - MARGIN / height))
-
-
-def _canvas(figure: Figure) -> Any:
-    """The Agg canvas, whose methods matplotlib leaves untyped."""
-    assert isinstance(figure.canvas, FigureCanvasAgg)
-    return figure.canvas
 
 
 @contextmanager
