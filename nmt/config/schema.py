@@ -8,7 +8,7 @@ Below the entry points only these dataclasses (or plain arguments) are passed on
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 UNITS = ("tokens", "sentences")  # of a batch size
 PRECISIONS = ("fp32", "bf16", "int8")  # of translation
@@ -178,6 +178,11 @@ class ModelConfig:
     locked_dropout: bool = key(False, "variational dropout: one mask for all steps of a sentence, on embeddings, on the encoder's states and before the output layer; between layers every step draws its own")
     word_dropout: float = key(0.0, "share of subwords, on both sides, whose whole embedding is set to 0 in training (the others are divided by 1 - share); 0.1 to 0.3 for small corpora", at_least=0, below=1)
     fast: str = key("auto", "train with derivatives written by hand, and translate with weights laid out for the processor; `off`: neither, for comparison", choices=("auto", "off"))
+
+    def dropout_rate(self, place: Literal["embedding", "state", "output"]) -> float:
+        """The dropout rate of a place: its own if it is given, else that of the model."""
+        own: float | None = getattr(self, f"{place}_dropout")
+        return self.dropout if own is None else own
 
 
 @dataclass(kw_only=True)

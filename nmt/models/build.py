@@ -11,7 +11,6 @@ from nmt.models.decoder import DECODERS
 from nmt.models.encoder import ENCODERS
 from nmt.models.layers import LSTM, Embedding
 from nmt.models.seq2seq import Seq2Seq
-from nmt.models.sizes import dropout_rate
 from nmt.text.tokenizer import PAD
 
 
@@ -48,7 +47,7 @@ def build_model(config: ModelConfig, source_vocab: int, target_vocab: int, *, jo
 
 def build_embedding(config: ModelConfig, vocab_size: int) -> Embedding:
     """Build the embedding of one side."""
-    rate, words = dropout_rate(config, "embedding"), config.word_dropout
+    rate, words = config.dropout_rate("embedding"), config.word_dropout
     return Embedding(vocab_size, config.embedding_size, rate, word_dropout=words, locked=config.locked_dropout)
 
 

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from nmt.attention.attention import Attended, AttentionMechanism, FixedContext, Memory
 from nmt.attention.build import build_attention, check_attention
 from nmt.attention.normalizers import SampledAttention
+from nmt.attention.settings import AttentionSettings
 from nmt.attention.shapes import Position, Query
 from nmt.config.schema import AttentionConfig, ModelConfig
 from nmt.errors import UserError
 from nmt.models.encoder import Encoder, EncoderOutput
 from nmt.models.layers import CELLS, READOUTS, Attentional, Cell, Embedding, Readout, Stack
-from nmt.models.sizes import attention_settings, dropout_rate
 
 
 class DecoderState(NamedTuple):
@@ -108,7 +108,7 @@ class Decoder(nn.Module, ABC):
         upper: list[Cell] = [cell(upper_input or hidden, hidden) for _ in range(config.num_layers - 1)]
         self.embedding = embedding
         self.bridge = nn.Sequential(nn.Linear(encoder.final_size, first.state_size), nn.Tanh())
-        self.stack = Stack(first, upper, dropout_rate(config, "state"))
+        self.stack = Stack(first, upper, config.dropout_rate("state"))
         self.attention = self.build_attention(config, encoder.state_size)
         self.readout = self.build_readout(config, encoder.state_size)
 
@@ -135,7 +135,7 @@ class Decoder(nn.Module, ABC):
 
     def build_readout(self, config: ModelConfig, state_size: int) -> Readout:
         """Build the readout."""
-        size, rate = config.embedding_size, dropout_rate(config, "output")
+        size, rate = config.embedding_size, config.dropout_rate("output")
         sizes = (config.hidden_size, state_size, config.embedding_size, size)
         return READOUTS[config.readout](*sizes, rate, locked=config.locked_dropout)
 
@@ -297,7 +297,7 @@ class Luong(Decoder):
 
     def build_readout(self, config: ModelConfig, state_size: int) -> Readout:
         size = config.hidden_size if config.tied_embeddings == "none" else config.embedding_size
-        return Attentional(config.hidden_size, size, dropout_rate(config, "output"), locked=config.locked_dropout)
+        return Attentional(config.hidden_size, size, config.dropout_rate("output"), locked=config.locked_dropout)
 
     def first_feedback(self, state: Float[Tensor, "batch 1 state"]) -> Tensor | None:
         return None if self.feedback is None else state.new_zeros(*state.shape[:2], self.feedback.in_features)
@@ -346,6 +346,13 @@ class GNMT(Decoder):
     def join(self, hidden: Tensor, context: Tensor) -> Tensor:
         """Return the input of an upper layer."""
         return self.stack.dropout(torch.cat((hidden, context.to(hidden.dtype)), dim=-1))
+
+
+def attention_settings(config: ModelConfig, state_size: int) -> AttentionSettings:
+    """Return the settings of the attention over encoder states of size `state_size`."""
+    size = config.attention.size or config.hidden_size
+    sizes = {"query_size": config.hidden_size, "state_size": state_size, "size": size}
+    return AttentionSettings.from_config(config.attention, **sizes)
 
 
 DECODERS: dict[str, type[Decoder]] = {

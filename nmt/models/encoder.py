@@ -14,7 +14,6 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from nmt.config.schema import ModelConfig
 from nmt.errors import UserError
 from nmt.models.layers import Dropout, Embedding, SelfAttention
-from nmt.models.sizes import dropout_rate
 
 
 class EncoderOutput(NamedTuple):
@@ -74,7 +73,7 @@ class Recurrent(Encoder):
 
     def __init__(self, config: ModelConfig, embedding: Embedding) -> None:
         super().__init__(config, embedding)
-        heads, dropout, locked = config.self_attention_heads, dropout_rate(config, "state"), config.locked_dropout
+        heads, dropout, locked = config.self_attention_heads, config.dropout_rate("state"), config.locked_dropout
         self.rnn: nn.GRU | nn.LSTM = {"gru": nn.GRU, "lstm": nn.LSTM}[config.cell](
             embedding.embedding_dim,
             config.hidden_size // 2,

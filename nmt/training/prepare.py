@@ -32,7 +32,6 @@ from nmt.evaluation.registry import check_watched
 from nmt.models.build import check_model
 from nmt.models.checkpoint import resolve_device
 from nmt.models.decoder import DECODERS
-from nmt.models.sizes import has_dropout
 from nmt.text.round_trip import warn_of_changes
 from nmt.text.tokenizer import Tokenizers, build_tokenizers, check_sampling
 from nmt.training.defaults import choose_automatic_values
@@ -95,7 +94,8 @@ def check_guided_alignment(config: TrainConfig) -> None:
 def check_consistency(config: TrainConfig) -> None:
     """Raise UserError if two passes would be the same, or differ by what attention draws."""
     needs = f"trainer.consistency={config.trainer.consistency:g} needs"
-    if not has_dropout(config.model):
+    rate = config.model.dropout_rate
+    if not any((config.model.word_dropout, rate("embedding"), rate("state"), rate("output"))):
         raise UserError(
             f"{needs} dropout, which makes two passes differ, and all of it is off: set model.dropout, or the weight "
             "to 0"

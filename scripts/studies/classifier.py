@@ -14,9 +14,9 @@ from nmt.attention.pooling import AttentionPooling
 from nmt.attention.windows import WINDOWS
 from nmt.config.schema import AttentionConfig, ModelConfig
 from nmt.errors import UserError, unknown
+from nmt.models.decoder import attention_settings
 from nmt.models.encoder import EncoderOutput, Recurrent
 from nmt.models.layers import Embedding
-from nmt.models.sizes import attention_settings
 from nmt.text.vocabulary import PAD
 from studies.predictions import LabeledSentence, Prediction
 from studies.training import BATCH, Ids, WordVocabulary, minimize
