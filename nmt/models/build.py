@@ -3,7 +3,7 @@
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from nmt.config.schema import ModelConfig
 from nmt.errors import UserError, unknown
@@ -61,19 +61,14 @@ def initialize(model: nn.Module) -> None:
         elif parameter.dim() < 2:
             nn.init.zeros_(parameter)
         elif "weight_hh" in name or "recurrent" in name:
-            orthogonal_blocks(parameter)
+            for gate in parameter.split(parameter.shape[1]):  # each has a square block (Saxe et al., 2014)
+                nn.init.orthogonal_(gate)
         else:
             nn.init.xavier_uniform_(parameter)
     for module in model.modules():
         open_forget_gates(module)
         if isinstance(module, nn.LayerNorm):
             module.reset_parameters()
-
-
-def orthogonal_blocks(weight: Tensor) -> None:
-    """Make each gate's square block of a recurrent matrix orthogonal (Saxe et al., 2014)."""
-    for block in weight.split(weight.shape[1]):
-        nn.init.orthogonal_(block)
 
 
 def open_forget_gates(module: nn.Module) -> None:
