@@ -114,6 +114,7 @@ def automatic_values(
     tokenizer, trainer, num_readings = config.tokenizer, config.trainer, minutes * PAIRS_PER_MINUTE / pairs
     is_segmented, is_by_tokens = tokenizer.kind == "whitespace", config.batch.unit == "tokens"
     is_learned = not (is_segmented or tokenizer.source_model or tokenizer.target_model)
+    between = (trainer.max_minutes or 0.0) / VALIDATIONS_PER_RUN  # validations, in minutes
     return {
         # Segmented text has its own pieces; writing systems with many characters need more than the row has.
         "tokenizer.vocab_size": None if is_segmented else max(row.vocab_size, 300 + 2 * num_characters),
@@ -125,11 +126,5 @@ def automatic_values(
         "model.dropout": next(rate for least, rate in reversed(DROPOUT.items()) if num_readings >= least),
         "optimizer.learning_rate": row.learning_rate,
         "schedule.warmup_steps": min(row.warmup_steps, (trainer.max_steps or 10**9) // 10),
-        "trainer.validate_every_minutes": validation_time(trainer),
+        "trainer.validate_every_minutes": float(f"{between:.3g}") if validates_by_time(trainer) else None,
     }
-
-
-def validation_time(config: TrainerConfig) -> float | None:
-    """Return the minutes between two validations; None if they are scheduled otherwise or there is no time limit."""
-    minutes = config.max_minutes if validates_by_time(config) else None
-    return None if minutes is None else float(f"{minutes / VALIDATIONS_PER_RUN:.3g}")

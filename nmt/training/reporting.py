@@ -140,7 +140,9 @@ class Reporter:
         self._record("final", {**scalars, "notes": [*notes]})
         for note in notes:
             logger.info("note: %s", note)
-        if not any(same_scores(scores, record) for record in earlier):  # TensorBoard cannot take back a point
+        of_the_model = {name: value for name, value in scores.items() if name not in OF_THE_MACHINE}
+        # TensorBoard cannot take back a point.
+        if not any(of_the_model.items() <= record.items() for record in earlier):
             self._tensorboard.final(hyperparameters(self.config), scores, self.step)
         # Imported here because matplotlib takes 30 MiB, which only the process that reports needs.
         from nmt.evaluation.filmstrips import write_filmstrips
@@ -161,11 +163,6 @@ class Reporter:
     def _record(self, event: str, values: Mapping[str, Any]) -> None:
         record = {"event": event, "step": self.step, "time": round(time.time(), 3), **finite(values)}
         append(self.run_dir / RECORDS, json.dumps(record) + "\n")
-
-
-def same_scores(scores: Mapping[str, float], record: Mapping[str, Any]) -> bool:
-    """Return whether scores equal those of a record, ignoring metrics that depend on the machine."""
-    return all(record.get(name) == value for name, value in scores.items() if name not in OF_THE_MACHINE)
 
 
 def append(path: Path, text: str) -> None:
