@@ -14,10 +14,9 @@ from nmt.alignment.weights import Alignment
 from nmt.data.tables import temporary_folder
 from nmt.errors import write_errors
 from nmt.evaluation.registry import Values
-from nmt.evaluation.report import Drawing, Sentence, alignment_data, render_report
+from nmt.evaluation.report import Sentence, alignment_data, render_report
 from nmt.translator import Translation
 from nmt.view.heatmap import LONGEST, draw_heatmap, save_png
-from nmt.view.text_heatmap import render_svg
 
 METRICS_FILE = "metrics.json"
 INTERSECTION = "alignments.intersection.pharaoh"
@@ -58,15 +57,17 @@ def write_files(folder: Path, metrics: Values, sentences: Sequence[AlignedSenten
         UserError: they cannot be written; `folder` is unchanged, or has only some of the new files.
     """
     with write_errors(f"the evaluation to {folder}"), temporary_folder(folder / METRICS_FILE) as staging:
-        chosen = pick([each.translation for each in sentences], num_heatmaps)
-        drawings = draw_heatmaps(staging / HEATMAPS, [sentences[index] for index in chosen])
+        drawn = [sentences[index] for index in pick([each.translation for each in sentences], num_heatmaps)]
+        draw_heatmaps(staging / HEATMAPS, drawn)
         rows, title = [each.row for each in sentences], f"Evaluation on {metrics['split']}"
         words = ((each.translation.source_words, each.translation.target_words) for each in sentences)
         files = {
             "alignments.pharaoh": lines(format_pharaoh(each.links) for each in sentences),
             "alignments.words": lines(format_words(*sides) for sides in words),
             "hypotheses.txt": lines(row.hypothesis for row in rows),
-            "report.html": render_report(metrics, rows, drawings, title=title, alignments=row_alignments(sentences)),
+            "report.html": render_report(
+                metrics, rows, [each.row for each in drawn], title=title, alignments=row_alignments(sentences)
+            ),
         }
         agreed = [each.agreed for each in sentences if each.agreed is not None]
         if agreed:
@@ -89,24 +90,19 @@ def pick(translations: Sequence[Translation], count: int) -> list[int]:
     return [drawable[i] for i in chosen]
 
 
-def draw_heatmaps(folder: Path, sentences: Sequence[AlignedSentence]) -> list[Drawing]:
-    """Write a PNG for each sentence, named by its line, and return the drawings for the report.
+def draw_heatmaps(folder: Path, sentences: Sequence[AlignedSentence]) -> None:
+    """Write a PNG for each sentence, named by its line.
 
     Gold is outlined where the translation is the reference, whose parts between spaces gold links join.
     """
     folder.mkdir()
-    drawings = []
     for sentence in sentences:
-        row, translation, gold = sentence.row, sentence.translation, sentence.gold_of_translation()
-        words = translation.source_words, translation.target_words
+        translation, name = sentence.translation, f"{sentence.row.number:05d}.png"
         panels = {"attention": translation.weights}
         if sentence.saliency is not None:
             panels["saliency"] = sentence.saliency.weights
-        figure = draw_heatmap(panels, *words, title=f"line {row.number}", gold=gold)
-        save_png(figure, folder / f"{row.number:05d}.png")
-        pictures = {name: render_svg(weights, *words, gold=gold) for name, weights in panels.items()}
-        drawings.append(Drawing(row, pictures))
-    return drawings
+        words, title = (translation.source_words, translation.target_words), f"line {sentence.row.number}"
+        save_png(draw_heatmap(panels, *words, title=title, gold=sentence.gold_of_translation()), folder / name)
 
 
 def row_alignments(sentences: Sequence[AlignedSentence]) -> dict[int, Values]:

@@ -38,17 +38,10 @@ class Sentence(NamedTuple):
         return self.chrf - self.baseline_chrf
 
 
-class Drawing(NamedTuple):
-    """A sentence and its heatmaps as SVG, each under the name of what it shows."""
-
-    sentence: Sentence
-    pictures: Mapping[str, str]
-
-
 def render_report(
     metrics: Values,
     sentences: Sequence[Sentence],
-    drawings: Sequence[Drawing],
+    drawn: Sequence[Sentence],
     *,
     title: str,
     alignments: Mapping[int, Values] | None = None,
@@ -56,7 +49,7 @@ def render_report(
     """Return the page: scores with their settings, BLEU by length, heatmaps and a sortable table of all sentences.
 
     The worst sentences come first. A row opens the view of its alignment if `alignments` has its data, by its number
-    (see `alignment_data`). All text is escaped; the drawings are taken as markup.
+    (see `alignment_data`); the views of `drawn`, which it must have, are shown from the beginning. All text is escaped.
     """
     baseline, worst_first = metrics.get("baseline"), sorted(sentences, key=lambda sentence: sentence.chrf)
     return template("report.html.j2", autoescape=True).render(
@@ -67,8 +60,8 @@ def render_report(
         comparison=comparison(baseline) if baseline else [],
         baseline_summary=search_summary(baseline) if baseline else "",
         buckets=metrics.get("bleu_by_length"),
-        drawings=drawings,
-        panels=list(dict.fromkeys(name for drawing in drawings for name in drawing.pictures)),
+        drawn=drawn,
+        has_saliency=any("saliency" in data["matrices"] for data in (alignments or {}).values()),
         sentences=worst_first,
         has_baseline=any(sentence.baseline is not None for sentence in sentences),
         settings=settings_rows(metrics),

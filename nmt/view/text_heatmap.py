@@ -1,9 +1,8 @@
-"""Heatmaps as text: block characters for a terminal, SVG for a page; rows are target words, columns source words.
+"""Heatmaps as text, block characters for a terminal: rows are target words, columns source words.
 
 Columns run as the source is read, from right to left in Arabic or Hebrew, here and in all other views.
 """
 
-import html
 import unicodedata
 from collections.abc import Sequence
 
@@ -11,14 +10,11 @@ import numpy as np
 from jaxtyping import Float
 from rich.cells import cell_len, set_cell_size
 
-from nmt.alignment.pharaoh import Links
-
 # Embeddings, overrides and isolates of directions.
 DIRECTION_MARKS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\N{REPLACEMENT CHARACTER}")
 MAX_LABEL = 24  # characters of a word that are shown
 MAX_HEADER = 12  # the same for a word written downwards
 SHADES = ((0.75, "█"), (0.5, "▓"), (0.25, "▒"), (0.05, "░"))
-CELL, LETTER = 22, 7.5  # pixels of an SVG: a weight's square, a letter's width
 
 
 def render_text(
@@ -57,44 +53,6 @@ def render_text(
             lines.append(" " * (margin - 1 - cell_len(label)) + f"{label} {blocks}")
         pictures.append("\n".join(line.rstrip() for line in lines))
     return "\n\n".join(pictures)
-
-
-def render_svg(
-    weights: Float[np.ndarray, "target source"],
-    source_words: Sequence[str],
-    target_words: Sequence[str],
-    *,
-    gold: Links | None = None,
-) -> str:
-    """Draw attention weights as inline SVG in the colors of the page; pointing at a cell shows its words and weight."""
-    assert weights.shape == (len(target_words), len(source_words)), "[target words, source words]"
-    sources, targets = [shorten(word) for word in source_words], [shorten(word) for word in target_words]
-    left = 12 + LETTER * max(map(cell_len, targets), default=0)
-    top = 12 + LETTER * max(map(cell_len, sources), default=0)
-    width, height = CELL * len(sources), CELL * len(targets)
-    name = html.escape(f"weights of {printable(' '.join(source_words))} for {printable(' '.join(target_words))}")
-    parts = [
-        f'<svg class="heatmap" width="{left + width + 4:.0f}" height="{top + height + 4:.0f}" role="img" '
-        f'aria-label="{name}">'
-        f'<path class="frame" d="M{left:.0f} {top:.0f}h{width}v{height}H{left:.0f}z"/>'
-    ]
-    places = range(len(sources))[::-1] if is_right_to_left(source_words) else range(len(sources))
-    for place, word in zip(places, sources, strict=True):
-        x = left + CELL * (place + 0.5) + 4
-        parts.append(f'<text transform="translate({x:.0f} {top - 6:.0f}) rotate(-90)">{html.escape(word)}</text>')
-    for j, word in enumerate(targets):
-        y = top + CELL * (j + 0.5) + 4
-        parts.append(f'<text x="{left - 6:.0f}" y="{y:.0f}" text-anchor="end">{html.escape(word)}</text>')
-    for j, i in np.ndindex(*weights.shape):
-        weight = float(weights[j, i])
-        kind = "" if gold is None or (i, j) not in gold.possible else "sure" if (i, j) in gold.sure else "possible"
-        title = html.escape(f"{printable(source_words[i])} → {printable(target_words[j])}: {weight:.3f}")
-        parts.append(
-            f'<rect x="{left + CELL * places[i] + 1:.0f}" y="{top + CELL * j + 1:.0f}" '
-            f'width="{CELL - 2}" height="{CELL - 2}" class="{kind}" fill-opacity="{weight:.2f}">'
-            f"<title>{title}</title></rect>"
-        )
-    return "".join(parts) + "</svg>"
 
 
 def characters(word: str) -> list[str]:

@@ -1,5 +1,7 @@
-"""The figures of an evaluation, as a report shows them."""
+"""The figures of an evaluation, as a report shows them, and what a report holds."""
 
+import json
+import re
 from typing import Any
 
 
@@ -35,3 +37,8 @@ def metrics(**changes: Any) -> dict[str, Any]:
         "lowercase": False,
     }
     return {**known, **changes}
+
+
+def alignments_in(page: str) -> dict[str, Any]:
+    """The data of a report's views, by the number of the sentence."""
+    return dict(json.loads(re.findall(r"^const alignments = (.*);$", page, flags=re.MULTILINE)[0]))

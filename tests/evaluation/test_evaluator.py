@@ -30,6 +30,12 @@ from nmt.evaluation.views import AlignmentViews
 from nmt.text.words import text_words
 from nmt.translator import Translation
 from tests.evaluation.capitals import GOLD, SOURCES, Capitals, corpus, diagonal, evaluate
+from tests.evaluation.reported import alignments_in
+
+
+def gold_in(folder: Path) -> list[Any]:
+    """The gold links of each view of a report."""
+    return [each.get("gold") for each in alignments_in((folder / "report.html").read_text()).values()]
 
 
 def test_every_file_of_the_contract_is_written(tmp_path: Path) -> None:
@@ -43,7 +49,7 @@ def test_every_file_of_the_contract_is_written(tmp_path: Path) -> None:
     links = (folder / "alignments.pharaoh").read_text().split("\n")
     assert links == ["0-0 1-1", "0-0 1-1 2-2 3-3", "", GOLD[3], "0-0", ""]
     assert [path.name for path in sorted((folder / "heatmaps").iterdir())] == [f"0000{n}.png" for n in (1, 2, 4, 5)]
-    assert (folder / "report.html").read_text().count('class="heatmap"') == 4
+    assert (folder / "report.html").read_text().count("<nmt-alignment data-line=") == 4
     assert list(folder.parent.iterdir()) == [folder]
 
 
@@ -102,10 +108,10 @@ def test_segmented_references_are_joined_before_they_are_scored(tmp_path: Path) 
     metrics = evaluate_split(Joining(), datasets.Dataset.from_dict(rows), tmp_path / "test", split="test")
     assert metrics["bleu"] == pytest.approx(100.0)
     # Gold counts the pieces, and so is not drawn on the words.
-    assert 'class="sure"' not in (tmp_path / "test" / "report.html").read_text()
+    assert gold_in(tmp_path / "test") == [None]
     rows |= {"target": ["ABCD B C D E F"], "alignment": ["0-0"]}
     evaluate_split(Joining(), datasets.Dataset.from_dict(rows), tmp_path / "test", split="test")
-    assert (tmp_path / "test" / "report.html").read_text().count('class="sure"') == 1
+    assert gold_in(tmp_path / "test") == [{"sure": [[0, 0]], "possible": []}]
 
 
 def test_without_gold_there_is_no_error_rate(tmp_path: Path) -> None:
@@ -335,7 +341,7 @@ def test_saliency_is_scored_drawn_and_compared(tmp_path: Path) -> None:
     assert 0 < metrics["saliency_attention_kendall"] < 1
     assert metrics["saliency_attention_spearman"] > 0.7
     page = (folder / "report.html").read_text()
-    assert page.count('class="heatmap"') == 4
+    assert page.count("<nmt-alignment data-line=") == 2
     assert "Attention and saliency" in page
     widths = [int.from_bytes(path.read_bytes()[16:20], "big") for path in sorted((folder / "heatmaps").iterdir())]
     evaluate(folder, num_heatmaps=2)
@@ -380,7 +386,7 @@ def test_links_count_the_words_of_translations_and_error_rates_those_of_gold(tmp
     assert (tmp_path / "test" / "alignments.pharaoh").read_text() == "0-0 1-1 2-2\n" * 2
     assert (tmp_path / "test" / "alignments.words").read_text() == "aa bb . ||| AA BB .\ncc dd . ||| CC DD .\n"
     # Gold's links of `bb.` and `BB.` are drawn on the words and on the marks, where the translation is the reference.
-    assert (tmp_path / "test" / "report.html").read_text().count('class="sure"') == 3
+    assert gold_in(tmp_path / "test") == [{"sure": [[0, 0], [1, 1], [2, 2]], "possible": []}, None]
 
 
 @pytest.mark.parametrize("reads_pieces", [True, False])

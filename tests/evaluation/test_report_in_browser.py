@@ -22,7 +22,7 @@ ROWS = [
 def report(browser: Browser, tmp_path: Path) -> Browser:
     browser.show()
     alignments = {1: alignment_data(WORDS, WORDS, None), 2: alignment_data(WORDS, None, None)}
-    browser.open_html(render_report(metrics(), ROWS, [], title="t", alignments=alignments), tmp_path)
+    browser.open_html(render_report(metrics(), ROWS, ROWS[:1], title="t", alignments=alignments), tmp_path)
     browser.errors.clear()
     return browser
 
@@ -30,6 +30,13 @@ def report(browser: Browser, tmp_path: Path) -> Browser:
 def lines(browser: Browser) -> list[str]:
     shown = "[...document.querySelectorAll('.sentences tbody tr:not([hidden])')]"
     return list(browser.run(f"{shown}.filter(row => !row.querySelector('.view')).map(row => row.cells[0].textContent)"))
+
+
+def test_heatmaps_are_drawn_with_their_sentences(report: Browser) -> None:
+    assert report.run("document.querySelectorAll('figure .nmt-map').length") == 2
+    assert report.run("document.querySelector('figure .nmt-source').textContent") == "القطة b"
+    assert report.run("getComputedStyle(document.querySelector('figure .nmt-fallback')).display") == "none"
+    assert report.errors == []
 
 
 def test_a_row_opens_its_view_and_closes_it(report: Browser) -> None:

@@ -3,7 +3,6 @@ import sys
 import warnings
 from itertools import pairwise
 from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from matplotlib.patches import Rectangle
 
 from nmt.alignment.pharaoh import parse_pharaoh
 from nmt.view.heatmap import draw_heatmap, save_png, to_array
-from nmt.view.text_heatmap import render_svg, render_text
+from nmt.view.text_heatmap import render_text
 
 SOURCE = ["the", "old", "cat", "."]
 TARGET = ["le", "vieux", "chat"]
@@ -93,7 +92,6 @@ def test_any_script_is_drawn_without_a_word() -> None:
         warnings.simplefilter("error")
         figure = draw_heatmap(np.eye(len(STRANGE)), STRANGE, STRANGE, title="$5 \\frac{日本")
         assert to_array(figure).ndim == 3
-    ElementTree.fromstring(render_svg(np.eye(len(STRANGE)), STRANGE, STRANGE))
     assert len(render_text(np.eye(len(STRANGE)), STRANGE, STRANGE).split("\n")) == 12 + len(STRANGE)
 
 
@@ -102,7 +100,6 @@ def test_nothing_to_draw_is_drawn_too(shape: tuple[int, int]) -> None:
     target, source = ["a", "b"][: shape[0]], ["a", "b"][: shape[1]]
     assert to_array(draw_heatmap(np.zeros(shape), source, target)).shape[2] == 3
     assert render_text(np.zeros(shape), source, target).count("\n") == max(sum(shape) - 1, 0) - (shape[1] == 2)
-    ElementTree.fromstring(render_svg(np.zeros(shape), source, target))
 
 
 def test_png_and_pixels_agree_in_size(tmp_path: Path) -> None:
@@ -130,16 +127,6 @@ def test_text_is_aligned() -> None:
 def test_text_counts_wide_and_combining_characters() -> None:
     lines = render_text(np.eye(3), ["日本", "e\u0301", "x"], ["猫", "e\u0301te", "b"]).split("\n")
     assert lines == ["    日", "    本e\u0301 x", " 猫 ██", "e\u0301te   ██", "  b     ██"]
-
-
-def test_svg_has_a_cell_a_weight() -> None:
-    svg = ElementTree.fromstring(render_svg(WEIGHTS, SOURCE, TARGET, gold=parse_pharaoh("0-0 2?2")))
-    cells = svg.findall("rect")
-    assert len(cells) == WEIGHTS.size
-    assert [float(cell.get("fill-opacity", "")) for cell in cells] == pytest.approx(WEIGHTS.ravel().tolist(), abs=0.005)
-    assert [cell.get("class") for cell in cells if cell.get("class")] == ["sure", "possible"]
-    assert cells[5].findtext("title") == "old → vieux: 0.600"
-    assert [text.text for text in svg.findall("text")] == SOURCE + TARGET
 
 
 def test_pyplot_stays_out() -> None:
