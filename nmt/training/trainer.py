@@ -195,7 +195,8 @@ class Trainer:
     def after_update(self) -> None:
         """Report, validate and save, where it is due."""
         if self.progress.step % self.config.log_every == 0:
-            self.report()
+            self.last_report = self.processes.clock()
+            self.reporter.train(self.status(self.meter.read()))
             self.processes.on_all_ranks(self.check_skipped)
         elif self.processes.clock() - self.last_report >= MAX_SILENT_SECONDS:
             self.last_report = self.processes.clock()
@@ -207,11 +208,6 @@ class Trainer:
                 self.reporter.samples(step=self.progress.step, samples=self.sample(self.averaged()))
         elif self.processes.clock() - self.last_save >= 60 * (self.config.save_every_minutes or math.inf):
             self.save_last()
-
-    def report(self) -> None:
-        """Report the updates since the last report."""
-        self.last_report = self.processes.clock()
-        self.reporter.train(self.status(self.meter.read()))
 
     def status(self, measured: dict[str, float]) -> Status:
         """Return how far training has come, and what the meter has measured."""
