@@ -112,7 +112,7 @@ def clean(corpus: datasets.Dataset, config: CleaningConfig) -> tuple[datasets.Da
 def _broken_rules(table: pa.Table, config: CleaningConfig) -> npt.NDArray[np.int8]:
     """Return for each pair 0, or the number of the first of `RULES` that it breaks, counted from 1."""
     counts = [_word_counts(table.column(side)) for side in SIDES]
-    characters = [_spaceless_counts(table.column(side)) for side in SIDES]
+    characters = [pc.count_substring_regex(table.column(side), SPACELESS.pattern).to_numpy() for side in SIDES]
     shorter, longer = np.minimum(*counts), np.maximum(*counts)
     finer = [count + more for count, more in zip(counts, characters, strict=True)]
     uneven = np.ones(len(table), bool)
@@ -127,7 +127,3 @@ def _word_counts(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     words = pc.list_value_length(pc.utf8_split_whitespace(trimmed))
     # Splitting an empty line gives one empty word.
     return np.where(pc.equal(trimmed, "").to_numpy(), 0, words.to_numpy()).astype(np.int64)
-
-
-def _spaceless_counts(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-    return pc.count_substring_regex(column, SPACELESS.pattern).to_numpy().astype(np.int64)
