@@ -53,7 +53,12 @@ def learn_model(lines: Iterable[str], config: TokenizerConfig, vocab_size: int) 
                 "bytes)"
             ) from None
         raise UserError(f"sentencepiece cannot learn subwords from this text: {one_line(error)}") from None
-    return rename_normalization(model.getvalue(), SPACES) if config.normalization == SPACES else model.getvalue()
+    if config.normalization != SPACES:
+        return model.getvalue()
+    proto = parse(model.getvalue())
+    proto.normalizer_spec.name = SPACES  # in place of the path of its file of rules
+    proto.normalizer_spec.ClearField("normalization_rule_tsv")
+    return bytes(proto.SerializeToString())
 
 
 def normalization_options(name: str, folder: Path) -> dict[str, Any]:
@@ -72,14 +77,6 @@ def parse(model: bytes) -> Any:
 
     message: Any = sentencepiece_model_pb2
     return message.ModelProto.FromString(model)
-
-
-def rename_normalization(model: bytes, normalization: str) -> bytes:
-    """Return a serialized model with a name for its rules, in place of the path of their file."""
-    proto = parse(model)
-    proto.normalizer_spec.name = normalization
-    proto.normalizer_spec.ClearField("normalization_rule_tsv")
-    return bytes(proto.SerializeToString())
 
 
 def normalize(lines: Sequence[str], normalization: str) -> list[str]:
