@@ -30,7 +30,7 @@ class ModuleAndGraph:
 
     def __call__(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Run both; return the outputs of the module."""
-        outputs = dict(zip(self.module.signature.outputs, self.module(*inputs.values()), strict=True))
+        outputs = dict(zip(self.module.outputs, self.module(*inputs.values()), strict=True))
         used = {tensor.name: inputs[tensor.name].numpy() for tensor in self.graph.get_inputs()}
         for name, output in zip(outputs, self.graph.run(list(outputs), used), strict=True):
             difference = np.abs(outputs[name].double().numpy() - output).max(initial=0.0)

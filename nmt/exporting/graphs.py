@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import final
 
 import torch
 from jaxtyping import Int
@@ -30,16 +30,7 @@ BATCH, BEAM, SOURCE = "batch", "beam", "source"  # names of the axes that have a
 TORCH = str(Path(torch.__file__).parent)
 
 
-class Signature(NamedTuple):
-    """The inputs and outputs of a graph: the names of their axes, in order, as far as these have any size."""
-
-    inputs: dict[str, tuple[str, ...]]
-    outputs: dict[str, tuple[str, ...]]
-
-    @property
-    def dynamic_axes(self) -> dict[str, dict[int, str]]:
-        """As `torch.onnx.export` takes them."""
-        return {name: dict(enumerate(axes)) for name, axes in (self.inputs | self.outputs).items()}
+Axes = dict[str, tuple[str, ...]]  # the names of each tensor's axes, in order, as far as these have any size
 
 
 @final
@@ -50,10 +41,8 @@ class EncoderGraph(nn.Module):
         super().__init__()
         self.model = model
         self.states = state_sizes(model)
-        memory = dict.fromkeys(MEMORY, (BATCH, SOURCE))
-        self.signature = Signature(
-            {"source": (BATCH, SOURCE), "lengths": (BATCH,)}, memory | dict.fromkeys(self.states, (BATCH,))
-        )
+        self.inputs: Axes = {"source": (BATCH, SOURCE), "lengths": (BATCH,)}
+        self.outputs: Axes = {**dict.fromkeys(MEMORY, (BATCH, SOURCE)), **dict.fromkeys(self.states, (BATCH,))}
 
     def forward(self, source: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"]) -> tuple[Tensor, ...]:
         """Encode sentences; `lengths` counts their tokens, of which the last is the end mark."""
@@ -75,14 +64,9 @@ class StepGraph(nn.Module):
         self.states = state_sizes(model)
         memory = dict.fromkeys(MEMORY, (BATCH, SOURCE))
         states = {name: (BATCH, BEAM, SOURCE) if name == "past" else (BATCH, BEAM) for name in self.states}
-        self.signature = Signature(
-            {"tokens": (BATCH, BEAM), "position": (), **memory, **states},
-            {
-                "log_probs": (BATCH, BEAM),
-                "weights": (BATCH, BEAM, SOURCE),
-                **{f"next_{name}": axes for name, axes in states.items()},
-            },
-        )
+        self.inputs: Axes = {"tokens": (BATCH, BEAM), "position": (), **memory, **states}
+        self.outputs: Axes = {"log_probs": (BATCH, BEAM), "weights": (BATCH, BEAM, SOURCE)}
+        self.outputs |= {f"next_{name}": axes for name, axes in states.items()}
 
     def forward(
         self, tokens: Int[Tensor, "batch beam"], position: Int[Tensor, " 1"], *inputs: Tensor
@@ -119,11 +103,11 @@ def write_graphs(model: Seq2Seq, encoder: Path, step: Path) -> None:
     encoded = encoder_graph(source, lengths)
     # No two axes have one size, and none has size 1: tracing could take them for each other, or broadcast.
     memory, states = encoded[: len(MEMORY)], (state.repeat(1, 4, 1) for state in encoded[len(MEMORY) :])
-    trace(encoder_graph, (source, lengths), encoder_graph.signature, encoder)
-    trace(step_graph, (torch.full((3, 4), BOS), torch.tensor([6]), *memory, *states), step_graph.signature, step)
+    trace(encoder_graph, (source, lengths), encoder)
+    trace(step_graph, (torch.full((3, 4), BOS), torch.tensor([6]), *memory, *states), step)
 
 
-def trace(graph: nn.Module, arguments: Sequence[Tensor], signature: Signature, path: Path) -> None:
+def trace(graph: EncoderGraph | StepGraph, arguments: Sequence[Tensor], path: Path) -> None:
     """Write a graph by tracing it; raise UserError if ONNX lacks an operation, or Python code depends on values."""
     with tracing_problems() as problems:
         try:
@@ -133,9 +117,9 @@ def trace(graph: nn.Module, arguments: Sequence[Tensor], signature: Signature, p
                 str(path),
                 dynamo=False,
                 opset_version=OPSET,
-                input_names=list(signature.inputs),
-                output_names=list(signature.outputs),
-                dynamic_axes=signature.dynamic_axes,
+                input_names=list(graph.inputs),
+                output_names=list(graph.outputs),
+                dynamic_axes={name: dict(enumerate(axes)) for name, axes in (graph.inputs | graph.outputs).items()},
             )
         except Exception as error:
             if is_out_of_memory(error) or isinstance(error, OSError):
