@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import numpy as np
 from rich.console import Console
@@ -17,19 +17,10 @@ from nmt.evaluation.records import ALIGNMENTS, RECORDS, finite, keep_records, re
 from nmt.evaluation.registry import METRICS, OF_THE_MACHINE, format_number
 from nmt.formats import duration
 from nmt.training.console import SHOWN_BY_BAR, LiveDisplay, LogHandler, Phase, silent_phase
+from nmt.training.progress import Progress, fraction_done, seconds_left
 from nmt.training.tensorboard import Sample, TensorBoard, hyperparameters
 
 logger = logging.getLogger(__name__)
-
-
-class Status(NamedTuple):
-    """How far training has come; `measured` is what `Meter.measure` returns."""
-
-    step: int
-    epoch: float
-    fraction_done: float
-    seconds_left: float | None
-    measured: Mapping[str, float]
 
 
 @final
@@ -79,26 +70,26 @@ class Reporter:
             logger.info("%s", line)
         self.display.progress.start()
 
-    def train(self, status: Status) -> None:
-        """Report the updates since the last report."""
-        self.step = status.step
-        self.progress(status)
-        measured = {name: value for name, value in status.measured.items() if value or name != "skipped"}
+    def train(self, progress: Progress, measured: Mapping[str, float]) -> None:
+        """Report the updates since the last report; `measured` is what `Meter.measure` returns."""
+        self.step = progress.step
+        self.progress(progress, measured)
+        measured = {name: value for name, value in measured.items() if value or name != "skipped"}
         if "skipped" in measured:
             logger.warning(
                 "updates skipped since the last report, their gradients not being finite: %d", measured["skipped"]
             )
-        self._record("train", {"epoch": status.epoch, **measured})
+        self._record("train", {"epoch": progress.epochs, **measured})
         self._tensorboard.scalars("train", measured, self.step)
 
-    def progress(self, status: Status) -> None:
+    def progress(self, progress: Progress, measured: Mapping[str, float]) -> None:
         """Show the same on the console and in `train.log` alone."""
-        step, epoch, fraction_done, seconds_left, measured = status
-        self.display.update(fraction_done, loss=measured["loss"], speed=measured["tokens_per_second"], eta=seconds_left)
+        done, left = fraction_done(progress, self.config.trainer), seconds_left(progress, self.config.trainer)
+        self.display.update(done, loss=measured["loss"], speed=measured["tokens_per_second"], eta=left)
         line = "update %d  epoch %.2f  loss %.3f  perplexity %.2f  rate %.2e  norm %.2f  %.0f tokens/s  %s left"
         names = ("loss", "perplexity", "learning_rate", "gradient_norm", "tokens_per_second")
         values = (measured[name] for name in names)
-        logger.info(line, step, epoch, *values, duration(seconds_left), extra=SHOWN_BY_BAR)
+        logger.info(line, progress.step, progress.epochs, *values, duration(left), extra=SHOWN_BY_BAR)
 
     def validation(self, *, step: int, metrics: Mapping[str, float], samples: Sequence[Sample]) -> None:
         """Report the metrics of a validation, and translations and heatmaps of a few sentences."""

@@ -22,17 +22,9 @@ from nmt.training.meter import Meter
 from nmt.training.objective import Objective, TrainingStep, token_loss
 from nmt.training.optimizer import Schedule, build_average, clipped_step, load_optimizer_state
 from nmt.training.precision import autocast_dtype
-from nmt.training.progress import (
-    Progress,
-    ending,
-    fraction_done,
-    out_of_patience,
-    samples_due,
-    seconds_left,
-    validation_due,
-)
+from nmt.training.progress import Progress, ending, fraction_done, out_of_patience, samples_due, validation_due
 from nmt.training.reinforce import Reinforce
-from nmt.training.reporting import NullReporter, Reporter, Status
+from nmt.training.reporting import NullReporter, Reporter
 from nmt.training.tensorboard import Sample
 from nmt.training.validation import Validation
 
@@ -196,11 +188,13 @@ class Trainer:
         """Report, validate and save, where it is due."""
         if self.progress.step % self.config.log_every == 0:
             self.last_report = self.processes.clock()
-            self.reporter.train(self.status(self.meter.read()))
+            self.contention.check()
+            self.reporter.train(self.progress, self.meter.read())
             self.processes.on_all_ranks(self.check_skipped)
         elif self.processes.clock() - self.last_report >= MAX_SILENT_SECONDS:
             self.last_report = self.processes.clock()
-            self.reporter.progress(self.status(self.meter.measure()))
+            self.contention.check()
+            self.reporter.progress(self.progress, self.meter.measure())
         if validation_due(self.progress, self.config):
             self.checkpoint()
         elif self.sample is not None and samples_due(self.progress) and not self.finished():
@@ -208,14 +202,6 @@ class Trainer:
                 self.reporter.samples(step=self.progress.step, samples=self.sample(self.averaged()))
         elif self.processes.clock() - self.last_save >= 60 * (self.config.save_every_minutes or math.inf):
             self.save_last()
-
-    def status(self, measured: dict[str, float]) -> Status:
-        """Return how far training has come, and what the meter has measured."""
-        self.contention.check()
-        progress, config = self.progress, self.config
-        return Status(
-            progress.step, progress.epochs, fraction_done(progress, config), seconds_left(progress, config), measured
-        )
 
     def check_skipped(self) -> None:
         """Raise UserError if too many updates in a row were skipped."""

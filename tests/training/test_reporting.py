@@ -19,11 +19,12 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from tensorboard.summary.writer import event_file_writer
 
 from nmt.alignment.weights import Alignment
-from nmt.config.schema import ModelConfig, TrainConfig
+from nmt.config.schema import ModelConfig, TrainConfig, TrainerConfig
 from nmt.data.tables import ProgressLog
 from nmt.evaluation.filmstrips import records_by_sentence, sentence_key
 from nmt.evaluation.records import ALIGNMENTS, keep_records, read_records
-from nmt.training.reporting import Reporter, Status
+from nmt.training.progress import Progress
+from nmt.training.reporting import Reporter
 from nmt.training.tensorboard import Sample, as_markdown
 from nmt.translator import Translation
 from tests.runs import wait_for
@@ -35,6 +36,7 @@ MEASURED = {
     "gradient_norm": 0.7,
     "tokens_per_second": 1234.0,
 }
+A_MINUTE = TrainerConfig(max_minutes=61 / 60)
 METRICS = {"loss": 1.5, "perplexity": 4.48, "bleu": 31.25, "chrf": 55.0, "aer": 0.12}
 
 
@@ -48,6 +50,13 @@ def sample(words: int = 2) -> Sample:
     return Sample(translation, "x | y", Alignment(["a", "b", "c"], ["x", "y"], np.eye(3)[[0, 2]]))
 
 
+def progress_at(step: int) -> Progress:
+    """Half an epoch after the beginning, and no second."""
+    progress = Progress(clock=lambda: 0.0)
+    progress.step, progress.epochs = step, 0.5
+    return progress
+
+
 def report(
     run_dir: Path, console: Console, *, steps: tuple[int, ...] = (20, 40), after: int = 0, **config: Any
 ) -> None:
@@ -55,7 +64,7 @@ def report(
         logging.getLogger("nmt.data.cleaning").info("train: 3 of 10 pairs dropped")
         reporter.start("encoder 10\ndecoder 20", after)
         for step in steps:
-            reporter.train(Status(step, 0.5, 0.5, 61.0, MEASURED))
+            reporter.train(progress_at(step), MEASURED)
             reporter.validation(step=step, metrics=METRICS, samples=[sample(), sample(0)])
         reporter.finish({"bleu": 33.0, "aer": None, "signature": {"bleu": "case:mixed"}})
 
@@ -86,7 +95,7 @@ def load(run_dir: Path) -> EventAccumulator:
 
 
 def test_the_console_and_the_log_tell_the_same(tmp_path: Path, plain: Console) -> None:
-    report(tmp_path, plain)
+    report(tmp_path, plain, trainer=A_MINUTE)
     lines = printed(plain).splitlines()
     assert lines[:3] == ["train: 3 of 10 pairs dropped", "encoder 10", "decoder 20"]
     assert lines[3].startswith("update 20  epoch 0.50  loss 2.000  perplexity 7.39")
@@ -98,7 +107,7 @@ def test_the_console_and_the_log_tell_the_same(tmp_path: Path, plain: Console) -
 
 def test_a_terminal_has_a_bar_instead_of_training_lines(tmp_path: Path) -> None:
     terminal = Console(file=io.StringIO(), force_terminal=True, width=150)
-    report(tmp_path, terminal)
+    report(tmp_path, terminal, trainer=A_MINUTE)
     text = printed(terminal)
     assert "validation at update 20" in text
     assert "update 20  epoch" not in text
@@ -118,7 +127,7 @@ def test_the_records(tmp_path: Path, plain: Console) -> None:
 def test_a_loss_that_is_not_finite_is_still_json(tmp_path: Path, plain: Console) -> None:
     with Reporter(tmp_path, config=TrainConfig(), console=plain) as reporter:
         reporter.start("")
-        reporter.train(Status(1, 0.5, 0.5, None, {**MEASURED, "loss": float("nan"), "perplexity": float("inf")}))
+        reporter.train(progress_at(1), {**MEASURED, "loss": float("nan"), "perplexity": float("inf")})
     assert (records(tmp_path)[0]["loss"], records(tmp_path)[0]["perplexity"]) == (None, None)
 
 

@@ -18,7 +18,7 @@ from nmt.data.tables import EncodedCorpus
 from nmt.errors import UserError
 from nmt.models.seq2seq import Seq2Seq
 from nmt.training.guided_alignment import guided_alignment_loss
-from nmt.training.reporting import Status
+from nmt.training.progress import Progress
 from nmt.training.trainer import Trainer
 from tests.runs import records
 from tests.training.toy import Make, copied, equal, toy
@@ -403,9 +403,9 @@ def test_progress_is_shown_from_the_first_update(make: Make, monkeypatch: pytest
     monkeypatch.setattr(trainer.processes, "clock", lambda: now)
     monkeypatch.setattr(trainer, "finished", lambda: False)
 
-    def note(self: Any, status: Status) -> None:
-        assert status.measured["loss"] > 0
-        shown.append(status.step)
+    def note(self: Any, progress: Progress, measured: dict[str, float]) -> None:
+        assert measured["loss"] > 0
+        shown.append(progress.step)
 
     monkeypatch.setattr(type(trainer.reporter), "progress", note)
     for batches in itertools.islice(trainer.updates(), 30):
