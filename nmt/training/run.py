@@ -227,7 +227,8 @@ def evaluate_best_checkpoint(
     phase: Phase = silent_phase,
     processes: ProcessGroup = SINGLE_PROCESS,
 ) -> dict[str, Any]:
-    """Evaluate the best checkpoint on test splits, if there are any; return the scores of the first; collective.
+    """Evaluate the best checkpoint on test splits, if there are any, write the files and print the scores; return those
+    of the first; collective.
 
     Rank 0 evaluates alone if other ranks cannot see the checkpoint, as on machines without a shared file system.
     """
@@ -239,46 +240,33 @@ def evaluate_best_checkpoint(
         return processes.on_rank_zero(evaluate_best_checkpoint, config, run_dir, tests, phase)
     translator = processes.on_all_ranks(Translator.load, run_dir, config.trainer.device, **vars(config.search))
     translator.map_batches = processes.distributed_map
-    scores = [
-        evaluate_on(split, corpus, translator, config, run_dir / "evaluation" / split, phase, processes)
-        for split, corpus in tests.items()
-    ]
-    return scores[0]
-
-
-def evaluate_on(
-    split: str,
-    corpus: datasets.Dataset,
-    translator: Translator,
-    config: TrainConfig,
-    folder: Path,
-    phase: Phase,
-    processes: ProcessGroup,
-) -> dict[str, Any]:
-    """Evaluate a translator on a split, write the files to a folder and print the scores; return them; collective."""
     # Imported late: training itself needs none of it.
     from nmt.evaluation.evaluator import evaluate_split
     from nmt.evaluation.output import prepare_folder
     from nmt.evaluation.report import print_table
 
-    processes.on_rank_zero(prepare_folder, folder)
-    # Sentences are translated (also greedily, if there is a beam), scored, and aligned if there is gold.
-    passes = 2 + (config.search.beam_size > 1) + ("alignment" in corpus.column_names)
-    with phase(f"testing on {split}", len(corpus) * passes) as advance:
-        translator.progress = advance
-        metrics = processes.on_all_ranks(
-            evaluate_split,
-            translator,
-            corpus,
-            folder if processes.rank == 0 else None,
-            split=split,
-            bleu_tokenize=bleu_tokenizer(config),
-            lowercase=config.lowercase,
-        )
-    if processes.rank == 0:
-        print_table(metrics)
-        print(f"report: {folder / 'report.html'}   heatmaps: {folder / 'heatmaps'}")
-    return metrics
+    scores = []
+    for split, corpus in tests.items():
+        folder = run_dir / "evaluation" / split
+        processes.on_rank_zero(prepare_folder, folder)
+        # Sentences are translated (also greedily, if there is a beam), scored, and aligned if there is gold.
+        passes = 2 + (config.search.beam_size > 1) + ("alignment" in corpus.column_names)
+        with phase(f"testing on {split}", len(corpus) * passes) as advance:
+            translator.progress = advance
+            metrics = processes.on_all_ranks(
+                evaluate_split,
+                translator,
+                corpus,
+                folder if processes.rank == 0 else None,
+                split=split,
+                bleu_tokenize=bleu_tokenizer(config),
+                lowercase=config.lowercase,
+            )
+        if processes.rank == 0:
+            print_table(metrics)
+            print(f"report: {folder / 'report.html'}   heatmaps: {folder / 'heatmaps'}")
+        scores.append(metrics)
+    return scores[0]
 
 
 def link_latest(run_dir: Path) -> None:
