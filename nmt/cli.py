@@ -226,7 +226,7 @@ def compose_and_run(
         num_started += 1
         try:
             # Errors exit here: Hydra would print lines of its own first.
-            with user_errors(show=show_errors), prefix_job_name(), remove_empty_folder():
+            with user_errors(show=show_errors), job_errors():
                 function(resolve(composed, schema))
         except SystemExit as exit:
             if exit.code != 2 or HydraConfig.get().mode != RunMode.MULTIRUN:
@@ -249,30 +249,24 @@ def compose_and_run(
 
 
 @contextlib.contextmanager
-def prefix_job_name() -> Iterator[None]:
-    """Prefix the message of a UserError in a sweep's job with the job's number and its own overrides."""
+def job_errors() -> Iterator[None]:
+    """If a UserError ends a job, remove the folder that Hydra made for it, unless something has been written there.
+
+    In a sweep the message is prefixed by the job's number and its own overrides.
+    """
     from hydra.core.hydra_config import HydraConfig
 
     try:
         yield
     except UserError as error:
-        if overrides := " ".join(swept_overrides()):
-            raise UserError(f"job {HydraConfig.get().job.num} ({overrides}): {error}") from error
-        raise
-
-
-@contextlib.contextmanager
-def remove_empty_folder() -> Iterator[None]:
-    """Remove the folder that Hydra created for the job if a UserError ends the job before it writes anything."""
-    try:
-        yield
-    except UserError:
         folder = output_folder()
         if folder != Path.cwd():
             with contextlib.suppress(OSError):
                 folder.rmdir()
                 if DATE_FOLDER.fullmatch(folder.parent.name):  # also made by Hydra, for the default `run_dir`
                     folder.parent.rmdir()
+        if overrides := " ".join(swept_overrides()):
+            raise UserError(f"job {HydraConfig.get().job.num} ({overrides}): {error}") from error
         raise
 
 
