@@ -74,36 +74,23 @@ def save_checkpoint(
     with write_errors(folder, "free some space and start again: what was saved before is as it was"):
         shutil.rmtree(temporary, ignore_errors=True)
         try:
-            metadata = {"step": step} | ({} if longest_source is None else {"longest": longest_source})
-            fill(temporary, model, config, tokenizers, metadata, training_state)
+            temporary.mkdir(parents=True)
+            metadata = {"step": str(step)} | ({} if longest_source is None else {"longest": str(longest_source)})
+            save_model(model, str(temporary / WEIGHTS), metadata)
+            sort_metadata(temporary / WEIGHTS)
+            save_config(config, temporary / CONFIG)
+            # Safetensors lets the owner alone read what it writes; other files are as readable as the umask allows.
+            (temporary / WEIGHTS).chmod((temporary / CONFIG).stat().st_mode)
+            tokenizers.save(temporary)
+            if training_state is not None:
+                torch.save(dict(training_state), temporary / TRAINING_STATE)
+            write_manifest(temporary)
+            for path in (*temporary.iterdir(), temporary):
+                flush(path)
             replace_folder(temporary, folder)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
-
-
-def fill(
-    temporary: Path,
-    model: nn.Module,
-    config: TrainConfig,
-    tokenizers: Tokenizers,
-    metadata: Mapping[str, int],
-    training_state: Mapping[str, Any] | None,
-) -> None:
-    """Write the files of a checkpoint into a new folder, and flush them to disk."""
-    temporary.mkdir(parents=True)
-    save_model(model, str(temporary / WEIGHTS), metadata={name: str(value) for name, value in metadata.items()})
-    sort_metadata(temporary / WEIGHTS)
-    save_config(config, temporary / CONFIG)
-    # Safetensors lets the owner alone read what it writes; other files are as readable as the umask allows.
-    (temporary / WEIGHTS).chmod((temporary / CONFIG).stat().st_mode)
-    tokenizers.save(temporary)
-    if training_state is not None:
-        torch.save(dict(training_state), temporary / TRAINING_STATE)
-    write_manifest(temporary)
-    for path in temporary.iterdir():
-        flush(path)
-    flush(temporary)
 
 
 def sort_metadata(path: Path) -> None:
