@@ -16,7 +16,7 @@ from nmt.data.tables import SIDES, TEST_SPLITS, temporary_folder
 from nmt.errors import write_errors
 from nmt.evaluation.registry import OF_THE_MACHINE, Values, shown_metrics
 from nmt.evaluation.report import decoding_summary, template
-from nmt.models.checkpoint import CARD, PICTURE, WEIGHTS, Checkpoint, load_checkpoint
+from nmt.models.checkpoint import CARD, PICTURE, WEIGHTS, load_checkpoint
 from nmt.models.hub import is_address
 from nmt.models.summary import summarize
 
@@ -33,18 +33,36 @@ PATH_KEYS = ("tokenizer.source_model", "tokenizer.target_model", "trainer.initia
 def write_card(best: Path, run: Path, cleaning: Mapping[str, CleaningReport]) -> None:
     """Write the model card of a run's best checkpoint into its folder, with a heatmap, after the final evaluation.
 
-    Nothing is written if there is no such checkpoint, or if its card was edited. `cleaning` holds, for each split where
-    it is known, what cleaning dropped.
+    It is YAML between two lines `---`, then Markdown; `hub:USER/NAME` stands for the address. Nothing is written if
+    there is no such checkpoint, or if its card was edited. `cleaning` holds, for each split where it is known, what
+    cleaning dropped.
 
     Raises:
         UserError: it cannot be written.
     """
+    import yaml
+
     if not (best / WEIGHTS).is_file() or is_edited(best / CARD):
         return
     checkpoint = load_checkpoint(best)
+    config = checkpoint.config
     evaluations = dict(evaluations_of(run, checkpoint.step))
     picture = typical_heatmap(run / "evaluation" / next(iter(evaluations), ""))
-    text = render_card(checkpoint, evaluations, cleaning, has_picture=picture is not None)
+    text = template("model_card.md.j2", autoescape=False).render(
+        front=yaml.safe_dump(front_matter(config, evaluations), sort_keys=False, allow_unicode=True),
+        version=importlib.import_module("nmt").__version__,  # the root is above all layers
+        data=config.data,
+        step=checkpoint.step,
+        summary=summarize(checkpoint.model),
+        evaluations=evaluations,
+        score_rows=score_rows,
+        decoding_summary=decoding_summary,
+        format_signatures=format_signatures,
+        picture=PICTURE if picture is not None else None,
+        data_description=data_description(config.data),
+        cleaning=cleaning,
+        settings=list(setting_lines(config)),
+    )
     with write_errors(best / CARD), temporary_folder(best / CARD) as folder:
         (folder / CARD).write_text(text + signature_line(text), encoding="utf-8")
         (best / PICTURE).unlink(missing_ok=True)  # of an earlier card
@@ -82,34 +100,6 @@ def typical_heatmap(evaluation: Path) -> Path | None:
     """Return the heatmap of an evaluation that has the median size; None if there are none."""
     pictures = sorted((evaluation / "heatmaps").glob("*.png"), key=lambda path: (path.stat().st_size, path.name))
     return pictures[len(pictures) // 2] if pictures else None
-
-
-def render_card(
-    checkpoint: Checkpoint,
-    evaluations: Mapping[str, Values],
-    cleaning: Mapping[str, CleaningReport],
-    *,
-    has_picture: bool,
-) -> str:
-    """Return the card: YAML between two lines `---`, then Markdown; `hub:USER/NAME` stands for the address."""
-    import yaml
-
-    config = checkpoint.config
-    return template("model_card.md.j2", autoescape=False).render(
-        front=yaml.safe_dump(front_matter(config, evaluations), sort_keys=False, allow_unicode=True),
-        version=importlib.import_module("nmt").__version__,  # the root is above all layers
-        data=config.data,
-        step=checkpoint.step,
-        summary=summarize(checkpoint.model),
-        evaluations=evaluations,
-        score_rows=score_rows,
-        decoding_summary=decoding_summary,
-        format_signatures=format_signatures,
-        picture=PICTURE if has_picture else None,
-        data_description=data_description(config.data),
-        cleaning=cleaning,
-        settings=list(setting_lines(config)),
-    )
 
 
 def front_matter(config: TrainConfig, evaluations: Mapping[str, Values]) -> dict[str, Any]:
