@@ -13,21 +13,13 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 def quantize(model: Model) -> Model:
-    """Quantize a translation model, or each of those in an ensemble, in place; see `quantize_one`."""
-    for module in list(model.modules()):
-        if isinstance(module, Seq2Seq):
-            quantize_one(module)
-    return model
-
-
-def quantize_one(model: Seq2Seq) -> None:
     """Replace the linear maps of attention, decoder and output layer, in place, by ones of 8-bit integers.
 
     y = W x becomes s_W s_x (W_q (x_q - z_x)) with W_q = round(W / s_W) and x_q = round(x / s_x) + z_x. s_W is the
     largest magnitude of each row over 127.5, computed once; s_x and z_x follow from the range of all x of a product,
     computed each time. This is PyTorch's dynamic quantization, with the arithmetic of Jacob et al. (2018), who fix the
     ranges. Maps with a single input or output gain nothing and are left alone, as are the encoder, which runs once per
-    sentence, and the embeddings.
+    sentence, and the embeddings. Of an ensemble every model is quantized.
     The model can only translate afterwards.
 
     Raises:
@@ -38,11 +30,13 @@ def quantize_one(model: Seq2Seq) -> None:
     device = next(model.parameters()).device
     if device.type != "cpu":
         raise UserError(f"int8 translates on a CPU, not on {device.type}: add device=cpu, or choose bf16")
-    chosen = {
-        name: per_channel_dynamic_qconfig
-        for name, module in model.named_modules()
-        if type(module) is nn.Linear and min(module.weight.shape) > 1 and not name.startswith("encoder.")
-    }
-    with warnings.catch_warnings():  # deprecation in favor of another package
-        warnings.simplefilter("ignore")
-        quantize_dynamic(model, chosen, dtype=torch.qint8, inplace=True)
+    for member in [module for module in model.modules() if isinstance(module, Seq2Seq)]:
+        chosen = {
+            name: per_channel_dynamic_qconfig
+            for name, module in member.named_modules()
+            if type(module) is nn.Linear and min(module.weight.shape) > 1 and not name.startswith("encoder.")
+        }
+        with warnings.catch_warnings():  # deprecation in favor of another package
+            warnings.simplefilter("ignore")
+            quantize_dynamic(member, chosen, dtype=torch.qint8, inplace=True)
+    return model
