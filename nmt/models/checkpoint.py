@@ -249,7 +249,9 @@ def read_checkpoint(folder: Path, device: str | torch.device, verified: bool) ->
     tokenizers = Tokenizers.load(folder)
     sizes = len(tokenizers.source), len(tokenizers.target)
     try:
-        shapes, metadata = read_header(folder / WEIGHTS)
+        with safe_open(str(folder / WEIGHTS), framework="pt") as file:
+            shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+            metadata = file.metadata() or {}
         step, longest_source = int(metadata.get("step", 0)), int(metadata.get("longest", config.batch.max_length))
         check_sizes(config, sizes[1], shapes)
         with usual_defaults():
@@ -278,13 +280,6 @@ def usual_defaults() -> Iterator[None]:
             yield
     finally:
         torch.set_default_dtype(dtype)
-
-
-def read_header(path: Path) -> tuple[dict[str, list[int]], dict[str, str]]:
-    """Return the shapes of the tensors in a file of weights, and its metadata."""
-    with safe_open(str(path), framework="pt") as file:
-        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
-        return shapes, file.metadata() or {}
 
 
 def check_sizes(config: TrainConfig, vocab_size: int, shapes: Mapping[str, list[int]]) -> None:
