@@ -86,8 +86,7 @@ def evaluate_split(
         return metrics
     # Gold of pre-segmented text counts pieces, and so cannot be drawn on the words made of them.
     is_segmented = list(map(str.split, outcome.references)) != list(map(str.split, targets))
-    sentences = align_sentences(outcome, table_of_sentences(outcome, baseline), None if is_segmented else gold, views)
-    write_files(folder, metrics, sentences, num_heatmaps)
+    write_files(folder, metrics, sentences_of(outcome, baseline, None if is_segmented else gold, views), num_heatmaps)
     return metrics
 
 
@@ -109,21 +108,17 @@ def measure_all(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def table_of_sentences(outcome: Outcome, baseline: Baseline | None = None) -> list[Sentence]:
-    """Return the rows of the report's table of sentences, with the translations of the baseline if there is one."""
-    chrf = sentence_chrf(outcome.hypotheses, outcome.references, lowercase=outcome.lowercase)
-    sources = [translation.source for translation in outcome.translations]
-    columns: list[Sequence[Any]] = [sources, outcome.hypotheses, outcome.references, chrf]
-    if baseline is not None:
-        baseline_chrf = sentence_chrf(baseline.hypotheses, outcome.references, lowercase=outcome.lowercase)
-        columns += [baseline.hypotheses, baseline_chrf]
-    return [Sentence(number, *row) for number, row in enumerate(zip(*columns, strict=True), start=1)]
-
-
-def align_sentences(
-    outcome: Outcome, rows: Sequence[Sentence], gold: Sequence[Links] | None, views: AlignmentViews
+def sentences_of(
+    outcome: Outcome, baseline: Baseline | None, gold: Sequence[Links] | None, views: AlignmentViews
 ) -> list[AlignedSentence]:
-    """Return what is drawn and written of each translation."""
+    """Return what is written, shown and drawn of each sentence, with the translation of a baseline if there is one."""
+    sources = [translation.source for translation in outcome.translations]
+    chrf = sentence_chrf(outcome.hypotheses, outcome.references, lowercase=outcome.lowercase)
+    cells: list[Sequence[Any]] = [sources, outcome.hypotheses, outcome.references, chrf]
+    if baseline is not None:
+        cells.append(baseline.hypotheses)
+        cells.append(sentence_chrf(baseline.hypotheses, outcome.references, lowercase=outcome.lowercase))
+    rows = [Sentence(number, *row) for number, row in enumerate(zip(*cells, strict=True), start=1)]
     links = [views.rule.links(weights) for weights in outcome.weights]
     agreed = None if views.reverse is None else agreed_links(links, outcome.translations, views.reverse, views)
     unknown = [None] * len(rows)

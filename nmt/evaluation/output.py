@@ -61,12 +61,17 @@ def write_files(folder: Path, metrics: Values, sentences: Sequence[AlignedSenten
         draw_heatmaps(staging / HEATMAPS, drawn)
         rows, title = [each.row for each in sentences], f"Evaluation on {metrics['split']}"
         words = ((each.translation.source_words, each.translation.target_words) for each in sentences)
+        alignments = {
+            each.row.number: alignment_data(each.translation, each.saliency, each.gold_of_translation())
+            for each in sentences
+            if min(each.translation.weights.shape) > 0 and max(each.translation.weights.shape) <= LONGEST_VIEW
+        }
         files = {
             "alignments.pharaoh": lines(format_pharaoh(each.links) for each in sentences),
             "alignments.words": lines(format_words(*sides) for sides in words),
             "hypotheses.txt": lines(row.hypothesis for row in rows),
             "report.html": render_report(
-                metrics, rows, [each.row for each in drawn], title=title, alignments=row_alignments(sentences)
+                metrics, rows, [each.row for each in drawn], title=title, alignments=alignments
             ),
         }
         agreed = [each.agreed for each in sentences if each.agreed is not None]
@@ -103,15 +108,6 @@ def draw_heatmaps(folder: Path, sentences: Sequence[AlignedSentence]) -> None:
             panels["saliency"] = sentence.saliency.weights
         words, title = (translation.source_words, translation.target_words), f"line {sentence.row.number}"
         save_png(draw_heatmap(panels, *words, title=title, gold=sentence.gold_of_translation()), folder / name)
-
-
-def row_alignments(sentences: Sequence[AlignedSentence]) -> dict[int, Values]:
-    """Return the data of the view that each row of the report opens, by its number."""
-    return {
-        each.row.number: alignment_data(each.translation, each.saliency, each.gold_of_translation())
-        for each in sentences
-        if min(each.translation.weights.shape) > 0 and max(each.translation.weights.shape) <= LONGEST_VIEW
-    }
 
 
 def lines(texts: Iterable[str]) -> str:

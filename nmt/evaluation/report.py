@@ -18,7 +18,7 @@ from nmt.alignment.pharaoh import Links
 from nmt.alignment.weights import Alignment
 from nmt.evaluation.registry import Values, compared, format_number, report_cards, table_rows
 from nmt.text.words import text_words, word_spans
-from nmt.view.alignment import asset, gold_data
+from nmt.view.alignment import asset
 
 
 class Sentence(NamedTuple):
@@ -76,7 +76,9 @@ def alignment_data(alignment: Alignment, saliency: Alignment | None, gold: Links
     weights = {"weights": alignment.weights} | ({} if saliency is None else {"saliency": saliency.weights})
     matrices = {name: np.rint(1000 * matrix).astype(int).tolist() for name, matrix in weights.items()}
     data = {"source_words": alignment.source_words, "target_words": alignment.target_words, "matrices": matrices}
-    return data | ({} if gold is None else {"gold": gold_data(gold)})
+    # A link that is only possible is dashed.
+    known = {} if gold is None else {"gold": {"sure": sorted(gold.sure), "possible": sorted(gold.possible - gold.sure)}}
+    return data | known
 
 
 @functools.cache

@@ -12,16 +12,10 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from nmt.alignment.pharaoh import Link, Links
 from nmt.alignment.weights import Weights
 
 HERE = Path(__file__).parent
 DIGITS = 4  # of a weight
-
-
-def gold_data(gold: Links) -> dict[str, list[Link]]:
-    """Return links as the element takes them: those that are only possible are dashed."""
-    return {"sure": sorted(gold.sure), "possible": sorted(gold.possible - gold.sure)}
 
 
 def alignment_html(data: Mapping[str, Any]) -> str:
