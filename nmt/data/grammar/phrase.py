@@ -4,7 +4,7 @@ A link is a reference from a target word to source words, not to positions, so p
 without shifting indices; `spell` looks up positions, and applies French spelling across words (elision, contraction).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -66,7 +66,7 @@ def punctuation(mark: str) -> Phrase:
 
 def spell(phrase: Phrase) -> tuple[str, str, str]:
     """Return the source line, the target line and the links in Pharaoh notation, `i-j` sure and `i?j` possible only."""
-    target = contract(elide(phrase.target))
+    target = merge(merge(phrase.target, elide), contract)  # in this order: `de l'` is not contracted
     position = {word: i for i, word in enumerate(word for word in phrase.source if word.text not in PUNCTUATION)}
     links = []
     for j, french in enumerate(word for word in target if word.text not in PUNCTUATION):
@@ -82,31 +82,28 @@ def begins_with_vowel(french: str) -> bool:
     return french[0].lower() in FRENCH_VOWELS and french not in ASPIRATED
 
 
-def elide(words: Sequence[TargetWord]) -> list[TargetWord]:
-    """Merge `le homme` into `l'homme`; the elided word's links become possible only."""
+def merge(words: Sequence[TargetWord], fuse: Callable[[TargetWord, TargetWord], TargetWord | None]) -> list[TargetWord]:
+    """Replace a word and the one before it by what `fuse` makes of the two, from left to right."""
     merged: list[TargetWord] = []
     for word in words:
-        before = merged[-1] if merged else None
-        if before and _elides(before.text, word.text):
-            merged[-1] = TargetWord(
-                f"{before.text[:-1]}'{word.text}", word.sure, before.sure + before.possible + word.possible
-            )
+        if merged and (fused := fuse(merged[-1], word)):
+            merged[-1] = fused
         else:
             merged.append(word)
     return merged
 
 
-def contract(words: Sequence[TargetWord]) -> list[TargetWord]:
-    """Merge `de le` into `du`, after elision; the article's links become possible only."""
-    merged: list[TargetWord] = []
-    for word in words:
-        before = merged[-1] if merged else None
-        fused = CONTRACTED.get((before.text, word.text)) if before else None
-        if before and fused:
-            merged[-1] = TargetWord(fused, before.sure, before.possible + word.sure + word.possible)
-        else:
-            merged.append(word)
-    return merged
+def elide(before: TargetWord, word: TargetWord) -> TargetWord | None:
+    """Return `l'homme` for `le homme`; the elided word's links become possible only."""
+    if not _elides(before.text, word.text):
+        return None
+    return TargetWord(f"{before.text[:-1]}'{word.text}", word.sure, before.sure + before.possible + word.possible)
+
+
+def contract(before: TargetWord, word: TargetWord) -> TargetWord | None:
+    """Return `du` for `de le`; the article's links become possible only."""
+    fused = CONTRACTED.get((before.text, word.text))
+    return TargetWord(fused, before.sure, before.possible + word.sure + word.possible) if fused else None
 
 
 def fit_articles(english: Sequence[str]) -> list[str]:
