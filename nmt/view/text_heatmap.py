@@ -83,13 +83,10 @@ def shade(weight: float) -> str:
 
 
 def shorten(word: str, limit: int = MAX_LABEL) -> str:
-    """Return a label of one line, printable, of at most `limit` characters."""
-    word = printable(word)
-    return word if len(word) <= limit else word[: limit - 1] + "…"
+    """Return a label of one line, of at most `limit` characters, without control characters.
 
-
-def printable(word: str) -> str:
-    """Replace control characters; joiners and other invisible format characters are part of some scripts."""
-    return "".join(
-        c if c.isprintable() or unicodedata.category(c) == "Cf" else "\N{REPLACEMENT CHARACTER}" for c in word
-    )
+    Joiners and other invisible format characters are part of some scripts.
+    """
+    allowed = (c if c.isprintable() or unicodedata.category(c) == "Cf" else "\N{REPLACEMENT CHARACTER}" for c in word)
+    label = "".join(allowed)
+    return label if len(label) <= limit else label[: limit - 1] + "…"
