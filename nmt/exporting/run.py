@@ -13,7 +13,7 @@ from nmt.errors import UserError, one_line, write_errors
 from nmt.exporting.check import largest_differences, signature
 from nmt.exporting.graphs import OPSET, write_graphs
 from nmt.exporting.quantize import quantize_graph
-from nmt.models.checkpoint import Checkpoint, load_checkpoint, run_of_checkpoint
+from nmt.models.checkpoint import SUBWORDS, Checkpoint, load_checkpoint, run_of_checkpoint
 from nmt.models.hub import is_address, results_folder
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import count_parameters
@@ -53,10 +53,7 @@ def export(run: str, output: str | None, *, int8: bool) -> None:
         # Within the folder: what is beside it may be another disk, or forbidden.
         with temporary_folder(folder / MODEL) as staging:
             content = write_export(staging, checkpoint, ("fp32", "int8") if int8 else ("fp32",))
-            for name in {name for graphs in GRAPHS.values() for name in graphs.values()}:
-                (folder / name).unlink(missing_ok=True)  # of an earlier export
-            for path in sorted(staging.iterdir(), key=lambda path: path.name == MODEL):
-                path.replace(folder / path.name)
+            replace_export(staging, folder)
     for precision, files in content["graphs"].items():
         sizes = ", ".join(f"{name} {(folder / name).stat().st_size / 1e6:.1f} MB" for name in files.values())
         difference = f"{content['largest_difference'][precision]['log_probs']:.1e}"
@@ -75,6 +72,18 @@ def remove_if_empty(folder: Path) -> Iterator[None]:
             with contextlib.suppress(OSError):
                 folder.rmdir()
         raise
+
+
+def replace_export(staging: Path, folder: Path) -> None:
+    """Move the files of an export into a folder, in place of those of an earlier one.
+
+    Killed meanwhile, it leaves a folder that translates nothing, as graphs are missing, and that is known as an export.
+    """
+    graphs = [name for names in GRAPHS.values() for name in names.values()]
+    for name in (*graphs, *SUBWORDS, EXAMPLE.name):
+        (folder / name).unlink(missing_ok=True)
+    for path in sorted(staging.iterdir(), key=lambda path: (path.name in graphs, path.name != MODEL)):
+        path.replace(folder / path.name)
 
 
 def default_folder(checkpoint: Checkpoint) -> Path:

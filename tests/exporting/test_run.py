@@ -107,6 +107,39 @@ def test_an_earlier_export_is_replaced(tmp_path: Path, export: Callable[..., Any
     assert names(run) == {"checkpoints", "onnx-last"}
 
 
+def test_nothing_of_an_export_with_other_subwords_is_left(tmp_path: Path, export: Callable[..., Any]) -> None:
+    """The example beside it could not read subwords of segmented text."""
+    folder = tmp_path / "onnx"
+    folder.mkdir()
+    for name in ("model.json", "joint.model", "encoder.onnx", "translate.py"):
+        (folder / name).touch()
+    done = export(saved(tmp_path / "checkpoint"), "--output", folder)
+    assert names(folder) == {*GRAPHS, "source.vocab", "target.vocab", "model.json"}
+    assert done.stdout.endswith(f"written to {folder}\n")
+
+
+@pytest.mark.parametrize("moved", range(5))
+def test_an_export_that_is_killed_while_files_are_moved_can_be_repeated(
+    moved: int, tmp_path: Path, export: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not leave graphs beside a description of others."""
+    saved(tmp_path / "checkpoint")
+    move, left = Path.replace, iter(range(moved))
+
+    def replace(path: Path, target: Path) -> Path:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return move(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", replace)
+        assert export("checkpoint", "--output", "out").returncode == 130
+    left_over = names(tmp_path / "out") if moved else set()
+    assert ("model.json" in left_over) == bool(moved)
+    assert not left_over >= GRAPHS
+    assert export("checkpoint", "--output", "out").returncode == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
