@@ -91,10 +91,10 @@ if __name__ == "__main__":
     if options.beam_size < 0:
         parser.error("--beam-size must be at least 0, which is that of the export")
     translator = Translator(Path(__file__).parent, "int8" if options.int8 else "fp32")
-    for number, line in enumerate(sys.stdin.buffer, start=1):
+    for n, line in enumerate(sys.stdin.buffer):
         try:
-            text, _ = translator.translate(line.decode().rstrip("\r\n"), options.beam_size)
+            text, _ = translator.translate(line.decode("utf-8" if n else "utf-8-sig").rstrip("\r\n"), options.beam_size)
         except UnicodeDecodeError as error:
-            parser.error(f"line {number} is not UTF-8: {error}")
+            parser.error(f"line {n + 1} is not UTF-8: {error}")
         sys.stdout.buffer.write(f"{text}\n".encode())
         sys.stdout.buffer.flush()

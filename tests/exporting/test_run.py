@@ -1,7 +1,10 @@
 """What an export refuses, and what it replaces."""
 
+import codecs
 import importlib.util
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,14 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from nmt.config.schema import ModelConfig, SearchConfig, TrainConfig
+from nmt.config.schema import ModelConfig, SearchConfig, TokenizerConfig, TrainConfig
 from nmt.errors import UserError
 from nmt.exporting import run as exporting
 from nmt.exporting.graphs import write_graphs
 from nmt.models.build import build_model
 from nmt.models.checkpoint import load_checkpoint, save_checkpoint
 from nmt.models.hub import results_folder
-from nmt.text.tokenizer import Tokenizers
+from nmt.text.tokenizer import Tokenizer, Tokenizers
 from nmt.text.vocabulary import Vocabulary
 
 GRAPHS = {"encoder.onnx", "step.onnx"}
@@ -57,6 +60,24 @@ def test_segmented_text_has_no_example(tmp_path: Path, export: Callable[..., Any
     assert model["search"]["patience"] is None
     assert model["subwords"] == ["source.vocab", "target.vocab"]
     assert model["text"][0] == {"segmentation": "whitespace", "normalization": "identity", "case": "kept"}
+
+
+def test_the_example_reads_a_byte_order_mark_as_none(tmp_path: Path, export: Callable[..., Any]) -> None:
+    """As nmt.translate does; a model that keeps every character would take it for the first letter."""
+    side = Tokenizer.train(["abc def"] * 9, TokenizerConfig(normalization="identity", vocab_size=300), 300)
+    config = TrainConfig(model=ModelConfig(embedding_size=6, hidden_size=8))
+    torch.manual_seed(0)
+    model = build_model(config.model, len(side), len(side), joint=True)
+    for parameter in model.parameters():
+        parameter.data *= 4  # so that a letter more makes a difference
+    save_checkpoint(tmp_path / "checkpoint", model, config, Tokenizers(side, side), step=7)
+    assert export(tmp_path / "checkpoint").returncode == 0
+    line = [sys.executable, str(tmp_path / "checkpoint" / "onnx" / "translate.py")]
+    plain, marked = (
+        subprocess.run(line, input=mark + b"abc def\nabc\n", capture_output=True, check=True).stdout
+        for mark in (b"", codecs.BOM_UTF8)
+    )
+    assert plain == marked
 
 
 def test_files_are_made_within_the_folder_and_none_is_left_after_an_error(
