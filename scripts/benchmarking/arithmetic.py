@@ -11,7 +11,7 @@ from their embeddings alone (nmt/fast/words.py); what is then left is the arithm
 """
 
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
 import torch
 from torch import nn
@@ -42,6 +42,14 @@ class Work:
 
     def __add__(self, other: "Work") -> "Work":
         return Work(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def twice(self) -> "Work":
+        """Return the size with all pairs once more in their batches, as for two passes (`trainer.consistency`)."""
+        repeats = {
+            "source_repeats": self.source_repeats + self.source_tokens,
+            "target_repeats": self.target_repeats + self.target_tokens,
+        }
+        return replace(self + self, **repeats)
 
     @classmethod
     def of(cls, batches: Iterable[Batch]) -> "Work":

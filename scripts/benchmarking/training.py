@@ -50,8 +50,9 @@ def measure_training(config: TrainConfig, trainer: Trainer, *, updates: int, rep
             repeated.append(next(measured))
             rates.append(gflops())
     memory = peak_memory(trainer.device)
-    nominal = [update_flop(trainer.model, config.model, each.work) / 1e9 for each in repeated]
-    spared = [spared_flop(trainer.model, each.work) / 1e9 for each in repeated]
+    works = [each.work.twice() if config.trainer.consistency else each.work for each in repeated]
+    nominal = [update_flop(trainer.model, config.model, work) / 1e9 for work in works]
+    spared = [spared_flop(trainer.model, work) / 1e9 for work in works]
     done = [(all_of - part) / each.seconds for all_of, part, each in zip(nominal, spared, repeated, strict=True)]
     shares = [2 * own / sum(around) for own, around in zip(done, pairwise(rates), strict=True)]
     return {

@@ -108,6 +108,11 @@ def test_work_is_counted_in_tokens_with_end_marks() -> None:
     )
 
 
+def test_two_passes_are_a_batch_with_all_pairs_twice() -> None:
+    batches = [batch_of([(9, 2), (3, 8)]), batch_of([(4, 4)])]
+    assert Work.of(batches).twice() == Work.of(batch.twice() for batch in batches)
+
+
 def test_a_worked_example() -> None:
     """Luong's decoder with a GRU and general attention, by hand: embeddings 12, states 16, 5 + 3 tokens."""
     model, config = model_of({"decoder": "luong", "attention": AttentionConfig(score="general")})

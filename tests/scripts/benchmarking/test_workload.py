@@ -1,10 +1,11 @@
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from benchmarking import workload
+from benchmarking import training, workload
 from benchmarking.arithmetic import Work
 from benchmarking.profiling import TRAINING_PHASES, training_phases
 from benchmarking.training import Repeat, repeat_updates, speed
@@ -40,6 +41,24 @@ def test_the_fast_path_is_whole(fast: str, tmp_path: Path, monkeypatch: pytest.M
     config = TrainConfig(run_dir=str(tmp_path), model=ModelConfig(embedding_size=4, hidden_size=6, fast=fast))
     model = start_training(config, random_sentences(20, sentences=12, length=5)).model
     assert (calls, bool(replaced_methods(model.decoder))) == ((["heap"], True) if fast == "auto" else ([], False))
+
+
+def test_two_passes_are_twice_the_arithmetic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And as many tokens, which are counted once."""
+    monkeypatch.setattr(training, "gflops_apart", lambda *_: contextlib.nullcontext(lambda: 1.0))
+    figures = []
+    for consistency in (0.0, 1.0):
+        config = TrainConfig(
+            run_dir=str(tmp_path),
+            batch=BatchConfig(unit="sentences", size=3, max_length=5),
+            model=ModelConfig(embedding_size=4, hidden_size=6, dropout=0.1),
+            trainer=TrainerConfig(device="cpu", consistency=consistency),
+        )
+        trainer = start_training(config, random_sentences(20, sentences=12, length=5))
+        figures.append(training.measure_training(config, trainer, updates=2, repeats=1))
+    once, twice = figures
+    assert twice["gflop_per_update"] == pytest.approx(2 * once["gflop_per_update"])
+    assert twice["target_tokens_per_update"] == once["target_tokens_per_update"] == 15
 
 
 def without_repeats(work: Work) -> Work:
