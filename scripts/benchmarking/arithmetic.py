@@ -77,9 +77,14 @@ def update_flop(model: Seq2Seq, config: ModelConfig, work: Work) -> int:
 
 
 def spared_flop(model: Seq2Seq, work: Work) -> int:
-    """Return the floating-point operations of the forward and the backward pass that equal words of a batch share."""
+    """Return the floating-point operations of the forward and the backward pass that equal words of a batch share.
+
+    On a GPU they share none.
+    """
     products = 0
     encoder, decoder = model.encoder, model.decoder
+    if decoder.embedding.weight.device.type != "cpu":
+        return 0
     if isinstance(encoder, Recurrent) and "recur" in replaced_methods(encoder) and not encoder.embedding.is_random:
         matrices = [weight for name, weight in encoder.rnn.named_parameters() if name.startswith("weight_ih_l0")]
         products += work.source_repeats * sum(weight.numel() for weight in matrices)
