@@ -69,6 +69,7 @@ def examine(folder: Path) -> Iterator[Finding]:
 def examine_run(run: Path) -> Iterator[Finding]:
     """Yield the findings for a run: its lock, checkpoints, configuration and records."""
     from nmt.evaluation.records import RECORDS, read_records
+    from nmt.models.checkpoint import retired
     from nmt.training.lock import lock_holder
 
     holder = lock_holder(run)
@@ -79,8 +80,9 @@ def examine_run(run: Path) -> Iterator[Finding]:
     records = read_records(run / RECORDS)
     was_saved = any(record.get("event") == "validation" and record.get("loss") is not None for record in records)
     for folder in [run / "checkpoints" / name for name in ("best", "last")]:
-        if folder.is_dir():
-            yield from examine_checkpoint(folder)
+        place = folder if folder.is_dir() else retired(folder)  # where a killed training has left it
+        if place.is_dir():
+            yield from examine_checkpoint(place)
         elif not holder:
             lost = Finding("damaged", str(folder), "is lost: put it back, or train anew in another folder")
             none = Finding("note", str(folder), "is missing: training has ended before its first validation")

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from nmt.data.tables import digest_file
+from nmt.models.checkpoint import retired
 from nmt.training.lock import lock_holder, locked
 
 
@@ -115,6 +116,16 @@ def test_notes(run: Path, doctor: Callable[..., Any]) -> None:
     assert any("has no manifest.json" in note for note in notes)
     assert any("was left by a killed training" in note for note in notes)
     assert any(note.startswith("2 lines are no records") for note in notes)
+
+
+def test_a_checkpoint_between_two_names_is_not_lost(run: Path, doctor: Callable[..., Any]) -> None:
+    """Its training was killed while it replaced it: the next one renames it back, and readers find it."""
+    last = run / "checkpoints" / "last"
+    last.rename(retired(last))
+    status, found, _ = doctor(run)
+    assert status == 0
+    (state,) = (each["state"] for each in found if "can be continued" in each["found"])
+    assert state == "ok"
 
 
 def test_who_trains(run: Path, command: Callable[..., Any]) -> None:
