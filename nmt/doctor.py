@@ -80,9 +80,8 @@ def examine_run(run: Path) -> Iterator[Finding]:
     records = read_records(run / RECORDS)
     was_saved = any(record.get("event") == "validation" and record.get("loss") is not None for record in records)
     for folder in [run / "checkpoints" / name for name in ("best", "last")]:
-        place = folder if folder.is_dir() else retired(folder)  # where a killed training has left it
-        if place.is_dir():
-            yield from examine_checkpoint(place)
+        if any(place.is_dir() for place in (folder, retired(folder), folder)):
+            yield from examine_checkpoint(folder)
         elif not holder:
             lost = Finding("damaged", str(folder), "is lost: put it back, or train anew in another folder")
             none = Finding("note", str(folder), "is missing: training has ended before its first validation")
@@ -123,7 +122,27 @@ def examine_records(path: Path) -> Iterator[Finding]:
             yield Finding("ok", str(path), f"{len(lines):,} records")
 
 
-def examine_checkpoint(folder: Path) -> Iterator[Finding]:
+def examine_checkpoint(folder: Path) -> list[Finding]:
+    """Return the findings for a checkpoint; it is examined again if a training has replaced it meanwhile.
+
+    That of a training that was killed while it replaced it is found where it was left.
+    """
+    from nmt.models.checkpoint import identity, retired
+
+    while True:
+        place = next((each for each in (folder, retired(folder)) if each.is_dir()), folder)
+        before = identity(place)
+        try:
+            findings = list(examine_files(place))
+        except OSError:
+            if identity(place) == before:
+                raise
+        else:
+            if identity(place) == before:
+                return findings
+
+
+def examine_files(folder: Path) -> Iterator[Finding]:
     """Yield whether a checkpoint is as it was saved, can be loaded, and can be continued."""
     from nmt.models.checkpoint import TRAINING_STATE, load_checkpoint, training_state
     from nmt.models.manifest import MANIFEST, verify

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from nmt.data.tables import digest_file
-from nmt.models.checkpoint import retired
+from nmt.data.tables import digest_file, digest_of
+from nmt.models.checkpoint import replace_folder, retired
+from nmt.models.manifest import write_manifest
 from nmt.training.lock import lock_holder, locked
 
 
@@ -126,6 +127,29 @@ def test_a_checkpoint_between_two_names_is_not_lost(run: Path, doctor: Callable[
     assert status == 0
     (state,) = (each["state"] for each in found if "can be continued" in each["found"])
     assert state == "ok"
+
+
+def test_a_checkpoint_that_is_replaced_meanwhile_is_not_damaged(
+    run: Path, doctor: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training saves after the manifest is read: once with other weights, and once when the next file is missing."""
+    last = run / "checkpoints" / "last"
+    saved = [shutil.copytree(last, last.with_name(f".last.{number}.tmp")) for number in (1, 2)]
+    for folder in saved:
+        (folder / "training_state.pt").write_bytes((last / "training_state.pt").read_bytes() + b"other")
+        write_manifest(folder)
+
+    def digest(path: Path) -> str:
+        if saved and path.parent == last:
+            replace_folder(saved.pop(), last)
+            if not saved:
+                raise FileNotFoundError(path)
+        return digest_of(path)
+
+    monkeypatch.setattr("nmt.models.manifest.digest_of", digest)
+    status, found, _ = doctor(run)
+    assert (status, saved) == (0, [])
+    assert sum("can be continued" in each["found"] for each in found) == 1
 
 
 def test_who_trains(run: Path, command: Callable[..., Any]) -> None:
