@@ -125,7 +125,8 @@ class Schedule:
         return {"reduction": self.reduction, "stale": self.stale}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
-        self.reduction, self.stale = state["reduction"], int(state["stale"])
+        if self.config.kind == "plateau":  # another schedule, which a continued run may be given, is not reduced
+            self.reduction, self.stale = state["reduction"], int(state["stale"])
 
 
 def build_average(model: nn.Module, decay: float) -> AveragedModel:

@@ -55,6 +55,10 @@ def test_plateau_reduces_after_patience_and_remembers() -> None:
     resumed = Schedule(optimizer, config, 1.0)
     resumed.load_state_dict(schedule.state_dict())
     assert resumed.set(1, 0.0) == 0.25
+    for kind in ("constant", "cosine", "inverse_sqrt"):
+        other = Schedule(optimizer, ScheduleConfig(kind=kind, warmup_steps=0), 1.0)
+        other.load_state_dict(schedule.state_dict())
+        assert other.set(1, 0.0) == 1.0, kind
 
 
 def test_only_matrices_decay() -> None:
