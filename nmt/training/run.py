@@ -155,7 +155,8 @@ def resume(trainer: Trainer, last: Path, processes: ProcessGroup) -> None:
         progress.validated_step = -1  # so that there is one, also where training has ended
         return
     logger.warning("%s was chosen with other validation text or settings: it is validated again", best)
-    model = processes.on_all_ranks(load_checkpoint, best, trainer.device).model
+    with torch.random.fork_rng(devices=[]):  # a model draws its first weights, and what is restored must stay
+        model = processes.on_all_ranks(load_checkpoint, best, trainer.device).model
     progress.improves(trainer.config.metric, trainer.validate(model).metrics)
 
 

@@ -183,6 +183,21 @@ def test_the_best_is_validated_again_on_other_text(run: Path, train: Callable[..
     assert (run / "checkpoints" / "best" / "model.safetensors").read_bytes() == kept
 
 
+def test_to_validate_the_best_again_does_not_change_what_is_learned(run: Path, train: Callable[..., Any]) -> None:
+    """It is loaded between the random numbers of the run, which dropout draws."""
+    options = ("trainer.max_steps=101", "model.dropout=0.5")
+    learned = []
+    shutil.copytree(run, run.with_name("before"))
+    for others in ((), ("data.grammar.validation_size=5",)):
+        done = train(*options, *others)
+        assert done.returncode == 0, done.stderr
+        assert ("it is validated again" in done.stderr) == bool(others)
+        learned.append((run / "checkpoints" / "last" / "model.safetensors").read_bytes())
+        shutil.rmtree(run)
+        shutil.copytree(run.with_name("before"), run)
+    assert learned[0] == learned[1]
+
+
 def test_a_best_that_is_lost_is_not_the_last_in_disguise(
     run: Path, train: Callable[..., Any], call: Callable[..., Any]
 ) -> None:
