@@ -18,6 +18,7 @@ from tensorboard.backend.event_processing.plugin_event_multiplexer import EventM
 
 from nmt.config.file import load_config
 from nmt.data.corpus import load_split
+from nmt.errors import UserError
 from nmt.models.checkpoint import find_checkpoint
 from nmt.training.run import evaluate_best_checkpoint, link_latest
 from nmt.training.run import train as train_here
@@ -283,6 +284,20 @@ def test_the_newest_run_can_be_continued_by_that_name(
     assert train_here(config, latest=True) == Path("outputs/run")
     assert latest_run(tmp_path) == run
     assert training_state(run)["progress"]["step"] == 101
+
+
+def test_links_to_a_run_that_was_moved_begin_no_other(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = shutil.copytree(tiny_run, tmp_path / "outputs/run")
+    link_latest(run)
+    run.rename(tmp_path / "moved")
+    config = load_config(tiny_run / "config.yaml")
+    config.run_dir = "outputs/latest"
+    with pytest.raises(UserError, match="outputs/latest leads to outputs/run, which is not there: give run_dir the"):
+        train_here(config, latest=True)
+    assert not run.exists()
 
 
 def test_a_run_whose_checkpoints_lie_elsewhere_goes_on_in_its_own_folder(tiny_run: Path, tmp_path: Path) -> None:

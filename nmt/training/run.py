@@ -15,6 +15,7 @@ import torch
 from nmt.config.schema import TrainConfig
 from nmt.data.batch import TrainLoader
 from nmt.data.tables import EncodedCorpus
+from nmt.errors import UserError
 from nmt.evaluation.metrics import bleu_tokenizer
 from nmt.evaluation.records import ALIGNMENTS, RECORDS, read_records
 from nmt.fast.accelerate import accelerate
@@ -53,10 +54,12 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
     With `latest`, outputs/latest points to the run once training has started. Returns the run's folder.
 
     Raises:
-        UserError: the configuration or the corpus cannot be trained on.
+        UserError: the configuration or the corpus cannot be trained on, or links lead to a run that is gone.
     """
     environment = RankEnvironment.of(os.environ)
     run_dir = run_of(Path(config.run_dir))
+    if run_dir != Path(config.run_dir) and not run_dir.is_dir():
+        raise UserError(f"{config.run_dir} leads to {run_dir}, which is not there: give run_dir the folder of the run")
     config.run_dir = str(run_dir)
     with (
         locked(run_dir) if environment.is_rank_zero else contextlib.nullcontext(),
