@@ -89,7 +89,7 @@ def replace_export(staging: Path, folder: Path) -> None:
 def default_folder(checkpoint: Checkpoint) -> Path:
     """Return the folder to write to if none is given: in the run, since training replaces folders of checkpoints."""
     folder = checkpoint.folder.resolve()
-    run = run_of_checkpoint(folder)
+    run = run_of_checkpoint(checkpoint.folder)
     return (run or folder) / ("onnx-last" if run and folder.name == "last" else "onnx")
 
 

@@ -190,10 +190,14 @@ def run_of(path: Path) -> Path:
 
 
 def run_of_checkpoint(folder: Path) -> Path | None:
-    """Return the run that a checkpoint folder is in; None for a folder that is in no run."""
-    place = folder.resolve()
-    is_run = (place / "checkpoints").is_dir()  # in a folder that happens to be called checkpoints
-    return place.parents[1] if place.parent.name == "checkpoints" and not is_run else None
+    """Return the run that a checkpoint folder is in, also where its checkpoints are a link to another disk; None for a
+    folder that is in no run.
+    """
+    for place in (folder.absolute(), folder.resolve()):
+        is_run = (place / "checkpoints").is_dir()  # in a folder that happens to be called checkpoints
+        if place.parent.name == "checkpoints" and not is_run:
+            return run_of(place.parents[1]).resolve()
+    return None
 
 
 def local(path: str | Path) -> Path:

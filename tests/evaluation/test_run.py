@@ -128,6 +128,13 @@ def test_evaluations_lie_in_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert evaluation_folder(tmp_path / "checkpoints/a", "test") == tmp_path / "evaluation/test-a"
     (tmp_path / "checkpoints/a/checkpoints").mkdir(parents=True)  # a run in a folder of that name
     assert evaluation_folder(tmp_path / "checkpoints/a", "test") == tmp_path / "checkpoints/a/evaluation/test"
+    (run / "checkpoints").rename(tmp_path / "large")  # on another disk
+    (run / "checkpoints").symlink_to(tmp_path / "large")
+    assert evaluation_folder(run / "checkpoints/last", "test") == run / "evaluation/test-last"
+    monkeypatch.chdir(run)
+    assert evaluation_folder(Path("checkpoints/last"), "test") == run / "evaluation/test-last"
+    (run / "checkpoints").unlink()
+    (tmp_path / "large").rename(run / "checkpoints")
     monkeypatch.chdir(run / "checkpoints/last")
     assert evaluation_folder(Path(), "test") == run / "evaluation/test-last"
     assert evaluation_folder(Path("mine"), "test") == Path("mine/evaluation/test")  # a checkpoint by itself
