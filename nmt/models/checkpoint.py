@@ -114,12 +114,20 @@ def replace_folder(new: Path, folder: Path) -> None:
     Readers then take that one (`find_checkpoint`); after a crash at that moment `recover` renames it back.
     """
     old = retired(folder)
-    shutil.rmtree(old, ignore_errors=True)
+    remove(old)
     if folder.exists():
         folder.rename(old)
     new.rename(folder)
     flush(folder.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    remove(old)
+
+
+def remove(folder: Path) -> None:
+    """Delete a checkpoint folder, if there is one, as far as possible; of a link to one, the link."""
+    if folder.is_symlink():
+        folder.unlink()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def recover(checkpoints: Path) -> None:
@@ -129,7 +137,7 @@ def recover(checkpoints: Path) -> None:
     for old in checkpoints.glob(".*.old"):
         folder = checkpoints / old.name.removeprefix(".").removesuffix(".old")
         if folder.exists():
-            shutil.rmtree(old, ignore_errors=True)
+            remove(old)
         else:
             old.rename(folder)
 

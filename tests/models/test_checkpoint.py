@@ -96,6 +96,21 @@ def test_a_crash_between_the_renames_is_mended(parts, tmp_path: Path):
     assert {path.name for path in tmp_path.iterdir()} == {"best", "last"}
 
 
+def test_a_link_to_a_checkpoint_is_replaced_by_checkpoints(parts, tmp_path: Path):
+    """Its files may have been moved to another disk, where they stay."""
+    folder, moved = tmp_path / "last", tmp_path / "moved"
+    save_checkpoint(moved, *parts, step=1)
+    folder.symlink_to(moved)
+    for step in (2, 3):
+        save_checkpoint(folder, *parts, step=step)
+        assert load_checkpoint(folder).step == step
+        assert {path.name for path in tmp_path.iterdir()} == {"last", "moved"}
+    retired(folder).symlink_to(moved)  # of a trainer that was killed at that moment
+    recover(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"last", "moved"}
+    assert load_checkpoint(moved).step == 1
+
+
 def test_what_killed_writers_left_is_removed_by_the_next_trainer_only(parts, tmp_path: Path):
     save(parts, tmp_path / "last")
     leftovers = {".last.123.tmp", ".best.45.tmp", ".last.old"}
