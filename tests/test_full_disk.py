@@ -19,6 +19,7 @@ import pytest
 
 from nmt.cli import user_errors
 from nmt.errors import UserError, is_out_of_memory, write_errors
+from nmt.evaluation.records import keep_records
 from nmt.models.checkpoint import find_checkpoint, load_checkpoint, resolve_device, save_checkpoint
 from nmt.translate import replace_together
 from nmt.translator import Translator
@@ -160,6 +161,17 @@ def test_a_checkpoint_that_cannot_be_written_leaves_nothing(tiny_run: Path, tmp_
     save_checkpoint(tmp_path / "new", found.model, found.config, found.tokenizers, step=1)
     assert find_checkpoint(tmp_path / "new") == tmp_path / "new"
     assert Translator.load(tmp_path / "new", "cpu").step == 1
+
+
+def test_records_that_cannot_be_rewritten_are_as_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(f'{{"event": "train", "step": {step}}}\n' for step in (1, 2)))
+    before = contents(tmp_path)
+    with pytest.raises(UserError, match=r"cannot write .*metrics\.jsonl: File too large"), largest_file(9):
+        keep_records(path, lambda record: record["step"] == 1)
+    assert contents(tmp_path) == before
+    keep_records(path, lambda record: record["step"] == 1)
+    assert path.read_text().count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,11 @@
 
 import json
 import math
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from nmt.errors import write_errors
 
 RECORDS = "metrics.jsonl"
 ALIGNMENTS = "alignments.jsonl"  # of the sample sentences, as they change; form: `nmt.training.reporting.as_record`
@@ -17,13 +18,21 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def keep_records(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
-    """Drop records that are not wanted, and lines that are damaged or that a crash left incomplete."""
+    """Drop records that are not wanted, and lines that are damaged or that a crash left incomplete.
+
+    Raises:
+        UserError: the file cannot be written; it is as it was.
+    """
     lines = record_lines(path)
     kept = [line for line in lines if (record := parse_record(line)) is not None and wanted(record)]
     if kept != lines:
-        replacement = path.with_name(f".{path.name}.{os.getpid()}")
-        replacement.write_bytes(b"".join(kept))
-        replacement.replace(path)
+        replacement = path.with_name(f".{path.name}.tmp")  # one process writes at a time, or has been killed
+        with write_errors(path):
+            try:
+                replacement.write_bytes(b"".join(kept))
+                replacement.replace(path)
+            finally:
+                replacement.unlink(missing_ok=True)
 
 
 def record_lines(path: Path) -> list[bytes]:
