@@ -21,6 +21,7 @@ from nmt.cli import user_errors
 from nmt.errors import UserError, is_out_of_memory, write_errors
 from nmt.evaluation.records import keep_records
 from nmt.models.checkpoint import find_checkpoint, load_checkpoint, resolve_device, save_checkpoint
+from nmt.training.lock import locked
 from nmt.translate import replace_together
 from nmt.translator import Translator
 from tests.runs import ROOT, Completed
@@ -161,6 +162,13 @@ def test_a_checkpoint_that_cannot_be_written_leaves_nothing(tiny_run: Path, tmp_
     save_checkpoint(tmp_path / "new", found.model, found.config, found.tokenizers, step=1)
     assert find_checkpoint(tmp_path / "new") == tmp_path / "new"
     assert Translator.load(tmp_path / "new", "cpu").step == 1
+
+
+def test_a_run_that_cannot_begin_names_its_folder_and_leaves_nothing(tmp_path: Path) -> None:
+    refused = pytest.raises(UserError, match=r"cannot write .*run/\.lock: File too large; free some space")
+    with refused, largest_file(0), locked(tmp_path / "run"):
+        pass
+    assert not list((tmp_path / "run").iterdir())
 
 
 def test_records_that_cannot_be_rewritten_are_as_they_were(tmp_path: Path) -> None:

@@ -35,10 +35,11 @@ def locked(run_dir: Path) -> Iterator[None]:
         file = path.open("a+", encoding="utf-8")
     with file:
         take_lock(file.fileno(), path)
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
-        file.flush()
+        holder = f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n"
         try:
+            with write_errors(path, "free some space, or choose another run_dir"):
+                file.truncate(0)
+                os.write(file.fileno(), holder.encode())  # not kept by the file, which would fail again when closed
             yield
         finally:
             if [*run_dir.glob("*")] == [path]:
