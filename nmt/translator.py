@@ -409,6 +409,18 @@ class Translator:
         """Return the words of translations, as `words` says, and the index of each piece's word."""
         return side.display_words(ids, line) if self.words == "split" else side.words(ids, line)
 
+    def words_of_translation(self, translation: Translation) -> Words:
+        """Return the words of a translation's pieces, copies in the place of unknown ones, not cut into characters.
+
+        In parts that are joined without spaces copies cannot be told: there unknown words stay `<unk>`.
+        """
+        tokenizer = self.tokenizers.target
+        words, word_of_piece = self.words_of(tokenizer, tokenizer.ids_of(translation.pieces))
+        if self.replaces_unknown and len(list(filter(None, words))) == len(translation.text.split()):
+            written = iter(translation.text.split())
+            words = [next(written) if word else word for word in words]
+        return words, word_of_piece
+
     def arithmetic(self) -> torch.autocast:
         """Return the context in which the model computes, as `precision` says."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")

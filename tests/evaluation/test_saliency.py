@@ -22,7 +22,7 @@ from nmt.evaluation.views import AlignmentViews
 from nmt.fast.accelerate import accelerate
 from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq
-from nmt.text.tokenizer import build_tokenizers
+from nmt.text.tokenizer import UNK, build_tokenizers
 from nmt.translator import Translator
 from tests.evaluation.reported import alignments_in
 
@@ -218,6 +218,23 @@ def test_translations_of_characters_have_the_characters_of_the_attention() -> No
     translations = translator.translate(lines[:4])
     sizes = [len(ids) for ids in translator.tokenizers.source.encode(lines[:4])]
     assert any(size < len(each.source_words) for size, each in zip(sizes, translations, strict=True))
+    for found, translation in zip(Explainer(translator).translations(translations), translations, strict=True):
+        assert (found.source_words, found.target_words) == (translation.source_words, translation.target_words)
+        assert found.weights.shape == translation.weights.shape
+
+
+def test_copies_of_unknown_words_are_cut_into_characters_as_in_the_translation() -> None:
+    lines = ["老师 看见 狗", "孩子 看见 自行车"]
+    tokenizers = build_tokenizers(lines, ["a dog"], TokenizerConfig(kind="whitespace", joint=False))
+    torch.manual_seed(1)
+    shape = ModelConfig(embedding_size=8, hidden_size=16)
+    model = build_model(shape, *map(len, (tokenizers.source, tokenizers.target)), joint=False)
+    with torch.no_grad():
+        model.output.bias[UNK] += 5.0
+    search = SearchConfig(beam_size=1, max_length_ratio=0.1, max_length_offset=4, replace_unknown=True)
+    translator = Translator(model, tokenizers, search, torch.device("cpu"))
+    translations = translator.translate(lines)
+    assert all(len(each.target_words) > len(each.pieces) for each in translations)
     for found, translation in zip(Explainer(translator).translations(translations), translations, strict=True):
         assert (found.source_words, found.target_words) == (translation.source_words, translation.target_words)
         assert found.weights.shape == translation.weights.shape
