@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, final
 
@@ -15,7 +16,7 @@ from nmt.models.hub import is_address
 from nmt.serving.beam_tree import BeamRecorder
 from nmt.serving.prefix import PrefixForcing, next_words, prefix_ids, translate_with
 from nmt.serving.requests import TranslationRequest
-from nmt.text.vocabulary import WORD_MARK
+from nmt.text.vocabulary import SPECIALS, UNK, WORD_MARK
 from nmt.translator import Translation, Translator
 from nmt.view.alignment import round_weights
 
@@ -123,21 +124,31 @@ def word_starts(translator: Translator, translation: Translation) -> list[int]:
     """Return for each target word the index of the piece in which it begins.
 
     By the model's words, or where those are cut further, or come from parts of a sentence, by their places in the text.
+    White space does not count there: parts may be joined without a space.
     """
     tokenizer = translator.tokenizers.target
     ids = tokenizer.ids_of(translation.pieces)
-    words, word_of_piece = translator.words_of(tokenizer, ids)
+    words, word_of_piece = translator.words_of_translation(translation)
     if translation.parts == 1 and len(words) == len(translation.target_words):
         return [word_of_piece.index(number) for number in range(len(words))]
-    ends = [len(text) for text in tokenizer.decode([ids[: count + 1] for count in range(len(ids))])]
+    decoded = tokenizer.decode([ids[: count + 1] for count in range(len(ids))])
+    # A copy may be longer, or shorter, than the unknown word that it replaces.
+    copied = [len(words[n]) - len(SPECIALS[UNK]) if i == UNK else 0 for n, i in zip(word_of_piece, ids, strict=True)]
+    ends = [len(join(text)) + more for text, more in zip(decoded, accumulate(copied), strict=True)]
+    text = join(translation.text)
     starts, position = [], 0
     for word in translation.target_words:
-        position = max(position, translation.text.find(word, position))
+        position = max(position, text.find(join(word), position))
         start = next((index for index, end in enumerate(ends) if end > position), len(ids))
         # A word mark that is a piece of its own belongs to the word after it.
         starts.append(start - 1 if start and translation.pieces[start - 1] == WORD_MARK else start)
-        position += len(word)
+        position += len(join(word))
     return starts
+
+
+def join(text: str) -> str:
+    """Return a text without white space."""
+    return "".join(text.split())
 
 
 def validations(path: str) -> list[dict[str, Any]]:

@@ -17,7 +17,8 @@ from nmt.search.hypothesis import EOS, UNK
 from nmt.serving.prefix import NextWord, PrefixForcing, next_word, next_words, prefix_ids, translate_with
 from nmt.serving.requests import TranslationRequest
 from nmt.serving.served_run import ServedRun, word_starts
-from nmt.text.tokenizer import build_tokenizers
+from nmt.text.tokenizer import WORD_MARK, build_tokenizers
+from nmt.translation import join_translations
 from nmt.translator import Translation, Translator
 from tests.sentences import SENTENCE
 
@@ -164,6 +165,40 @@ def test_a_word_that_was_copied_is_answered() -> None:
     assert len(found["starts"]) == len(found["target_words"])
     further = copying.translate(TranslationRequest("the zebra sleeps", prefix=found["pieces"][:2]))
     assert further["pieces"][:2] == found["pieces"][:2]
+
+
+def test_words_begin_in_pieces_that_have_them_where_parts_are_joined_without_a_space() -> None:
+    lines = ["猫看见狗。", "大狗睡觉。", "猫睡觉。"] * 5
+    tokenizers = build_tokenizers(lines, lines, TokenizerConfig(vocab_size=330))
+    model = build_model(ModelConfig(embedding_size=8, hidden_size=8), *2 * [len(tokenizers.target)], joint=True)
+    translator = Translator(model, tokenizers, SearchConfig(), torch.device("cpu"))
+    ids = tokenizers.target.encode(lines[:3])
+    parts = [
+        Translation(list(line), list(line), np.eye(len(line)), line, line, 0.0, 0.0, tokenizers.target.pieces(i))
+        for line, i in zip(lines, ids, strict=False)
+    ]
+    joined = join_translations("".join(lines[:3]), parts)
+    starts = word_starts(translator, joined)
+    assert joined.text == "猫看见狗。大狗睡觉。猫睡觉。"
+    assert starts == sorted(starts)
+    for word, start in zip(joined.target_words, starts, strict=True):
+        piece = joined.pieces[start]
+        assert word in (piece if piece != WORD_MARK else joined.pieces[start + 1])
+
+
+@pytest.mark.parametrize("sentences", [1, 3])
+def test_words_after_a_copy_begin_where_they_do(sentences: int) -> None:
+    """A copy may be longer than `<unk>`, which is the text of its piece, and is cut into characters in some scripts."""
+    tokenizers = build_tokenizers(["老师 狗"], ["the dog sleeps"], TokenizerConfig(kind="whitespace", joint=False))
+    model = build_model(
+        ModelConfig(embedding_size=8, hidden_size=8), *map(len, (tokenizers.source, tokenizers.target)), joint=False
+    )
+    search = SearchConfig(replace_unknown=True)
+    translator = Translator(model, tokenizers, search, torch.device("cpu"))
+    words, pieces = ["the", "教", "授", "sleeps"], ["the", "<unk>", "sleeps"]
+    part = Translation(["教", "授"], words, np.ones((4, 2)), "教授", "the 教授 sleeps", 0.0, 0.0, pieces)
+    joined = join_translations("教授", [part] * sentences) if sentences > 1 else part
+    assert word_starts(translator, joined) == [3 * n + start for n in range(sentences) for start in (0, 1, 1, 2)]
 
 
 def test_the_end_is_offered(translator: Translator) -> None:
