@@ -134,6 +134,9 @@ def agreed_links(
     backward = reverse.align(texts, [each.source for each in translations], views.words)
     agreed = []
     for forward_links, ours, theirs in zip(links, translations, backward, strict=True):
+        words = ours.text.split()
+        if views.reverse_reads_pieces and len(words) == len(theirs.source_words):
+            theirs = replace(theirs, source_words=words)  # a copy in place of the piece that is unknown
         weights = retokenize_weights(theirs, ours.target_words, ours.source_words)
         if weights is None:  # normalization changed a text: equally many words are taken to be the same ones
             weights = theirs.weights

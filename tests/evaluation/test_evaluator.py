@@ -428,3 +428,24 @@ def test_a_reverse_run_with_other_words_of_the_same_text_confirms_links(tmp_path
     assert asked == ["spaces", "split"]  # for gold, and beside the translations
     # Shares of `BB.` are even over its characters, most of them in `BB`, which is taken for `bb` and for the period.
     assert (tmp_path / "test" / "alignments.intersection.pharaoh").read_text() == "1-1\n" * 2
+
+
+def test_a_reverse_run_of_segmented_text_confirms_links_of_a_copy(tmp_path: Path) -> None:
+    """It reads the unknown piece, and the words are those of the copy, here cut into characters."""
+
+    class Copying(Capitals):
+        def _translate(self, sentence: str) -> Translation:
+            source, target = (["自", "行", "车", word] for word in ("ab", "AB"))
+            pieces = ["<unk>", "AB"]
+            return Translation(source, target, np.eye(4), sentence, "自行车 AB", 0.0, 0.0, pieces)
+
+    class Back(Capitals):
+        def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
+            assert (sources, targets) == (["<unk> AB"], ["自行车 ab"])
+            weights = np.array([[1.0, 0.0]] * 3 + [[0.0, 1.0]])
+            return [Alignment(["<unk>", "AB"], ["自", "行", "车", "ab"], weights)]
+
+    corpus = datasets.Dataset.from_dict({"source": ["自行车 ab"], "target": ["X AB"]})
+    views = AlignmentViews(reverse=Back(), reverse_reads_pieces=True)
+    evaluate_split(Copying(), corpus, tmp_path / "test", split="test", views=views)
+    assert (tmp_path / "test" / "alignments.intersection.pharaoh").read_text() == "0-0 3-3\n"
