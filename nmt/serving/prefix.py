@@ -12,9 +12,10 @@ from torch import Tensor
 
 from nmt.data.batch import pad
 from nmt.errors import UserError
-from nmt.search.hypothesis import BOS, EOS, PAD, UNK, StepModel, StepOutput
+from nmt.search.hypothesis import BOS, EOS, PAD, UNK, StepModel, StepOutput, forbidden_tokens
 from nmt.text.tokenizer import Tokenizer
-from nmt.text.vocabulary import WORD_MARK, Vocabulary
+from nmt.text.vocabulary import SPECIALS, WORD_MARK, Vocabulary
+from nmt.translation import alignment_of_words, copy_unknown_words
 from nmt.translator import MOST_WIDENING, Translation, Translator
 
 MAX_PIECES = 12  # of a word that is completed
@@ -129,8 +130,9 @@ def next_words(translator: Translator, sentence: str, prefix: Sequence[int], cou
 
     The most probable subwords are completed, each by its most probable continuation, until a word begins or the
     translation ends; a word mark that is a subword of its own stands for the most probable ones after it. A word found
-    twice, in different pieces, counts once, with the sum of its probabilities. `count` subwords are completed, and
-    where that gives fewer words twice as many, up to `MOST_WIDENING` times as many.
+    twice, in different pieces, counts once, with the sum of its probabilities. Where unknown words are replaced, the
+    copy is among them. `count` subwords are completed, and where that gives fewer words twice as many, up to
+    `MOST_WIDENING` times as many.
     """
     model, target = translator.model, translator.tokenizers.target
     ids = translator.tokenizers.source.encode([sentence])[0]
@@ -146,12 +148,15 @@ def next_words(translator: Translator, sentence: str, prefix: Sequence[int], cou
             state = step.state
 
         def words_of(width: int) -> Iterator[NextWord]:
-            beginnings = extend(WordBeginning([*prefix], 0.0), step, width)
+            beginnings = extend(translator, WordBeginning([*prefix], 0.0), step, width)
             completed = complete_words(translator, beginnings, state, len(prefix))
             for beginning, word in zip(beginnings, completed, strict=True):
                 if target.pieces(beginning.ids[-1:]) == [WORD_MARK]:
                     after = model.step(source.new_full((1, 1), beginning.ids[-1]), state)
-                    yield from complete_words(translator, extend(beginning, after, width), after.state, len(prefix))
+                    further = extend(translator, beginning, after, width)
+                    yield from complete_words(translator, further, after.state, len(prefix))
+                elif beginning.ids[-1] == UNK:
+                    yield word._replace(word=copied_word(translator, sentence, ids, step))
                 else:
                     yield word
 
@@ -172,9 +177,16 @@ def merge_equal_words(words: Iterable[NextWord]) -> list[NextWord]:
     return sorted(merged.values(), key=lambda word: -word.probability)
 
 
-def extend(beginning: WordBeginning, step: StepOutput[Any], count: int) -> list[WordBeginning]:
+def copied_word(translator: Translator, sentence: str, ids: list[int], step: StepOutput[Any]) -> str:
+    """Return the source word that takes the place of an unknown word at this step."""
+    source_words = translator.words_of(translator.tokenizers.source, ids, sentence)
+    weights = step.weights[0].float().cpu().numpy()
+    return copy_unknown_words(alignment_of_words(source_words, ([SPECIALS[UNK]], [0]), weights), [0]).target_words[0]
+
+
+def extend(translator: Translator, beginning: WordBeginning, step: StepOutput[Any], count: int) -> list[WordBeginning]:
     """Return the beginning with each of the `count` most probable pieces of a step after it."""
-    best, tokens = without_specials(step.log_probs)[0, 0].topk(min(count, step.log_probs.shape[2] - 3))
+    best, tokens = without_specials(translator, step.log_probs)[0, 0].topk(min(count, step.log_probs.shape[2] - 3))
     totals = (best + beginning.log_prob).tolist()
     return [WordBeginning([*beginning.ids, token], total) for token, total in zip(tokens.tolist(), totals, strict=True)]
 
@@ -193,7 +205,7 @@ def complete_words(
     is_open = [pieces[-1] != EOS for pieces in ids]
     for _ in range(MAX_PIECES):
         step: Any = translator.model.step(tokens, state)
-        best, tokens = without_specials(step.log_probs).max(dim=2)
+        best, tokens = without_specials(translator, step.log_probs).max(dim=2)
         state = step.state
         for row, token in enumerate(tokens[0].tolist()):
             is_open[row] = is_open[row] and token != EOS and same_word(tokenizer, [*ids[row], token], start)
@@ -211,9 +223,10 @@ def same_word(tokenizer: Tokenizer | Vocabulary, ids: list[int], start: int) -> 
     return word_of_piece[-1] == word_of_piece[start]
 
 
-def without_specials(log_probs: Tensor) -> Tensor:
+def without_specials(translator: Translator, log_probs: Tensor) -> Tensor:
     """Return log-probabilities without the tokens that search never produces."""
-    return log_probs.index_fill(2, torch.tensor((PAD, BOS, UNK), device=log_probs.device), -torch.inf)
+    forbidden = forbidden_tokens(None if translator.replaces_unknown else UNK, log_probs.device)
+    return log_probs.index_fill(2, forbidden, -torch.inf)
 
 
 def next_word(tokenizer: Tokenizer | Vocabulary, ids: list[int], start: int, log_prob: float) -> NextWord:

@@ -163,6 +163,12 @@ def test_a_word_that_was_copied_is_answered() -> None:
     assert "<unk>" in found["pieces"]
     assert "<unk>" not in found["text"]
     assert len(found["starts"]) == len(found["target_words"])
+    offered = copying.next(TranslationRequest("the zebra sleeps", n_best=3))["words"]
+    (copy,) = [each for each in offered if each["pieces"] == ["<unk>"]]
+    assert copy["word"] in ("the", "zebra", "sleeps")
+    (forced,) = translate_with(copying.translator, PrefixForcing(model, [UNK]), "the zebra sleeps", [UNK], 1)
+    assert forced.text.split()[0] == copy["word"]
+    assert copy["probability"] >= math.exp(log_prob(copying.translator, "the zebra sleeps", [UNK])) - 1e-5
     further = copying.translate(TranslationRequest("the zebra sleeps", prefix=found["pieces"][:2]))
     assert further["pieces"][:2] == found["pieces"][:2]
 
