@@ -135,6 +135,8 @@ class Pane {
     ].filter(Boolean).join(" · ");
     this.root.querySelectorAll(".best button").forEach((button, each) => button.setAttribute("aria-pressed", each === number));
     this.part(".next").hidden = true;
+    // Without words there is no heatmap to draw.
+    for (const kind of ["png", "svg"]) this.part(`[data-kind=${kind}]`).hidden = !this.view.maps.length;
   }
 
   // Whether another text has been typed than the one whose translation is shown.

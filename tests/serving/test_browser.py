@@ -143,6 +143,17 @@ def test_an_empty_page_offers_nothing_to_save(page: Browser) -> None:
     assert page.run("getComputedStyle(document.querySelector('.export')).display") != "none"
 
 
+def test_a_translation_without_words_has_no_heatmap_to_save(page: Browser) -> None:
+    offered = "[...document.querySelectorAll('.pane')].map(pane => [...pane.querySelectorAll('[data-kind]')]"
+    offered += ".filter(button => button.offsetParent).map(button => button.dataset.kind).join(' '))"
+    page.run("document.querySelector('#text').focus()")
+    page.type("\u200b")  # a zero-width space, which has no subwords
+    page.wait(f"{offered}.every(kinds => kinds == 'json html')")
+    write(page, SENTENCE)
+    page.wait(f"{offered}.every(kinds => kinds == 'png svg json html')")
+    assert page.errors == []
+
+
 FAILING = """
     const f = fetch;
     window.fetch = (where, how) => f(where, how?.body?.includes("compare") ? { ...how, body: "{}" } : how);
