@@ -122,8 +122,8 @@ def examine_records(path: Path) -> Iterator[Finding]:
             yield Finding("ok", str(path), f"{len(lines):,} records")
 
 
-def examine_checkpoint(folder: Path) -> list[Finding]:
-    """Return the findings for a checkpoint; it is examined again if a training has replaced it meanwhile.
+def examine_checkpoint(folder: Path) -> Iterator[Finding]:
+    """Yield the findings for a checkpoint; it is examined again if a training has replaced it meanwhile.
 
     That of a training that was killed while it replaced it is found where it was left.
     """
@@ -139,7 +139,8 @@ def examine_checkpoint(folder: Path) -> list[Finding]:
                 raise
         else:
             if identity(place) == before:
-                return findings
+                break
+    yield from findings
 
 
 def examine_files(folder: Path) -> Iterator[Finding]:
