@@ -135,6 +135,7 @@ def word_starts(translator: Translator, translation: Translation) -> list[int]:
     # A copy may be longer, or shorter, than the unknown word that it replaces.
     copied = [len(words[n]) - len(SPECIALS[UNK]) if i == UNK else 0 for n, i in zip(word_of_piece, ids, strict=True)]
     ends = [len(join(text)) + more for text, more in zip(decoded, accumulate(copied), strict=True)]
+    ends = [*accumulate(reversed(ends), min)][::-1]  # the first bytes of a character decode to several
     text = join(translation.text)
     starts, position = [], 0
     for word in translation.target_words:

@@ -192,6 +192,18 @@ def test_words_begin_in_pieces_that_have_them_where_parts_are_joined_without_a_s
         assert word in (piece if piece != WORD_MARK else joined.pieces[start + 1])
 
 
+def test_words_after_a_character_in_bytes_begin_where_they_do() -> None:
+    """Each of its first bytes decodes to a character of its own, until the last makes them one."""
+    lines = ["猫看见狗。", "大狗睡觉。", "猫睡觉。"] * 5
+    tokenizers = build_tokenizers(lines, lines, TokenizerConfig(vocab_size=330))
+    model = build_model(ModelConfig(embedding_size=8, hidden_size=8), *2 * [len(tokenizers.target)], joint=True)
+    line = "猫𠮷看见狗。"
+    pieces = tokenizers.target.pieces(tokenizers.target.encode([line])[0])
+    found = Translation(list(line), list(line), np.eye(len(line)), line, line, 0.0, 0.0, pieces, parts=2)
+    starts = word_starts(Translator(model, tokenizers, SearchConfig(), torch.device("cpu")), found)
+    assert [pieces[start] for start in starts[1:3]] == ["<0xF0>", "看"]
+
+
 @pytest.mark.parametrize("sentences", [1, 3])
 def test_words_after_a_copy_begin_where_they_do(sentences: int) -> None:
     """A copy may be longer than `<unk>`, which is the text of its piece, and is cut into characters in some scripts."""
