@@ -28,6 +28,7 @@ class Meter:
         self.counted_tokens = self.skipped = self.gradient_norm = self.zero
         self.tokens = 0
         self.learning_rate = 0.0
+        self.is_continued = False  # from a state, until the next update
         self.started = time.monotonic()
 
     def state_dict(self) -> dict[str, Any]:
@@ -36,7 +37,10 @@ class Meter:
         return {"sums": sums, "counted_tokens": self.counted_tokens, "skipped": self.skipped}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue a window. Rank 0 gets the sums of all ranks; speed is measured from now on."""
+        """Continue a window, unless the terms of the objective are others now. Rank 0 gets the sums of all ranks; speed
+        is measured from now on.
+        """
+        self.is_continued = True
         share = 1.0 if self.processes.rank == 0 else 0.0
         self.sums = {name: value.to(self.zero.device) * share for name, value in state["sums"].items()}
         self.counted_tokens = torch.as_tensor(state["counted_tokens"], device=self.zero.device)
@@ -64,6 +68,9 @@ class Meter:
         Its target `tokens` and its gradient norm before clipping are those over all ranks.
         """
         finite = gradient_norm.isfinite()
+        if self.is_continued and self.update_sums.keys() != self.sums.keys():  # means are of the same updates
+            self.sums, self.counted_tokens = {}, self.zero
+        self.is_continued = False
         for name, value in self.update_sums.items():
             self.sums[name] = self.sums.get(name, self.zero) + torch.where(finite, value, 0.0)  # NaN times 0 is NaN
         self.begin_update()

@@ -57,6 +57,20 @@ def test_the_time_of_a_pause_does_not_count(monkeypatch: pytest.MonkeyPatch) -> 
     assert meter.read()["tokens_per_second"] == 12 / 3
 
 
+def test_terms_that_begin_or_end_when_a_run_goes_on_are_means_of_their_own_updates() -> None:
+    guided, plain = {"loss": 20.0, "alignment_loss": 10.0}, {"loss": 20.0}
+    for before, now in ((plain, guided), (guided, plain), (guided, guided)):
+        meter, continued = Meter(torch.device("cpu")), Meter(torch.device("cpu"))
+        noted(meter, 10, 1.0, **before)
+        continued.load_state_dict(meter.state_dict())
+        noted(continued, 10, 1.0, **now)
+        noted(continued, 10, 1.0, **now)
+        measured = continued.measure()
+        assert {name: measured[name] for name in guided if name in measured} == {
+            name: value / 10 for name, value in now.items()
+        }
+
+
 def test_a_window_goes_on_where_it_was_saved() -> None:
     """Two updates, or one and after a resume another: the same report, but for the speed."""
     whole, first, second = (Meter(torch.device("cpu")) for _ in range(3))
