@@ -159,8 +159,7 @@ def run(options: argparse.Namespace) -> None:
     """Translate as the options say."""
     if options.text and options.input:
         raise UserError("both TEXT and --input are given: choose one")
-    source, target = Path(options.input or ""), Path(options.output or "")
-    if source.is_file() and target.is_file() and source.samefile(target):  # it would be empty before it is read
+    if options.input and options.output and is_same_file(Path(options.input), Path(options.output)):
         raise UserError(f"--input and --output are both {options.input}: give the translations a file of their own")
     sampling = sampling_of(options)
     with contextlib.ExitStack() as stack:
@@ -223,6 +222,11 @@ def print_notices(translations: "dict[int, Translation]", *, with_alignment: boo
             more = f" and {len(lines) - NUMBERS_SHOWN} more" if len(lines) > NUMBERS_SHOWN else ""
             numbers = ", ".join(map(str, lines[:NUMBERS_SHOWN]))
             print(f"notice: line{'s'[: len(lines) > 1]} {numbers}{more}: {notice}", file=sys.stderr)
+
+
+def is_same_file(first: Path, second: Path) -> bool:
+    """Return whether two paths are the same regular file, which writing would empty before it is read."""
+    return first.is_file() and second.is_file() and first.samefile(second)
 
 
 def load_translator(options: argparse.Namespace) -> "Translator":
