@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from diversification.teachers import teachers_of
-from diversification.text import Text, load_text
+from diversification.text import Text, check_output, load_text
 from diversification.translating import Part, Progress, Search, translate
 from diversification.writing import Counts, write
 from nmt.cli import Parser, user_errors
@@ -47,6 +47,7 @@ def main() -> None:
         teachers = teachers_of(options.forward, options.backward, together=options.ensemble)
         use_threads(options.threads)
         text = load_text(teachers[0], options.source, options.target)
+        check_output(text, options.output)
         log(f"{len(text.lines):,} pairs of training text, {len(teachers)} x to be translated")
         progress = Progress(len(teachers) * len(text.lines))
         folder, seed = options.output, 1 if options.seed is None else options.seed

@@ -2,20 +2,27 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from diversification.teachers import FORWARD, Teacher
 from nmt.config.schema import SplitConfig
+from nmt.errors import UserError
+from nmt.translate import is_same_file
 from studies.study import log
 
 
 @dataclass(frozen=True)
 class Text:
-    """Pairs of sentences; `lines` are their line numbers in the text, from 1, as cleaning leaves some out."""
+    """Pairs of sentences; `lines` are their line numbers in the text, from 1, as cleaning leaves some out.
+
+    `files` are those that it was read from, where they hold plain text.
+    """
 
     languages: tuple[str, str]
     sources: Sequence[str]
     targets: Sequence[str]
     lines: Sequence[int]
+    files: Sequence[Path] = ()
 
     @property
     def suffixes(self) -> tuple[str, str]:
@@ -25,6 +32,13 @@ class Text:
     def sides(self, direction: str) -> tuple[Sequence[str], Sequence[str]]:
         """Return what teachers of a direction read, and what they should write."""
         return (self.sources, self.targets) if direction == FORWARD else (self.targets, self.sources)
+
+
+def check_output(text: Text, folder: Path) -> None:
+    """Raise UserError if the text to be written would replace that which it is made of."""
+    for suffix in text.suffixes:
+        if any(is_same_file(folder / f"train.{suffix}", file) for file in text.files):
+            raise UserError(f"{folder / f'train.{suffix}'} is the text that is translated: give another --output")
 
 
 def load_text(teacher: Teacher, source: str | None, target: str | None) -> Text:
@@ -43,4 +57,6 @@ def load_text(teacher: Teacher, source: str | None, target: str | None) -> Text:
     first, second = ("target", "source") if is_exchanged else ("source", "target")
     # Sentences have no line feed, but may have a carriage return: at the end it would be taken for a part of the break.
     sources, targets = ([sentence.replace("\r", " ") for sentence in table[side]] for side in (first, second))
-    return Text(teacher.languages, sources, targets, list(table["line"]))
+    sides = (config.train.source, config.train.target) if config.kind == "text" else ()
+    files = [Path(file).expanduser() for side in sides for file in ([side] if isinstance(side, str) else side or ())]
+    return Text(teacher.languages, sources, targets, list(table["line"]), files)

@@ -247,6 +247,15 @@ def test_mistakes_are_told_in_one_line(
     assert not (tmp_path / "out").exists()
 
 
+def test_the_text_that_is_translated_is_not_replaced(
+    backward_run: Path, text: tuple[Path, Path], diversify: Callable[..., int], capfd: Any
+) -> None:
+    before = contents(text[0].parent)
+    assert diversify("--backward", backward_run, "--output", text[0].parent) == 2
+    assert capfd.readouterr().err.endswith("train.en is the text that is translated: give another --output\n")
+    assert contents(text[0].parent) == before
+
+
 def test_nothing_left_to_write(
     tiny_run: Path, text: tuple[Path, Path], tmp_path: Path, diversify: Any, capfd: Any
 ) -> None:
