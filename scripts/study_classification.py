@@ -78,6 +78,8 @@ def main() -> None:
             best = max(attentional_rows, key=lambda row: (row["accuracy"], row["weight"] or 0.0))["pooling"]
             draw_sentences(shaded_sentences(best, predictions[best], data.classes), folder / WORDS)
             print(f"weights over words: {folder / WORDS}")
+        else:
+            (folder / WORDS).unlink(missing_ok=True)  # of an earlier call, not of the models in the table
 
 
 def build_parser() -> argparse.ArgumentParser:

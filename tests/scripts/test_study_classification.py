@@ -67,12 +67,17 @@ def test_labeled_files(tmp_path: Path, call: Callable[..., int], capfd: pytest.C
 def test_every_fifth_row_is_held_out(
     tmp_path: Path, call: Callable[..., int], capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """Without attention there are no weights to draw, and those of an earlier call do not stay beside the table."""
+    output = tmp_path / "outputs/study_classification"
+    output.mkdir(parents=True)
+    (output / "words.png").touch()
     rows = reviews(51, seed=1, labels=["praise", "blame"])
     lines = ["review,verdict", *(f'"{row["review"]}",{row["verdict"]}' for row in rows)]
     (tmp_path / "all.csv").write_text("\n".join(lines), encoding="utf-8")
     data = ("--data", "all.csv", "--text", "review", "--label", "verdict", "--epochs", "1")
     assert call("study_classification", *data, "--poolings", "last", "--threads", "1") == 0
     assert "41 sentences to train on, 10 to test, 2 classes" in capfd.readouterr().err
+    assert {path.name for path in output.iterdir()} == {"figure.png", "table.csv"}
     assert not (tmp_path / "outputs/study_classification/words.png").exists()
 
 
