@@ -70,6 +70,11 @@ def run(script: Path, folder: Path, *arguments: str) -> subprocess.CompletedProc
         (["model.hidden_size=big"], "model.hidden_size='big' has the wrong type: it must be int"),
         (["trainer.max_minutes=soon"], "trainer.max_minutes='soon' has the wrong type: it must be float or null"),
         (["seed=null"], "seed=null has the wrong type: it must be int"),
+        (
+            ["model.attention=dot"],
+            "model.attention is a group of keys, no value: set one of them, such as model.attention.score=",
+        ),
+        (["trainer=null"], "trainer is a group of keys, no value: set one of them, such as trainer.device="),
         (["model.dropout=1.5"], "model.dropout=1.5 is out of range: it must be below 1"),
         (["optimizer.betas=[0.9]"], "optimizer.betas=[0.9] has 1 elements: it must have 2"),
         (["optimizer.betas=null"], "optimizer.betas=null has the wrong type: it must be list[float]"),

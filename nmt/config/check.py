@@ -102,5 +102,7 @@ def readable_error(error: Exception, config: Any) -> UserError:
         return unknown_key(name, config)
     if isinstance(cause, ValidationError) and name in members:
         return wrong_type(name, members[name], cause.value)
+    if key := next((key for key in members if key.startswith(f"{name}.")), None):
+        return UserError(f"{name} is a group of keys, no value: set one of them, such as {key}=...")
     message = " ".join(str(cause or error).split("\n    full_key")[0].split())
     return UserError(f"{name}: {message}" if name else message)
