@@ -275,7 +275,7 @@ def resolve(composed: Any, schema: type[Config]) -> Config:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    if OmegaConf.get_type(composed) is dict:
+    if getattr(OmegaConf.get_type(composed), "__name__", "") != schema.__name__:  # a dict, or of another command
         raise UserError(
             "--config-name names a file without the defaults of this command: to repeat a run, copy its config.yaml to "
             "DIR/experiment/NAME.yaml below a first line `# @package _global_`, then give --config-dir DIR "

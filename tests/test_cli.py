@@ -131,6 +131,12 @@ def test_a_saved_configuration_is_repeated_as_an_experiment(script: Path, tmp_pa
     assert again.stdout == "new luong a.en\n"
 
 
+def test_the_root_of_another_command_is_refused(script: Path, tmp_path: Path) -> None:
+    found = run(script, tmp_path, "--config-name", "evaluate")
+    assert found.returncode == 2
+    assert found.stderr.startswith("error: --config-name names a file without the defaults of this command: to repeat")
+
+
 def test_a_locale_that_cannot_name_a_path_is_told() -> None:
     error = UnicodeEncodeError("ascii", "é", 0, 1, "ordinal not in range(128)")
     assert status_and_message(error) is None  # with UTF-8 it is a defect
