@@ -22,7 +22,7 @@ from torch import nn
 
 from nmt.config.file import load_config, save_config
 from nmt.config.schema import TrainConfig
-from nmt.errors import UserError, one_line, write_errors
+from nmt.errors import UserError, one_line, unknown, write_errors
 from nmt.formats import from_here
 from nmt.models.build import build_model
 from nmt.models.hub import fetch, is_address, parse_address
@@ -339,9 +339,12 @@ def training_state(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def resolve_device(name: str) -> torch.device:
-    """Return the device of `auto`, `cpu` or `cuda`; raise UserError if cuda is asked for and not there."""
+    """Return the device of `auto`, `cpu` or `cuda`; raise UserError for another, or if cuda is not there."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cuda" and not torch.cuda.is_available():
         raise UserError("device=cuda: torch sees no CUDA GPU here; use cpu or auto, or install a CUDA build of torch")
-    return torch.device(name)
+    try:
+        return torch.device(name)
+    except RuntimeError:
+        raise unknown("device", name, ("auto", "cpu", "cuda")) from None

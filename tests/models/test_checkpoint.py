@@ -333,6 +333,11 @@ def test_a_missing_gpu_is_explained():
         resolve_device("cuda")
 
 
+def test_a_device_that_does_not_exist_is_refused():
+    with pytest.raises(UserError, match="unknown device 'gpu': choose one of auto, cpu, cuda"):
+        resolve_device("gpu")
+
+
 def test_the_same_model_is_the_same_file(parts, tmp_path: Path):
     """Its digest tells whether two runs ended alike; safetensors writes several metadata in any order."""
     model, config, tokenizers = parts
