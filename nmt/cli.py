@@ -239,7 +239,7 @@ def compose_and_run(
     register_schemas()
     try:
         hydra.main(config_path=str(config_folder()), config_name=config_name, version_base="1.3")(job)()
-    except (HydraException, OmegaConfBaseException, yaml.YAMLError, OSError, ValueError) as error:
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError, OSError, ValueError, TypeError) as error:
         is_forbidden = isinstance(error, PermissionError)  # mostly the folder of the run, which Hydra makes
         if num_started or isinstance(error, BrokenPipeError) or (resource_message(error) and not is_forbidden):
             raise
@@ -324,6 +324,8 @@ def composition_error(error: Exception, config: Any) -> UserError:
     if isinstance(error, OverrideParseException):
         hint = "write key=value; quote a value that has special characters: 'key=\"value\"'"
         return UserError(f"cannot read the override {error.override!r}: {hint}")
+    if isinstance(error, TypeError):  # of Hydra, which takes lists for lists of names
+        return UserError("cannot read the overrides: what is chosen of a group, as in model=luong, is a name")
     absent = re.match(r"Could not override '(\w+)'", str(error))
     if absent and absent[1] not in vars(config):  # Hydra would have it added, and the key is unknown then, too
         return unknown_key(absent[1], config)

@@ -79,6 +79,7 @@ def run(script: Path, folder: Path, *arguments: str) -> subprocess.CompletedProc
         (["optimizer.betas=[0.9]"], "optimizer.betas=[0.9] has 1 elements: it must have 2"),
         (["optimizer.betas=null"], "optimizer.betas=null has the wrong type: it must be list[float]"),
         ([f"seed={2**70}"], f"seed={2**70} is out of range: it must be at most {2**63 - 1}"),
+        (["model=[1]"], "cannot read the overrides: what is chosen of a group, as in model=luong, is a name"),
         (["model.dropout"], "cannot read the override 'model.dropout': write key=value"),
         (["seed=101"], "no such file: a.en; see data.train.source"),
         (["-m", "seed=1,x"], "seed='x' has the wrong type: it must be int"),

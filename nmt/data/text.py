@@ -147,6 +147,8 @@ class TextFile:
 
     def _decoded(self, content: bytes, position: int, number: int) -> list[str]:
         """Decode a block into lines; `position` bytes and `number` lines precede it (for error messages)."""
+        if position == 0 and _is_utf16(content):  # without a mark, ASCII in it is UTF-8 full of NULs, too
+            raise UserError(f"{self.path} is not UTF-8 but UTF-16: convert it, with iconv -f UTF-16 -t UTF-8")
         try:
             text = content.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -270,9 +272,11 @@ def _open(path: Path, key: str, max_gzip_ratio: float) -> TextFile:
         raise UserError(f"{key}: cannot read {path}: {error.strerror}") from None
 
 
+def _is_utf16(content: bytes) -> bool:
+    return content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or content[:2].count(0) == 1
+
+
 def _not_utf8(path: Path, content: bytes, start: int, position: int, number: int) -> UserError:
-    if position + start == 0 and content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return UserError(f"{path} is not UTF-8 but UTF-16: convert it, with iconv -f UTF-16 -t UTF-8")
     line = number + content.count(b"\n", 0, start) + 1
     column = start - content.rfind(b"\n", 0, start)
     return UserError(

@@ -4,7 +4,7 @@ Attention weights are what the decoder reads from; the gradient follows every pa
 including the recurrence of encoder and decoder.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -17,7 +17,7 @@ from nmt.data.batch import Batch, fixed_batches
 from nmt.data.tables import Ragged
 from nmt.fast.accelerate import without_fast_path
 from nmt.models.seq2seq import Seq2Seq
-from nmt.translation import Translation, Words
+from nmt.translation import Translation, Words, to_pairs
 from nmt.translator import Translator
 
 TOKENS = 1_024  # target positions of a batch, whose graph is kept in memory
@@ -95,8 +95,13 @@ class Explainer:
         self.model = translator.model
         self.translator = translator
 
-    def pairs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alignment]:
-        """Return the saliency of given targets, the counterpart of `Translator.align`."""
+    def pairs(self, sources: Iterable[str], targets: Iterable[str]) -> list[Alignment]:
+        """Return the saliency of given targets, the counterpart of `Translator.align`.
+
+        Raises:
+            UserError: the numbers of sources and targets differ.
+        """
+        sources, targets = to_pairs(sources, targets)
         source, target = self.translator.tokenizers.source, self.translator.tokenizers.target
         source_ids, target_ids = source.encode(sources), target.encode(targets)
         source_words = list(map(source.parts, source_ids, sources))

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from nmt.config.schema import AttentionConfig, ModelConfig, SearchConfig, TokenizerConfig
 from nmt.data.batch import Batch, collate
+from nmt.errors import UserError
 from nmt.evaluation import saliency
 from nmt.evaluation.evaluator import evaluate_split
 from nmt.evaluation.saliency import Explainer, gradient_times_input, word_saliency
@@ -172,6 +173,8 @@ def test_pairs_do_not_depend_on_their_batch(translator: Translator, monkeypatch:
     for one, other in zip(Explainer(translator).pairs(SOURCES, TARGETS), together, strict=True):
         np.testing.assert_allclose(one.weights, other.weights, atol=1e-5)
     assert Explainer(translator).pairs([], []) == []
+    with pytest.raises(UserError, match="1 sources and 2 targets are no pairs"):
+        Explainer(translator).pairs(["a"], ["b", "c"])
 
 
 def test_translations_are_explained_by_the_pieces_they_were_made_of(translator: Translator) -> None:
