@@ -102,11 +102,13 @@ def translate(config: TrainConfig, options: argparse.Namespace) -> dict[str, Any
     from benchmarking.translation import measure_translation
     from benchmarking.workload import start_translating
     from nmt.data.corpus import load_split
+    from nmt.evaluation.metrics import bleu, bleu_tokenizer
 
+    metric = bleu(bleu_tokenizer(config), config.lowercase)
     corpus = load_split(config.data, "test")
     sources, references = list(corpus["source"]), list(corpus["target"])
     translator = start_translating(config, options.checkpoint, options.precision)
-    figures = measure_translation(translator, sources, references, repeats=options.repeats)
+    figures = measure_translation(translator, sources, references, metric=metric, repeats=options.repeats)
     show(figures)
     if options.checkpoint is None:
         print("random weights: only the speed means something; --checkpoint RUN translates with a trained model")

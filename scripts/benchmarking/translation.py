@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from sacrebleu.metrics.base import Metric
+
 from benchmarking.machine import describe, synchronize
 from benchmarking.training import peak_memory, spread
-from nmt.evaluation.metrics import bleu, corpus_score
+from nmt.evaluation.metrics import corpus_score
 from nmt.translator import Translation, Translator
 
 
 def measure_translation(
-    translator: Translator, sources: Sequence[str], references: Sequence[str], *, repeats: int
+    translator: Translator, sources: Sequence[str], references: Sequence[str], *, metric: Metric, repeats: int
 ) -> dict[str, Any]:
     """Return speed, memory and BLEU of translating sentences.
 
@@ -25,6 +27,7 @@ def measure_translation(
         translator: a translator, as `start_translating` returns it.
         sources: the sentences.
         references: their reference translations.
+        metric: BLEU, as the run is scored.
         repeats: the number of measurements, after one to warm up.
     """
     translator.with_alignment = False
@@ -36,7 +39,7 @@ def measure_translation(
     translations = measured[-1][1]
     pieces = sum(len(each.pieces) for each in translations)
     texts = [each.text for each in translations]
-    score = corpus_score(bleu(), texts, translator.tokenizers.target.detokenize(references))
+    score = corpus_score(metric, texts, translator.tokenizers.target.detokenize(references))
     return {
         "sentences_per_second": len(sources) / median,
         "sentences_per_second_of_repeats": rates,

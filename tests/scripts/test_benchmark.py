@@ -102,13 +102,14 @@ def test_translating_with_random_weights(benchmark: Callable[..., Run], segmente
 
 def test_translating_with_a_checkpoint(benchmark: Callable[..., Run], tiny_run: Path, tmp_path: Path) -> None:
     options = ("search.beam_size=3", "--reference", "--threads", "1", "--repeats", "1", "--json", "figures.json")
-    benchmark("translate", "--checkpoint", str(tiny_run), *options)
+    scoring = ("bleu_tokenize=char", "lowercase=true")  # as in a training run
+    benchmark("translate", "--checkpoint", str(tiny_run), *options, *scoring)
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert figures.keys() >= TRANSLATE_KEYS
     assert (figures["search"]["beam_size"], figures["search"]["max_length_offset"]) == (3, 5)
     assert figures["step"] in (50, 100)
     assert figures["model"]["fast"] == "off"
-    assert "tok:13a" in figures["bleu_signature"]
+    assert "case:lc|eff:no|tok:char" in figures["bleu_signature"]
 
 
 def test_scaling(benchmark: Callable[..., Run], tmp_path: Path) -> None:

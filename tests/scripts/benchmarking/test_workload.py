@@ -13,6 +13,7 @@ from benchmarking.translation import measure_translation
 from benchmarking.workload import random_sentences, start_training
 from nmt.config.schema import BatchConfig, ModelConfig, SearchConfig, TrainConfig, TrainerConfig
 from nmt.data.batch import Batch
+from nmt.evaluation.metrics import bleu
 from nmt.fast.accelerate import replaced_methods
 from nmt.text.tokenizer import Tokenizers
 from nmt.text.vocabulary import Vocabulary
@@ -114,7 +115,7 @@ def test_translations_are_scored_against_joined_references(monkeypatch: pytest.M
     found = [translation(vocabulary, line) for line in references]
     translator = Translator(trainer.model, Tokenizers(vocabulary, vocabulary), SearchConfig(), torch.device("cpu"))
     monkeypatch.setattr(translator, "translate", lambda sources: found)
-    figures = measure_translation(translator, ["a", "b"], references, repeats=2)
+    figures = measure_translation(translator, ["a", "b"], references, metric=bleu(), repeats=2)
     assert figures["bleu"] == pytest.approx(100)
     assert figures["mean_output_length"] == (8 + 7) / 2
     assert figures["output_tokens_per_second"] == pytest.approx(figures["sentences_per_second"] * (8 + 7 + 2) / 2)
