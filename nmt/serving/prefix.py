@@ -147,16 +147,19 @@ def next_words(translator: Translator, sentence: str, prefix: Sequence[int], cou
             step: Any = model.step(source.new_full((1, 1), token), state)
             state = step.state
 
+        def words_after(beginning: WordBeginning, step: Any, width: int) -> Iterator[tuple[WordBeginning, NextWord]]:
+            beginnings = extend(translator, beginning, step, width)
+            for each, word in zip(
+                beginnings, complete_words(translator, beginnings, step.state, len(prefix)), strict=True
+            ):
+                is_copied = each.ids[-1] == UNK
+                yield each, word._replace(word=copied_word(translator, sentence, ids, step)) if is_copied else word
+
         def words_of(width: int) -> Iterator[NextWord]:
-            beginnings = extend(translator, WordBeginning([*prefix], 0.0), step, width)
-            completed = complete_words(translator, beginnings, state, len(prefix))
-            for beginning, word in zip(beginnings, completed, strict=True):
+            for beginning, word in words_after(WordBeginning([*prefix], 0.0), step, width):
                 if target.pieces(beginning.ids[-1:]) == [WORD_MARK]:
                     after = model.step(source.new_full((1, 1), beginning.ids[-1]), state)
-                    further = extend(translator, beginning, after, width)
-                    yield from complete_words(translator, further, after.state, len(prefix))
-                elif beginning.ids[-1] == UNK:
-                    yield word._replace(word=copied_word(translator, sentence, ids, step))
+                    yield from (further for _, further in words_after(beginning, after, width))
                 else:
                     yield word
 

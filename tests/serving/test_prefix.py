@@ -173,6 +173,24 @@ def test_a_word_that_was_copied_is_answered() -> None:
     assert further["pieces"][:2] == found["pieces"][:2]
 
 
+def test_a_word_that_is_copied_after_a_word_mark_is_not_the_end() -> None:
+    """The mark is a piece of its own, and the unknown piece after it a word of its own."""
+    lines = ["\u2581 the \u2581dog \u2581 sleep s"]
+    tokenizers = build_tokenizers(lines, lines, TokenizerConfig(kind="whitespace"))
+    torch.manual_seed(1)
+    model = build_model(ModelConfig(embedding_size=8, hidden_size=8), *2 * [len(tokenizers.target)], joint=True)
+    translator = Translator(model, tokenizers, SearchConfig(replace_unknown=True), torch.device("cpu"))
+    sentence = "\u2581cat"
+    words = next_words(translator, sentence, [], 20)
+    assert "<unk>" not in [piece for each in words if not each.word for piece in each.pieces]
+    (copied,) = [each for each in words if each.pieces[-1] == "<unk>"]
+    assert copied.word == "cat"
+    both = ([UNK], translator.tokenizers.target.ids_of([WORD_MARK, "<unk>"]))  # one word, with and without a mark
+    assert copied.probability == pytest.approx(
+        sum(math.exp(log_prob(translator, sentence, pieces)) for pieces in both), rel=1e-4
+    )
+
+
 def test_words_begin_in_pieces_that_have_them_where_parts_are_joined_without_a_space() -> None:
     lines = ["猫看见狗。", "大狗睡觉。", "猫睡觉。"] * 5
     tokenizers = build_tokenizers(lines, lines, TokenizerConfig(vocab_size=330))
