@@ -23,7 +23,7 @@ from nmt.evaluation.metrics import bleu, bleu_tokenizer
 from nmt.evaluation.report import print_table
 from nmt.evaluation.saliency import Explainer
 from nmt.evaluation.views import AlignmentViews
-from nmt.models.checkpoint import CONFIG, find_checkpoint, local, run_of, run_of_checkpoint
+from nmt.models.checkpoint import CONFIG, find_checkpoint, local, place_in_run, run_of
 from nmt.models.hub import is_address, results_folder
 from nmt.text.vocabulary import Vocabulary
 from nmt.translator import Translator
@@ -194,8 +194,10 @@ def evaluation_folder(checkpoint: Path, split: str) -> Path:
     Evaluations of a run's checkpoint are written in the run, because training replaces the folders of checkpoints; that
     of the best checkpoint is that of the run.
     """
-    run, name = run_of_checkpoint(checkpoint), checkpoint.resolve().name
-    return (run or checkpoint) / "evaluation" / (split if run is None or name == "best" else f"{split}-{name}")
+    place = place_in_run(checkpoint)
+    if place is None:
+        return checkpoint / "evaluation" / split
+    return place.parents[1] / "evaluation" / (split if place.name == "best" else f"{split}-{place.name}")
 
 
 def choose_data(config: EvaluateConfig, trained_on: DataConfig) -> DataConfig:

@@ -13,7 +13,7 @@ from nmt.errors import UserError, one_line, write_errors
 from nmt.exporting.check import largest_differences, signature
 from nmt.exporting.graphs import OPSET, write_graphs
 from nmt.exporting.quantize import quantize_graph
-from nmt.models.checkpoint import SUBWORDS, Checkpoint, load_checkpoint, run_of_checkpoint
+from nmt.models.checkpoint import SUBWORDS, Checkpoint, load_checkpoint, place_in_run
 from nmt.models.hub import is_address, results_folder
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import count_parameters
@@ -88,9 +88,10 @@ def replace_export(staging: Path, folder: Path) -> None:
 
 def default_folder(checkpoint: Checkpoint) -> Path:
     """Return the folder to write to if none is given: in the run, since training replaces folders of checkpoints."""
-    folder = checkpoint.folder.resolve()
-    run = run_of_checkpoint(checkpoint.folder)
-    return (run or folder) / ("onnx-last" if run and folder.name == "last" else "onnx")
+    place = place_in_run(checkpoint.folder)
+    if place is None:
+        return checkpoint.folder.resolve() / "onnx"
+    return place.parents[1] / ("onnx-last" if place.name == "last" else "onnx")
 
 
 def check_output(folder: Path) -> None:

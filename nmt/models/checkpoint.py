@@ -115,7 +115,7 @@ def replace_folder(new: Path, folder: Path) -> None:
     """
     old = retired(folder)
     remove(old)
-    if folder.exists():
+    if folder.is_symlink() or folder.exists():  # a link may lead to a disk that is gone
         folder.rename(old)
     new.rename(folder)
     flush(folder.parent)
@@ -197,15 +197,22 @@ def run_of(path: Path) -> Path:
     return from_here((path / CONFIG).resolve().parent)
 
 
-def run_of_checkpoint(folder: Path) -> Path | None:
-    """Return the run that a checkpoint folder is in, also where its checkpoints are a link to another disk; None for a
-    folder that is in no run.
+def place_in_run(folder: Path) -> Path | None:
+    """Return the path RUN/checkpoints/NAME of a checkpoint folder; None for a folder that is in no run.
+
+    The checkpoints of a run, or one of them, may be a link to another disk.
     """
     for place in (folder.absolute(), folder.resolve()):
         is_run = (place / "checkpoints").is_dir()  # in a folder that happens to be called checkpoints
         if place.parent.name == "checkpoints" and not is_run:
-            return run_of(place.parents[1]).resolve()
+            return run_of(place.parents[1]).resolve() / "checkpoints" / place.name
     return None
+
+
+def run_of_checkpoint(folder: Path) -> Path | None:
+    """Return the run that a checkpoint folder is in; None for a folder that is in no run."""
+    place = place_in_run(folder)
+    return place and place.parents[1]
 
 
 def local(path: str | Path) -> Path:

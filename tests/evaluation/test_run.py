@@ -135,6 +135,11 @@ def test_evaluations_lie_in_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert evaluation_folder(Path("checkpoints/last"), "test") == run / "evaluation/test-last"
     (run / "checkpoints").unlink()
     (tmp_path / "large").rename(run / "checkpoints")
+    (run / "checkpoints/last").rename(tmp_path / "moved")  # one alone
+    (run / "checkpoints/last").symlink_to(tmp_path / "moved")
+    assert evaluation_folder(run / "checkpoints/last", "test") == run / "evaluation/test-last"
+    (run / "checkpoints/last").unlink()
+    (tmp_path / "moved").rename(run / "checkpoints/last")
     monkeypatch.chdir(run / "checkpoints/last")
     assert evaluation_folder(Path(), "test") == run / "evaluation/test-last"
     assert evaluation_folder(Path("mine"), "test") == Path("mine/evaluation/test")  # a checkpoint by itself

@@ -105,6 +105,10 @@ def test_a_link_to_a_checkpoint_is_replaced_by_checkpoints(parts, tmp_path: Path
         save_checkpoint(folder, *parts, step=step)
         assert load_checkpoint(folder).step == step
         assert {path.name for path in tmp_path.iterdir()} == {"last", "moved"}
+    shutil.rmtree(folder)
+    folder.symlink_to(tmp_path / "gone")
+    save_checkpoint(folder, *parts, step=4)
+    assert load_checkpoint(folder).step == 4
     retired(folder).symlink_to(moved)  # of a trainer that was killed at that moment
     recover(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"last", "moved"}
