@@ -170,11 +170,8 @@ def stored_table(path: Path, build: Callable[[Path], Iterable[pa.Table]]) -> Pat
         return path
     try:
         with temporary_folder(path) as folder:
-            complete, tables = folder / path.name, iter(build(folder))
-            first = next(tables)
-            with pa.OSFile(str(complete), "wb") as file, pa.ipc.new_stream(file, first.schema) as writer:
-                for table in itertools.chain((first,), tables):
-                    writer.write_table(table)
+            complete = folder / path.name
+            write_tables(complete, iter(build(folder)))
             digest = folder / "digest"
             digest.write_text(digest_of(complete), encoding="ascii")
             # In this order: a table without its digest would be made anew.
@@ -183,6 +180,14 @@ def stored_table(path: Path, build: Callable[[Path], Iterable[pa.Table]]) -> Pat
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}; {ADVICE}") from None
     return path
+
+
+def write_tables(path: Path, tables: Iterator[pa.Table]) -> None:
+    """Write the parts of a table to a file, one after the other."""
+    first = next(tables)
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, first.schema) as writer:
+        for table in itertools.chain((first,), tables):
+            writer.write_table(table)
 
 
 @contextlib.contextmanager
