@@ -203,6 +203,11 @@ def asks_for_sweep(argument: str) -> bool:
     return is_beginning or argument in ("-m", "hydra.mode=MULTIRUN")
 
 
+def chooses_list(argument: str) -> bool:
+    """Return whether an argument gives a list to what may be a group, in which Hydra fails unless all are names."""
+    return re.match(r"\+*\w+=\[", argument) is not None
+
+
 def compose_and_run(
     config_name: str, schema: type[Config], function: Callable[[Config], None], *, show_errors: bool
 ) -> None:
@@ -240,6 +245,8 @@ def compose_and_run(
     try:
         hydra.main(config_path=str(config_folder()), config_name=config_name, version_base="1.3")(job)()
     except (HydraException, OmegaConfBaseException, yaml.YAMLError, OSError, ValueError, TypeError) as error:
+        if isinstance(error, TypeError) and not any(map(chooses_list, sys.argv[1:])):
+            raise  # a defect
         is_forbidden = isinstance(error, PermissionError)  # mostly the folder of the run, which Hydra makes
         if num_started or isinstance(error, BrokenPipeError) or (resource_message(error) and not is_forbidden):
             raise
@@ -324,7 +331,7 @@ def composition_error(error: Exception, config: Any) -> UserError:
     if isinstance(error, OverrideParseException):
         hint = "write key=value; quote a value that has special characters: 'key=\"value\"'"
         return UserError(f"cannot read the override {error.override!r}: {hint}")
-    if isinstance(error, TypeError):  # of Hydra, which takes lists for lists of names
+    if isinstance(error, TypeError):  # see `chooses_list`
         return UserError("cannot read the overrides: what is chosen of a group, as in model=luong, is a name")
     absent = re.match(r"Could not override '(\w+)'", str(error))
     if absent and absent[1] not in vars(config):  # Hydra would have it added, and the key is unknown then, too

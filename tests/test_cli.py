@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from nmt.cli import prepare_rank, status_and_message
+from nmt.cli import compose_and_run, prepare_rank, status_and_message
 from nmt.config.file import save_config
 from nmt.config.schema import DataConfig, ModelConfig, SplitConfig, TrainConfig
+from nmt.errors import UserError
 from nmt.training.torchrun_env import RankEnvironment
 from tests.runs import ROOT
 
@@ -130,6 +131,15 @@ def test_a_saved_configuration_is_repeated_as_an_experiment(script: Path, tmp_pa
     (tmp_path / "experiment" / "again.yaml").write_text(text)
     again = run(script, tmp_path, "--config-dir", ".", "experiment=again", "run_dir=new")
     assert again.stdout == "new luong a.en\n"
+
+
+def test_a_defect_of_the_composition_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")  # set by the call, and taken back by this
+    monkeypatch.setattr("nmt.cli.config_folder", lambda: [] + 1)
+    for overrides, kind in ((["seed=1"], TypeError), (["model=[1]"], UserError)):
+        monkeypatch.setattr(sys, "argv", ["nmt.train", *overrides])
+        with pytest.raises(kind):
+            compose_and_run("train", TrainConfig, lambda config: None, show_errors=True)
 
 
 def test_the_root_of_another_command_is_refused(script: Path, tmp_path: Path) -> None:
