@@ -80,6 +80,7 @@ def examine_run(run: Path) -> Iterator[Finding]:
     records = read_records(run / RECORDS)
     was_saved = any(record.get("event") == "validation" and record.get("loss") is not None for record in records)
     for folder in [run / "checkpoints" / name for name in ("best", "last")]:
+        # The second look at `folder` finds one that a training has renamed into place since the first.
         if any(place.is_dir() for place in (folder, retired(folder), folder)):
             yield from examine_checkpoint(folder)
         elif not holder:
