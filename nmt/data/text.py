@@ -147,8 +147,8 @@ class TextFile:
 
     def _decoded(self, content: bytes, position: int, number: int) -> list[str]:
         """Decode a block into lines; `position` bytes and `number` lines precede it (for error messages)."""
-        if position == 0 and _is_utf16(content):  # without a mark, ASCII in it is UTF-8 full of NULs, too
-            raise UserError(f"{self.path} is not UTF-8 but UTF-16: convert it, with iconv -f UTF-16 -t UTF-8")
+        if position == 0 and (encoding := _utf16_of(content)):
+            raise UserError(f"{self.path} is not UTF-8 but UTF-16: convert it, with iconv -f {encoding} -t UTF-8")
         try:
             text = content.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -272,8 +272,15 @@ def _open(path: Path, key: str, max_gzip_ratio: float) -> TextFile:
         raise UserError(f"{key}: cannot read {path}: {error.strerror}") from None
 
 
-def _is_utf16(content: bytes) -> bool:
-    return content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or content[:2].count(0) == 1
+def _utf16_of(content: bytes) -> str | None:
+    """Return the name of the encoding of text in UTF-16, whose ASCII is UTF-8 full of NULs, too; None for other text.
+
+    Without a byte order mark the order has to be named: iconv would take that of the machine, or the other.
+    """
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "UTF-16"
+    order = {(True, False): "BE", (False, True): "LE"}.get((content[:1] == b"\0", content[1:2] == b"\0"))
+    return order and f"UTF-16{order}"
 
 
 def _not_utf8(path: Path, content: bytes, start: int, position: int, number: int) -> UserError:
