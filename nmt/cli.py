@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from nmt.config.automatic import fill_defaults, with_null_defaults
-from nmt.config.check import check, readable_error, unknown_key
+from nmt.config.check import check, readable_error, value_of_group
 from nmt.config.options import normalize_arguments
 from nmt.config.schema import EvaluateConfig, ServeConfig, TrainConfig
 from nmt.errors import UNWRITABLE, UserError, is_of_one_rank, is_out_of_memory, unknown
@@ -333,9 +333,8 @@ def composition_error(error: Exception, config: Any) -> UserError:
         return UserError(f"cannot read the override {error.override!r}: {hint}")
     if isinstance(error, TypeError):  # see `chooses_list`
         return UserError("cannot read the overrides: what is chosen of a group, as in model=luong, is a name")
-    absent = re.match(r"Could not override '(\w+)'", str(error))
-    if absent and absent[1] not in vars(config):  # Hydra would have it added, and the key is unknown then, too
-        return unknown_key(absent[1], config)
+    if absent := re.match(r"Could not override '(\w+)'", str(error)):  # not of this command; Hydra would have it added
+        return value_of_group(absent[1], config)
     readable = readable_error(error, config)
     file = re.match(r"In '(.+?)': ", str(error))
     return UserError(f"in {file[1]}.yaml: {readable}") if file else readable

@@ -91,6 +91,14 @@ def unknown_key(name: str, config: Any) -> UserError:
     return UserError(f"unknown key {name!r}{hint or ' (--cfg job lists all keys)'}")
 
 
+def value_of_group(name: str, config: Any) -> UserError:
+    """Return the error for a value that is given to a group of keys; if there is no such group, of an unknown key."""
+    first = next((key for key, _, _ in keys(config) if key.startswith(f"{name}.")), None)
+    if first is None:
+        return unknown_key(name, config)
+    return UserError(f"{name} is a group of keys, no value: set one of them, such as {first}=...")
+
+
 def readable_error(error: Exception, config: Any) -> UserError:
     """Return an error of OmegaConf, or one of Hydra that it caused, as one clear line about a key of `config`."""
     from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException, ValidationError
@@ -102,7 +110,7 @@ def readable_error(error: Exception, config: Any) -> UserError:
         return unknown_key(name, config)
     if isinstance(cause, ValidationError) and name in members:
         return wrong_type(name, members[name], cause.value)
-    if key := next((key for key in members if key.startswith(f"{name}.")), None):
-        return UserError(f"{name} is a group of keys, no value: set one of them, such as {key}=...")
+    if any(key.startswith(f"{name}.") for key in members):
+        return value_of_group(name, config)
     message = " ".join(str(cause or error).split("\n    full_key")[0].split())
     return UserError(f"{name}: {message}" if name else message)

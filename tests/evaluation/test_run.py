@@ -289,6 +289,7 @@ def test_scores_of_other_references_do_not_replace_those_that_are_there(tmp_path
         ("checkpoint=nowhere", "no checkpoint at nowhere"),
         ("splt=test", "split"),
         ("model=luong", "unknown key 'model' (--cfg job lists all keys)"),
+        ("search=greedy", "search is a group of keys, no value: set one of them, such as search.beam_size="),
         ("split=train", "unknown split 'train'"),
         ("search.beam_size=0", "search.beam_size=0 is out of range"),
         ("alignment.method=argmin", "unknown alignment.method 'argmin': choose one of argmax, threshold; did you mean"),
