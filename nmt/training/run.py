@@ -26,6 +26,7 @@ from nmt.models.checkpoint import is_complete, load_checkpoint, run_of, save_che
 from nmt.models.manifest import MANIFEST
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import summarize
+from nmt.text.tokenizer import Tokenizers
 from nmt.training.console import Phase, silent_phase
 from nmt.training.determinism import use_deterministic_kernels
 from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, process_group, seed_rank
@@ -38,7 +39,7 @@ from nmt.training.prepare import TrainingData, check_files, check_run, prepare
 from nmt.training.reporting import NullReporter, Reporter
 from nmt.training.resuming import find_initial_checkpoint, find_previous_checkpoint
 from nmt.training.torchrun_env import RankEnvironment
-from nmt.training.trainer import Trainer
+from nmt.training.trainer import Save, Trainer
 from nmt.training.validation import Validator
 from nmt.translator import Translator
 
@@ -178,19 +179,6 @@ def build_trainer(
     `longest` is the number of subwords of the longest sources that the model has been trained on, if it is known.
     """
     limit_kernel_caches(bf16=config.trainer.precision != "fp32")
-
-    def save(name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:
-        processes.on_rank_zero(
-            save_checkpoint,
-            Path(config.run_dir) / "checkpoints" / name,
-            model,
-            config,
-            data.tokenizers,
-            step=step,
-            longest_source=longest,
-            training_state=training_state,
-        )
-
     loader = processes.on_all_ranks(
         TrainLoader,
         data.train,
@@ -215,13 +203,31 @@ def build_trainer(
         device=device,
         validate=validator,
         sample=validator.samples if config.trainer.num_samples else None,
-        save=save,
+        save=saving_in_run(config, data.tokenizers, processes, longest),
         reporter=reporter,
         objective=chunked_loss if config.model.fast == "auto" else token_loss,
         processes=processes,
     )
     trainer.progress.best_of = validator.digest
     return trainer
+
+
+def saving_in_run(config: TrainConfig, tokenizers: Tokenizers, processes: ProcessGroup, longest: int | None) -> Save:
+    """Return the function by which rank 0 saves a checkpoint in the run, under a name."""
+
+    def save(name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:
+        processes.on_rank_zero(
+            save_checkpoint,
+            Path(config.run_dir) / "checkpoints" / name,
+            model,
+            config,
+            tokenizers,
+            step=step,
+            longest_source=longest,
+            training_state=training_state,
+        )
+
+    return save
 
 
 def evaluate_best_checkpoint(
