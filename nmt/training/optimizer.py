@@ -109,7 +109,9 @@ class Schedule:
     def set(self, step: int, progress: float) -> float:
         """Set and return the learning rate of update `step`, from 1, at `progress`, the share of training done."""
         warmup = min(1.0, step / max(1, self.config.warmup_steps))
-        rate = self.peak * warmup * self.reduction * SHAPES[self.config.kind](step, progress, self.config)
+        shape = SHAPES[self.config.kind](step, progress, self.config)
+        # A run that has been trained with `plateau` may be continued with another schedule.
+        rate = self.peak * warmup * shape * (self.reduction if self.config.kind == "plateau" else 1.0)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         return rate
@@ -125,8 +127,7 @@ class Schedule:
         return {"reduction": self.reduction, "stale": self.stale}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
-        if self.config.kind == "plateau":  # another schedule, which a continued run may be given, is not reduced
-            self.reduction, self.stale = state["reduction"], int(state["stale"])
+        self.reduction, self.stale = state["reduction"], int(state["stale"])
 
 
 def build_average(model: nn.Module, decay: float) -> AveragedModel:
