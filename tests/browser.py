@@ -93,10 +93,10 @@ class Browser:
             pressed = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
             self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, **pressed)
 
-    def key(self, name: str) -> None:
+    def key(self, name: str, modifiers: int = 0) -> None:
         text = {"text": KEYS[name]} if name in KEYS else {}
-        self.send("Input.dispatchKeyEvent", type="keyDown", key=name, **text)
-        self.send("Input.dispatchKeyEvent", type="keyUp", key=name)
+        self.send("Input.dispatchKeyEvent", type="keyDown", key=name, modifiers=modifiers, **text)
+        self.send("Input.dispatchKeyEvent", type="keyUp", key=name, modifiers=modifiers)
 
     def type(self, text: str) -> None:
         """Type text, character by character, where the focus is."""

@@ -120,6 +120,7 @@
 
     // Left and right move along the sentence, up and down to the strongest partner.
     key(event, side, index) {
+      if (event.altKey || event.ctrlKey || event.metaKey) return; // the browser's own, as Alt and left is its way back
       const words = this.words[side], other = side === "source" ? "target" : "source";
       const forward = isRtl(this.given[`${side}_words`]) ? "ArrowLeft" : "ArrowRight";
       let next = null;

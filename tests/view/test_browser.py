@@ -10,6 +10,7 @@ from tests.browser import Browser
 from tests.view.viewed import viewed
 
 WEIGHTS = np.array([[0.9, 0.1, 0.0], [0.0, 0.3, 0.7]])
+ALT, CTRL, META = 1, 2, 4  # of the DevTools protocol
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(1)</script>"
 
 
@@ -54,6 +55,15 @@ def test_keys_walk_through_words(browser: Browser, tmp_path: Path) -> None:
     assert browser.run("document.activeElement.textContent") == "c"
     browser.key("Home")
     assert browser.run("document.activeElement.textContent") == "a"
+
+
+def test_keys_of_the_browser_are_left_to_it(browser: Browser, tmp_path: Path) -> None:
+    browser.open_html(page(alignment_html(viewed(["a", "b", "c"], ["x", "y"], WEIGHTS))), tmp_path)
+    browser.run("document.querySelector('.nmt-source .nmt-word').focus()")
+    browser.run("addEventListener('keydown', event => (window.taken = event.defaultPrevented))")
+    for modifier in (ALT, CTRL, META):
+        browser.key("ArrowRight", modifiers=modifier)
+        assert browser.run("[window.taken, document.activeElement.textContent]") == [False, "a"]
 
 
 def test_data_is_replaced_while_a_word_has_the_focus(browser: Browser, tmp_path: Path) -> None:
