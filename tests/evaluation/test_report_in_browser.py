@@ -56,9 +56,12 @@ def test_a_row_opens_its_view_and_closes_it(report: Browser) -> None:
 
 
 def test_rows_sort_by_score_and_difference(report: Browser) -> None:
+    sorts = "[...document.querySelectorAll('th[aria-sort]')].map(head => `${head.textContent} ${head.ariaSort}`)"
     assert lines(report) == ["3", "1", "2"]
+    assert report.run(sorts) == ["chrF ascending"]  # as its arrow says
     report.click(".sentences tbody tr:nth-child(2) td:nth-child(3)")
     report.click(".sentences th:nth-child(7)")
+    assert report.run(sorts) == ["difference ascending"]
     assert lines(report) == ["3", "1", "2"]  # -95, -10.5, +100: by value, not as text
     report.click(".sentences th:nth-child(7)")
     assert lines(report) == ["2", "1", "3"]
