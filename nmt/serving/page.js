@@ -56,6 +56,7 @@ class Pane {
     this.part(".export").hidden = true; // until there is something to export
     this.view.addEventListener("nmt-target", event => this.offer(event.detail.index));
     this.part(".kept button").addEventListener("click", () => this.begin([]));
+    this.part(".next").addEventListener("keydown", event => { if (event.key === "Escape") this.keep(); });
     for (const button of this.root.querySelectorAll(".export button")) {
       button.addEventListener("click", () => this.export(button.dataset.kind));
     }
@@ -157,6 +158,7 @@ class Pane {
     }
     tell(this.name, "");
     if (this.shown !== shown || this.isOld) return; // another translation has come meanwhile, or will
+    this.offered = index;
     const place = this.part(".next"), list = this.part(".words");
     const kept = this.view.words.target.slice(0, index).map(word => word.textContent).join(" ");
     this.part(".next p").textContent = kept ? `after “${kept}”:` : "at the beginning:";
@@ -172,11 +174,22 @@ class Pane {
     list.firstElementChild?.focus();
   }
 
-  begin(pieces) {
+  // Offer words no longer; the focus goes back to the word in whose place they were.
+  keep() {
+    this.part(".next").hidden = true;
+    this.view.words.target[this.offered]?.focus();
+  }
+
+  // Go on from these pieces. The button that said so has gone then, and the focus goes to the last word that they fix.
+  async begin(pieces) {
     if (this.isOld) return;
+    const button = document.activeElement;
     state.prefix[this.name] = pieces;
     remember();
-    this.update();
+    await this.update();
+    if (![button, document.body].includes(document.activeElement)) return; // it has gone elsewhere meanwhile
+    const words = this.view.words?.target ?? [];
+    (words.findLast(word => word.classList.contains("forced")) ?? words[0])?.focus();
   }
 
   async export(kind) {

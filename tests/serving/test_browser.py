@@ -125,6 +125,29 @@ def test_a_chosen_word_is_gone_on_from_and_let_go(page: Browser) -> None:
     assert page.errors == []
 
 
+def test_the_keyboard_alone_chooses_a_word(page: Browser) -> None:
+    write(page, SENTENCE)
+    focus = "document.activeElement.textContent"
+    page.run("document.querySelector('.pane .nmt-target .nmt-word').focus()")
+    word = page.run(focus)
+    page.key("Enter")
+    page.wait("document.activeElement.matches('.words button')")
+    page.key("Escape")
+    assert page.run("document.querySelector('.next').hidden")
+    assert page.run(focus) == word
+    page.key("Enter")
+    page.wait("document.activeElement.matches('.words button')")
+    page.run("document.activeElement.nextElementSibling.focus()")
+    page.key("Enter")
+    page.wait("document.activeElement.matches('.forced')")
+    assert page.run(focus) == page.run("document.querySelector('.kept b').textContent").split()[-1]
+    page.run("document.querySelector('.kept button').focus()")
+    page.key("Enter")
+    page.wait("document.activeElement.matches('.nmt-word:not(.forced)')")
+    assert page.run(focus) == word
+    assert page.errors == []
+
+
 def test_options_show_more_and_stand_in_the_address(page: Browser) -> None:
     write(page, SENTENCE)
     page.click("#saliency")
