@@ -166,7 +166,7 @@ class Pane {
     for (const each of words) {
       const button = make("button", list, undefined, { type: "button", dir: "auto" });
       make("bdi", button, each.word ? (each.joins ? `…${each.word}` : each.word) : "(end)");
-      make("small", button, `${(100 * each.probability).toFixed(1)} %`, { dir: "ltr" });
+      make("small", button, ` ${(100 * each.probability).toFixed(1)} %`, { dir: "ltr" });
       make("i", button).style.width = `${100 * each.probability}%`;
       button.addEventListener("click", () => this.begin(each.pieces));
     }
