@@ -273,31 +273,30 @@ def test_tensorboard_finds_every_run_once(tiny_run: Path, tmp_path: Path, monkey
     assert find_checkpoint("outputs/latest").resolve() == tmp_path / "outputs/2024-01-01/10-00-00/checkpoints/best"
 
 
-def test_the_newest_run_can_be_continued_by_that_name(
-    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def newest_run(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """outputs/run of the working directory, which outputs/latest leads to."""
     monkeypatch.chdir(tmp_path)
     run = shutil.copytree(tiny_run, tmp_path / "outputs/run")
     link_latest(run)
-    config = load_config(run / "config.yaml")
+    return run
+
+
+def test_the_newest_run_can_be_continued_by_that_name(newest_run: Path, tmp_path: Path) -> None:
+    config = load_config(newest_run / "config.yaml")
     config.run_dir, config.trainer.evaluate, config.trainer.max_steps = "outputs/latest", False, 101
     assert train_here(config, latest=True) == Path("outputs/run")
-    assert latest_run(tmp_path) == run
-    assert training_state(run)["progress"]["step"] == 101
+    assert latest_run(tmp_path) == newest_run
+    assert training_state(newest_run)["progress"]["step"] == 101
 
 
-def test_links_to_a_run_that_was_moved_begin_no_other(
-    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run = shutil.copytree(tiny_run, tmp_path / "outputs/run")
-    link_latest(run)
-    run.rename(tmp_path / "moved")
-    config = load_config(tiny_run / "config.yaml")
+def test_links_to_a_run_that_was_moved_begin_no_other(newest_run: Path, tmp_path: Path) -> None:
+    config = load_config(newest_run / "config.yaml")
     config.run_dir = "outputs/latest"
+    newest_run.rename(tmp_path / "moved")
     with pytest.raises(UserError, match="outputs/latest leads to outputs/run, which is not there: give run_dir the"):
         train_here(config, latest=True)
-    assert not run.exists()
+    assert not newest_run.exists()
 
 
 def test_a_run_whose_checkpoints_lie_elsewhere_goes_on_in_its_own_folder(tiny_run: Path, tmp_path: Path) -> None:

@@ -279,8 +279,9 @@ def _utf16_of(content: bytes) -> str | None:
     """
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "UTF-16"
-    order = {(True, False): "BE", (False, True): "LE"}.get((content[:1] == b"\0", content[1:2] == b"\0"))
-    return order and f"UTF-16{order}"
+    if content[:2].count(0) != 1:
+        return None
+    return "UTF-16BE" if content[0] == 0 else "UTF-16LE"
 
 
 def _not_utf8(path: Path, content: bytes, start: int, position: int, number: int) -> UserError:

@@ -149,9 +149,8 @@ def next_words(translator: Translator, sentence: str, prefix: Sequence[int], cou
 
         def words_after(beginning: WordBeginning, step: Any, width: int) -> Iterator[tuple[WordBeginning, NextWord]]:
             beginnings = extend(translator, beginning, step, width)
-            for each, word in zip(
-                beginnings, complete_words(translator, beginnings, step.state, len(prefix)), strict=True
-            ):
+            completed = complete_words(translator, beginnings, step.state, len(prefix))
+            for each, word in zip(beginnings, completed, strict=True):
                 is_copied = each.ids[-1] == UNK
                 yield each, word._replace(word=copied_word(translator, sentence, ids, step)) if is_copied else word
 

@@ -131,23 +131,24 @@ def word_starts(translator: Translator, translation: Translation) -> list[int]:
     words, word_of_piece = translator.words_of_translation(translation)
     if translation.parts == 1 and len(words) == len(translation.target_words):
         return [word_of_piece.index(number) for number in range(len(words))]
-    decoded = tokenizer.decode([ids[: count + 1] for count in range(len(ids))])
     # A copy may be longer, or shorter, than the unknown word that it replaces.
-    copied = [len(words[n]) - len(SPECIALS[UNK]) if i == UNK else 0 for n, i in zip(word_of_piece, ids, strict=True)]
-    ends = [len(join(text)) + more for text, more in zip(decoded, accumulate(copied), strict=True)]
-    ends = [*accumulate(reversed(ends), min)][::-1]  # the first bytes of a character decode to several
-    text = join(translation.text)
+    growth = [len(words[n]) - len(SPECIALS[UNK]) if i == UNK else 0 for n, i in zip(word_of_piece, ids, strict=True)]
+    decoded = tokenizer.decode([ids[: count + 1] for count in range(len(ids))])
+    ends = [len(without_spaces(text)) + more for text, more in zip(decoded, accumulate(growth), strict=True)]
+    # The first bytes of a character decode to more characters than all of them: an end is no later than the next one.
+    ends = [*accumulate(reversed(ends), min)][::-1]
+    text = without_spaces(translation.text)
     starts, position = [], 0
-    for word in translation.target_words:
-        position = max(position, text.find(join(word), position))
+    for word in map(without_spaces, translation.target_words):
+        position = max(position, text.find(word, position))
         start = next((index for index, end in enumerate(ends) if end > position), len(ids))
         # A word mark that is a piece of its own belongs to the word after it.
         starts.append(start - 1 if start and translation.pieces[start - 1] == WORD_MARK else start)
-        position += len(join(word))
+        position += len(word)
     return starts
 
 
-def join(text: str) -> str:
+def without_spaces(text: str) -> str:
     """Return a text without white space."""
     return "".join(text.split())
 

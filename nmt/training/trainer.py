@@ -186,15 +186,15 @@ class Trainer:
 
     def after_update(self) -> None:
         """Report, validate and save, where it is due."""
-        if self.progress.step % self.config.log_every == 0:
+        is_due = self.progress.step % self.config.log_every == 0
+        if is_due or self.processes.clock() - self.last_report >= MAX_SILENT_SECONDS:
             self.last_report = self.processes.clock()
             self.contention.check()
-            self.reporter.train(self.progress, self.meter.read())
-            self.processes.on_all_ranks(self.check_skipped)
-        elif self.processes.clock() - self.last_report >= MAX_SILENT_SECONDS:
-            self.last_report = self.processes.clock()
-            self.contention.check()
-            self.reporter.progress(self.progress, self.meter.measure())
+            if is_due:
+                self.reporter.train(self.progress, self.meter.read())
+                self.processes.on_all_ranks(self.check_skipped)
+            else:
+                self.reporter.progress(self.progress, self.meter.measure())
         if validation_due(self.progress, self.config):
             self.checkpoint()
         elif self.sample is not None and samples_due(self.progress) and not self.finished():

@@ -1,8 +1,14 @@
 """The figures of an evaluation, as a report shows them, and what a report holds."""
 
+import io
 import json
 import re
+from pathlib import Path
 from typing import Any
+
+from rich.console import Console
+
+from nmt.evaluation.report import print_table
 
 
 def metrics(**changes: Any) -> dict[str, Any]:
@@ -42,3 +48,16 @@ def metrics(**changes: Any) -> dict[str, Any]:
 def alignments_in(page: str) -> dict[str, Any]:
     """The data of a report's views, by the number of the sentence."""
     return dict(json.loads(re.findall(r"^const alignments = (.*);$", page, flags=re.MULTILINE)[0]))
+
+
+def gold_in(folder: Path) -> list[Any]:
+    """The gold links of each view of a report."""
+    return [each.get("gold") for each in alignments_in((folder / "report.html").read_text()).values()]
+
+
+def printed(metrics: dict[str, Any]) -> str:
+    """The table of an evaluation, as the console shows it."""
+    console = Console(file=io.StringIO(), width=120)
+    print_table(metrics, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
