@@ -62,6 +62,7 @@ class Translation(SentencePair):
     score: float
     log_prob: float
     pieces: list[str]
+    words: Words  # before they are cut into characters, with copies of unknown ones; the index of each piece's word
     cut: bool = False  # it was cut off at the longest length that the search allows
     parts: int = 1  # number of parts the source was cut into; 1 unless it is far longer than the training sentences
 
@@ -83,7 +84,9 @@ class Translation(SentencePair):
 
 def empty_translation(sentence: str) -> Translation:
     """Return the translation of a sentence without words."""
-    return Translation([], [], np.zeros((0, 0)), source=sentence, text="", score=0.0, log_prob=0.0, pieces=[])
+    return Translation(
+        [], [], np.zeros((0, 0)), source=sentence, text="", score=0.0, log_prob=0.0, pieces=[], words=([], [])
+    )
 
 
 def distinct_texts(translations: Iterable[Translation]) -> list[Translation]:
@@ -116,9 +119,20 @@ def join_translations(sentence: str, parts: Sequence[Translation]) -> Translatio
         score=sum(part.score for part in parts) / len(parts),
         log_prob=sum(part.log_prob for part in parts),
         pieces=[piece for part in parts for piece in part.pieces],
+        words=join_words([part.words for part in parts]),
         cut=any(part.cut for part in parts),
         parts=len(parts),
     )
+
+
+def join_words(parts: Sequence[Words]) -> Words:
+    """Return the words of consecutive parts, and the index of each piece's word among them."""
+    words: list[str] = []
+    word_of_piece: list[int] = []
+    for part, indices in parts:
+        word_of_piece += [len(words) + index for index in indices]
+        words += part
+    return words, word_of_piece
 
 
 def alignment_of_words(source: Words, target: Words, weights: Float[np.ndarray, "rows columns"]) -> Alignment:

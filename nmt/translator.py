@@ -409,18 +409,6 @@ class Translator:
         """Return the words of translations, as `words` says, and the index of each piece's word."""
         return side.display_words(ids, line) if self.words == "split" else side.words(ids, line)
 
-    def words_of_translation(self, translation: Translation) -> Words:
-        """Return the words of a translation's pieces, copies in the place of unknown ones, not cut into characters.
-
-        In parts that are joined without spaces copies cannot be told: there unknown words stay `<unk>`.
-        """
-        tokenizer = self.tokenizers.target
-        words, word_of_piece = self.words_of(tokenizer, tokenizer.ids_of(translation.pieces))
-        if self.replaces_unknown and len(list(filter(None, words))) == len(translation.text.split()):
-            written = iter(translation.text.split())
-            words = [next(written) if word else word for word in words]
-        return words, word_of_piece
-
     def arithmetic(self) -> torch.autocast:
         """Return the context in which the model computes, as `precision` says."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
@@ -428,14 +416,16 @@ class Translator:
     def _translation(self, sentence: str, ids: list[int], hypothesis: Hypothesis) -> Translation:
         tokens = hypothesis.tokens
         text, alignment = self.tokenizers.target.decode([tokens])[0], empty_alignment()
+        words: Words = [], []
         if self.with_alignment or self.replaces_unknown:
             source_words = self.words_of(self.tokenizers.source, ids, sentence)
-            target_words = self.words_of(self.tokenizers.target, tokens)
-            alignment = alignment_of_words(source_words, target_words, hypothesis.weights)
+            words = self.words_of(self.tokenizers.target, tokens)
+            alignment = alignment_of_words(source_words, words, hypothesis.weights)
             if self.replaces_unknown:
-                _, word_of_piece = target_words
+                _, word_of_piece = words
                 unknown = [word for word, token in zip(word_of_piece, tokens, strict=True) if token == UNK]
                 alignment = copy_unknown_words(alignment, unknown)
+                words = alignment.target_words, word_of_piece
                 text = text_of(alignment.target_words)
             if self.with_alignment and self.words == "split":
                 alignment = split_characters(alignment)
@@ -446,6 +436,7 @@ class Translator:
             score=hypothesis.score,
             log_prob=hypothesis.log_prob,
             pieces=self.tokenizers.target.pieces(tokens),
+            words=words,
             cut=hypothesis.is_cut,
         )
 

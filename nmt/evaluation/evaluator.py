@@ -27,6 +27,7 @@ from nmt.evaluation.records import finite
 from nmt.evaluation.registry import measure, names_at
 from nmt.evaluation.report import Sentence
 from nmt.evaluation.views import AlignmentViews, Translating, alignment_settings
+from nmt.text.vocabulary import SPECIALS, UNK
 from nmt.translator import Translation
 
 
@@ -134,12 +135,19 @@ def agreed_links(
     backward = reverse.align(texts, [each.source for each in translations], views.words)
     agreed = []
     for forward_links, ours, theirs in zip(links, translations, backward, strict=True):
-        words = ours.text.split()
-        if views.reverse_reads_pieces and len(words) == len(theirs.source_words):
-            theirs = replace(theirs, source_words=words)  # a copy in place of the piece that is unknown
+        if views.reverse_reads_pieces:
+            theirs = replace(theirs, source_words=with_copies(theirs.source_words, ours))
         weights = retokenize_weights(theirs, ours.target_words, ours.source_words)
         if weights is None:  # normalization changed a text: equally many words are taken to be the same ones
             weights = theirs.weights
         is_comparable = weights.T.shape == ours.weights.shape
         agreed.append(intersection(forward_links, views.rule.links(weights)) if is_comparable else set())
     return agreed
+
+
+def with_copies(words: Sequence[str], translation: Translation) -> list[str]:
+    """Return the words of a translation's pieces with what it has in the place of each unknown one."""
+    written, word_of_piece = translation.words
+    pairs = zip(translation.pieces, word_of_piece, strict=True)
+    copies = iter([written[index] for piece, index in pairs if piece == SPECIALS[UNK]])
+    return [next(copies) if word == SPECIALS[UNK] else word for word in words]

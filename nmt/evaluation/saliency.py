@@ -119,7 +119,7 @@ class Explainer:
         target_ids = [target.ids_of(translation.pieces) for translation in whole]
         words_of = self.translator.words_of
         source_words = [words_of(source, ids, line) for ids, line in zip(source_ids, lines, strict=True)]
-        target_words = list(map(self.translator.words_of_translation, whole))
+        target_words = [translation.words for translation in whole]
         explained = self._explain(source_ids, target_ids, source_words, target_words)
         saliency = iter(map(split_characters, explained) if self.translator.words == "split" else explained)
         return [next(saliency) if each.parts == 1 else None for each in translations]

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, final
 
@@ -16,7 +15,7 @@ from nmt.models.hub import is_address
 from nmt.serving.beam_tree import BeamRecorder
 from nmt.serving.prefix import PrefixForcing, next_words, prefix_ids, translate_with
 from nmt.serving.requests import TranslationRequest
-from nmt.text.vocabulary import SPECIALS, UNK, WORD_MARK
+from nmt.text.words import characters_of
 from nmt.translator import Translation, Translator
 from nmt.view.alignment import round_weights
 
@@ -116,41 +115,19 @@ class ServedRun:
         return {"nodes": nodes, "ends": ends}
 
     def _answer(self, translation: Translation) -> dict[str, Any]:
-        starts = word_starts(self.translator, translation)
-        return translation.to_dict() | {"pieces": translation.pieces, "starts": starts}
+        return translation.to_dict() | {"pieces": translation.pieces, "starts": word_starts(translation)}
 
 
-def word_starts(translator: Translator, translation: Translation) -> list[int]:
-    """Return for each target word the index of the piece in which it begins.
-
-    By the model's words, or where those are cut further, or come from parts of a sentence, by their places in the text.
-    White space does not count there: parts may be joined without a space.
-    """
-    tokenizer = translator.tokenizers.target
-    ids = tokenizer.ids_of(translation.pieces)
-    words, word_of_piece = translator.words_of_translation(translation)
-    if translation.parts == 1 and len(words) == len(translation.target_words):
-        return [word_of_piece.index(number) for number in range(len(words))]
-    # A copy may be longer, or shorter, than the unknown word that it replaces.
-    growth = [len(words[n]) - len(SPECIALS[UNK]) if i == UNK else 0 for n, i in zip(word_of_piece, ids, strict=True)]
-    decoded = tokenizer.decode([ids[: count + 1] for count in range(len(ids))])
-    ends = [len(without_spaces(text)) + more for text, more in zip(decoded, accumulate(growth), strict=True)]
-    # The first bytes of a character decode to more characters than all of them: an end is no later than the next one.
-    ends = [*accumulate(reversed(ends), min)][::-1]
-    text = without_spaces(translation.text)
-    starts, position = [], 0
-    for word in map(without_spaces, translation.target_words):
-        position = max(position, text.find(word, position))
-        start = next((index for index, end in enumerate(ends) if end > position), len(ids))
-        # A word mark that is a piece of its own belongs to the word after it.
-        starts.append(start - 1 if start and translation.pieces[start - 1] == WORD_MARK else start)
-        position += len(word)
-    return starts
-
-
-def without_spaces(text: str) -> str:
-    """Return a text without white space."""
-    return "".join(text.split())
+def word_starts(translation: Translation) -> list[int]:
+    """Return for each target word the index of the piece in which it begins, or the word does that it is cut from."""
+    if translation.is_unaligned:
+        return []
+    words, word_of_piece = translation.words
+    starts = [word_of_piece.index(number) for number in range(len(words))]
+    if len(words) == len(translation.target_words):
+        return starts
+    # Words of East Asian characters are shown one character at a time.
+    return [start for word, start in zip(words, starts, strict=True) for _ in characters_of(word)]
 
 
 def validations(path: str) -> list[dict[str, Any]]:

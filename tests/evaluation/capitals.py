@@ -45,7 +45,9 @@ class Capitals:
     def _translate(self, sentence: str) -> Translation:
         words, text = sentence.split(), " ".join(sentence.upper().split()) + self.ending
         weights = diagonal(len(text.split()), len(words))
-        return Translation(words, text.split(), weights, source=sentence, text=text, score=0.0, log_prob=0.0, pieces=[])
+        return Translation(
+            words, text.split(), weights, source=sentence, text=text, score=0.0, log_prob=0.0, pieces=[], words=([], [])
+        )
 
     def greedy(self, sentences: Sequence[str]) -> list[Translation]:
         """Better ones of two sentences, one better by less than arithmetic can tell, and the same one."""

@@ -31,7 +31,10 @@ class Echo:
     def translate(self, sentences: Sequence[str]) -> list[Translation]:
         self.translated += len(sentences)
         empty = np.zeros((0, 0))
-        return [Translation([], [], empty, source=s, text=s, score=0.0, log_prob=0.0, pieces=[]) for s in sentences]
+        return [
+            Translation([], [], empty, source=s, text=s, score=0.0, log_prob=0.0, pieces=[], words=([], []))
+            for s in sentences
+        ]
 
     def greedy(self, sentences: Sequence[str]) -> list[Translation]:
         return self.translate(sentences)

@@ -160,7 +160,15 @@ def test_a_model_that_says_nothing_has_finite_metrics(tmp_path: Path) -> None:
         def _translate(self, sentence: str) -> Translation:
             nothing = np.zeros((0, len(sentence.split())))
             return Translation(
-                sentence.split(), [], nothing, source=sentence, text="", score=0.0, log_prob=0.0, pieces=[]
+                sentence.split(),
+                [],
+                nothing,
+                source=sentence,
+                text="",
+                score=0.0,
+                log_prob=0.0,
+                pieces=[],
+                words=([], []),
             )
 
     metrics = evaluate(tmp_path / "test", Silent())

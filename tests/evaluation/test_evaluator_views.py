@@ -122,7 +122,9 @@ class Apart(Capitals):
     def _translate(self, sentence: str) -> Translation:
         words = (text_words(sentence), text_words(sentence.upper()))
         weights = diagonal(len(words[1]), len(words[0]))
-        return Translation(*words, weights, source=sentence, text=sentence.upper(), score=0.0, log_prob=0.0, pieces=[])
+        return Translation(
+            *words, weights, source=sentence, text=sentence.upper(), score=0.0, log_prob=0.0, pieces=[], words=([], [])
+        )
 
 
 def evaluate_marks(folder: Path, **views: Any) -> dict[str, Any]:
@@ -148,7 +150,10 @@ def test_a_reverse_run_of_segmented_text_reads_pieces(reads_pieces: bool, tmp_pa
 
     class InPieces(Capitals):
         def translate(self, sentences: Sequence[str]) -> list[Translation]:
-            return [replace(each, pieces=[f"{each.text[0]}@@", each.text[1:]]) for each in super().translate(sentences)]
+            return [
+                replace(each, pieces=[f"{each.text[0]}@@", each.text[1:]], words=([each.text], [0, 0]))
+                for each in super().translate(sentences)
+            ]
 
     class Back(Capitals):
         def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
@@ -183,21 +188,22 @@ def test_a_reverse_run_with_other_words_of_the_same_text_confirms_links(tmp_path
 
 
 def test_a_reverse_run_of_segmented_text_confirms_links_of_a_copy(tmp_path: Path) -> None:
-    """It reads the unknown piece, and the words are those of the copy, here cut into characters."""
+    """It reads the unknown piece, and the words are those of the copy, here cut into characters as another is."""
 
     class Copying(Capitals):
         def _translate(self, sentence: str) -> Translation:
-            source, target = (["自", "行", "车", word] for word in ("ab", "AB"))
-            pieces = ["<unk>", "AB"]
-            return Translation(source, target, np.eye(4), sentence, "自行车 AB", 0.0, 0.0, pieces)
+            source, target = ["自", "行", "车", "ab"], list("自行车喜欢")
+            weights = np.eye(4)[[0, 1, 2, 3, 3]]
+            words = ["自行车", "喜欢"], [0, 1]
+            return Translation(source, target, weights, sentence, "自行车 喜欢", 0.0, 0.0, ["<unk>", "喜欢"], words)
 
     class Back(Capitals):
         def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
-            assert (sources, targets) == (["<unk> AB"], ["自行车 ab"])
-            weights = np.array([[1.0, 0.0]] * 3 + [[0.0, 1.0]])
-            return [Alignment(["<unk>", "AB"], ["自", "行", "车", "ab"], weights)]
+            assert (sources, targets) == (["<unk> 喜欢"], ["自行车 ab"])
+            weights = np.array([[1.0, 0.0, 0.0]] * 3 + [[0.0, 0.5, 0.5]])
+            return [Alignment(["<unk>", "喜", "欢"], ["自", "行", "车", "ab"], weights)]
 
-    corpus = datasets.Dataset.from_dict({"source": ["自行车 ab"], "target": ["X AB"]})
+    corpus = datasets.Dataset.from_dict({"source": ["自行车 ab"], "target": ["X 喜欢"]})
     views = AlignmentViews(reverse=Back(), reverse_reads_pieces=True)
     evaluate_split(Copying(), corpus, tmp_path / "test", split="test", views=views)
     assert (tmp_path / "test" / "alignments.intersection.pharaoh").read_text() == "0-0 3-3\n"

@@ -201,7 +201,9 @@ def test_a_tokenizer_that_is_not_here_is_told() -> None:
 def test_ter_counts_chinese_characters() -> None:
     """One of four characters is wrong; without the option the sentence is one word, and wrong."""
     hypothesis, reference = "猫买书。", "猫卖书。"
-    translation = Translation([], [], np.zeros((0, 0)), source="", text=hypothesis, score=0, log_prob=0, pieces=[])
+    translation = Translation(
+        [], [], np.zeros((0, 0)), source="", text=hypothesis, score=0, log_prob=0, pieces=[], words=([], [])
+    )
     score = METRICS["ter"].measure(Outcome(translations=[translation], references=[reference]))
     assert isinstance(score, Score)
     assert score.value == pytest.approx(25)
@@ -222,7 +224,9 @@ def test_ter_counts_thai_characters() -> None:
     words = [text_words(line) for line in (hypothesis, reference)]
     assert len(words[0]) == len(words[1])
     wrong = sum(one != other for one, other in zip(*words, strict=True))
-    translation = Translation([], [], np.zeros((0, 0)), source="", text=hypothesis, score=0, log_prob=0, pieces=[])
+    translation = Translation(
+        [], [], np.zeros((0, 0)), source="", text=hypothesis, score=0, log_prob=0, pieces=[], words=([], [])
+    )
     score = METRICS["ter"].measure(Outcome(translations=[translation], references=[reference]))
     assert isinstance(score, Score)
     assert score.value == pytest.approx(100 * wrong / len(words[1]))

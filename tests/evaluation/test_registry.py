@@ -48,7 +48,9 @@ class Doubling:
         target = [word.upper() for word in words for _ in range(2)]
         weights = np.repeat(np.eye(len(words)), 2, axis=0)
         text = " ".join(target)
-        return Translation(words, target, weights, source=source, text=text, score=0.0, log_prob=0.0, pieces=[])
+        return Translation(
+            words, target, weights, source=source, text=text, score=0.0, log_prob=0.0, pieces=[], words=([], [])
+        )
 
     def greedy(self, sentences: Sequence[str]) -> list[Translation]:
         return self.translate(sentences)

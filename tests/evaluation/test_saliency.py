@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from nmt.alignment.weights import Alignment
 from nmt.config.schema import AttentionConfig, ModelConfig, SearchConfig, TokenizerConfig
 from nmt.data.batch import Batch, collate
 from nmt.errors import UserError
@@ -182,13 +183,18 @@ def test_translations_are_explained_by_the_pieces_they_were_made_of(translator: 
     found = Explainer(translator).translations(translations)
     assert [each.target_words for each in found] == [each.target_words for each in translations]
     tokenizer = translator.tokenizers.target
-    other = tokenizer.encode(["chat"])[0]
-    pieces = tokenizer.pieces(other)
-    (said,) = Explainer(translator).translations([replace(translations[0], pieces=pieces)])
+
+    def explained(pieces: list[str]) -> Alignment:
+        words = translator.words_of(tokenizer, tokenizer.ids_of(pieces))
+        (found,) = Explainer(translator).translations([replace(translations[0], pieces=pieces, words=words)])
+        assert found is not None
+        return found
+
+    said = explained(tokenizer.pieces(tokenizer.encode(["chat"])[0]))
     (given,) = Explainer(translator).pairs(SOURCES[:1], ["chat"])
     np.testing.assert_allclose(said.weights, given.weights)
     spelt = [piece for letter in ("\u2581", *"chat") for piece in [letter] if piece in vocabulary(translator)]
-    (apart,) = Explainer(translator).translations([replace(translations[0], pieces=spelt)])
+    apart = explained(spelt)
     assert apart.target_words == given.target_words
     assert not np.allclose(apart.weights, given.weights, atol=1e-3)
 

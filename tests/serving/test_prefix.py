@@ -17,7 +17,8 @@ from nmt.search.hypothesis import EOS, UNK
 from nmt.serving.prefix import NextWord, PrefixForcing, next_word, next_words, prefix_ids, translate_with
 from nmt.serving.requests import TranslationRequest
 from nmt.serving.served_run import ServedRun, word_starts
-from nmt.text.tokenizer import WORD_MARK, build_tokenizers
+from nmt.text.tokenizer import Tokenizer, build_tokenizers
+from nmt.text.vocabulary import WORD_MARK, Vocabulary
 from nmt.translation import join_translations
 from nmt.translator import Translation, Translator
 from tests.sentences import SENTENCE
@@ -117,7 +118,7 @@ def test_the_most_probable_next_word_is_the_greedy_one(run: ServedRun) -> None:
     greedy = ServedRun.load(run.path, max_subwords=40, device="cpu", beam_size=1).translator
     best = greedy.translate([SENTENCE])[0]
     target = greedy.tokenizers.target
-    starts = word_starts(greedy, best)
+    starts = word_starts(best)
     assert starts[0] == 0
     assert starts == sorted(set(starts))
     for word, start in zip(best.target_words, starts, strict=True):
@@ -191,18 +192,19 @@ def test_a_word_that_is_copied_after_a_word_mark_is_not_the_end() -> None:
     )
 
 
+def in_characters(line: str, tokenizer: Tokenizer | Vocabulary) -> Translation:
+    """Return a line of Chinese as a translation of itself."""
+    ids = tokenizer.encode([line])[0]
+    characters, words = list(line), tokenizer.display_words(ids)
+    return Translation(characters, characters, np.eye(len(line)), line, line, 0.0, 0.0, tokenizer.pieces(ids), words)
+
+
 def test_words_begin_in_pieces_that_have_them_where_parts_are_joined_without_a_space() -> None:
     lines = ["猫看见狗。", "大狗睡觉。", "猫睡觉。"] * 5
-    tokenizers = build_tokenizers(lines, lines, TokenizerConfig(vocab_size=330))
-    model = build_model(ModelConfig(embedding_size=8, hidden_size=8), *2 * [len(tokenizers.target)], joint=True)
-    translator = Translator(model, tokenizers, SearchConfig(), torch.device("cpu"))
-    ids = tokenizers.target.encode(lines[:3])
-    parts = [
-        Translation(list(line), list(line), np.eye(len(line)), line, line, 0.0, 0.0, tokenizers.target.pieces(i))
-        for line, i in zip(lines, ids, strict=False)
-    ]
+    tokenizer = build_tokenizers(lines, lines, TokenizerConfig(vocab_size=330)).target
+    parts = [in_characters(line, tokenizer) for line in lines[:3]]
     joined = join_translations("".join(lines[:3]), parts)
-    starts = word_starts(translator, joined)
+    starts = word_starts(joined)
     assert joined.text == "猫看见狗。大狗睡觉。猫睡觉。"
     assert starts == sorted(starts)
     for word, start in zip(joined.target_words, starts, strict=True):
@@ -213,28 +215,18 @@ def test_words_begin_in_pieces_that_have_them_where_parts_are_joined_without_a_s
 def test_words_after_a_character_in_bytes_begin_where_they_do() -> None:
     """Each of its first bytes decodes to a character of its own, until the last makes them one."""
     lines = ["猫看见狗。", "大狗睡觉。", "猫睡觉。"] * 5
-    tokenizers = build_tokenizers(lines, lines, TokenizerConfig(vocab_size=330))
-    model = build_model(ModelConfig(embedding_size=8, hidden_size=8), *2 * [len(tokenizers.target)], joint=True)
-    line = "猫𠮷看见狗。"
-    pieces = tokenizers.target.pieces(tokenizers.target.encode([line])[0])
-    found = Translation(list(line), list(line), np.eye(len(line)), line, line, 0.0, 0.0, pieces, parts=2)
-    starts = word_starts(Translator(model, tokenizers, SearchConfig(), torch.device("cpu")), found)
-    assert [pieces[start] for start in starts[1:3]] == ["<0xF0>", "看"]
+    found = in_characters("猫𠮷看见狗。", build_tokenizers(lines, lines, TokenizerConfig(vocab_size=330)).target)
+    assert [found.pieces[start] for start in word_starts(found)[1:3]] == ["<0xF0>", "看"]
 
 
 @pytest.mark.parametrize("sentences", [1, 3])
 def test_words_after_a_copy_begin_where_they_do(sentences: int) -> None:
     """A copy may be longer than `<unk>`, which is the text of its piece, and is cut into characters in some scripts."""
-    tokenizers = build_tokenizers(["老师 狗"], ["the dog sleeps"], TokenizerConfig(kind="whitespace", joint=False))
-    model = build_model(
-        ModelConfig(embedding_size=8, hidden_size=8), *map(len, (tokenizers.source, tokenizers.target)), joint=False
-    )
-    search = SearchConfig(replace_unknown=True)
-    translator = Translator(model, tokenizers, search, torch.device("cpu"))
-    words, pieces = ["the", "教", "授", "sleeps"], ["the", "<unk>", "sleeps"]
-    part = Translation(["教", "授"], words, np.ones((4, 2)), "教授", "the 教授 sleeps", 0.0, 0.0, pieces)
+    shown, pieces = ["the", "教", "授", "sleeps"], ["the", "<unk>", "sleeps"]
+    words = ["the", "教授", "sleeps"], [0, 1, 2]
+    part = Translation(["教", "授"], shown, np.ones((4, 2)), "教授", "the 教授 sleeps", 0.0, 0.0, pieces, words)
     joined = join_translations("教授", [part] * sentences) if sentences > 1 else part
-    assert word_starts(translator, joined) == [3 * n + start for n in range(sentences) for start in (0, 1, 1, 2)]
+    assert word_starts(joined) == [3 * n + start for n in range(sentences) for start in (0, 1, 1, 2)]
 
 
 def test_the_end_is_offered(translator: Translator) -> None:

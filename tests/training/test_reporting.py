@@ -45,7 +45,7 @@ def sample(words: int = 2) -> Sample:
     target = [f"mot{number}" for number in range(words)]
     text = " ".join(target)
     translation = Translation(
-        ["a", "b", "c"], target, weights, source="a b c", text=text, score=0, log_prob=0, pieces=[]
+        ["a", "b", "c"], target, weights, source="a b c", text=text, score=0, log_prob=0, pieces=[], words=([], [])
     )
     return Sample(translation, "x | y", Alignment(["a", "b", "c"], ["x", "y"], np.eye(3)[[0, 2]]))
 
