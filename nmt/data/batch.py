@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import count, cycle, islice
 from typing import Any
@@ -12,7 +12,6 @@ import numpy.typing as npt
 import torch
 from jaxtyping import Bool, Float32, Int64
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
 from nmt.alignment.targets import AlignmentTargets, Attention, IntArray
 from nmt.config.schema import UNITS, BatchConfig
@@ -202,7 +201,7 @@ def cut_batches(order: IntArray, lengths: IntArray, *, unit: str, size: int) -> 
 
 
 @dataclass(frozen=True)
-class BatchWindow(Dataset[Batch]):
+class BatchWindow:
     """The batches of one window of an epoch. A batch holds indices into `sides`; `rows` maps them to corpus rows."""
 
     place: tuple[int, int]  # epoch, number
@@ -220,7 +219,7 @@ class BatchWindow(Dataset[Batch]):
 
 
 @dataclass(frozen=True)
-class BatchWindows(Dataset[BatchWindow]):
+class BatchWindows:
     """The windows of all epochs, by (epoch, number): each a function of that and of the seed alone."""
 
     encoded: EncodedCorpus
@@ -236,7 +235,8 @@ class BatchWindows(Dataset[BatchWindow]):
         """Their number in an epoch."""
         return math.ceil(len(self.rows) / self.config.window)
 
-    def __getitem__(self, place: tuple[int, int]) -> BatchWindow:
+    def plan(self, place: tuple[int, int]) -> BatchWindow:
+        """Return the window at (epoch, number)."""
         rows = numbers = self._rows(*place)
         sides = (self.encoded.source, self.encoded.target)
         if self.sampling:
@@ -255,7 +255,7 @@ class BatchWindows(Dataset[BatchWindow]):
     def from_place(self, place: tuple[int, int]) -> Iterator[BatchWindow]:
         """Yield a window, and those after it without end."""
         places = ((epoch, window) for epoch in count(place[0]) for window in range(self.count))
-        return map(self.__getitem__, islice(places, place[1], None))
+        return map(self.plan, islice(places, place[1], None))
 
     def _segmented(self, rows: IntArray, place: tuple[int, int]) -> tuple[Ragged, Ragged]:
         """Return the sides of some pairs as they are segmented in this epoch."""
@@ -348,10 +348,11 @@ class TrainLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         while True:
-            own_batches = range(self.rank, len(self._plan().batches), self.world_size)[self.position :]
-            for batch in _loaded(self._plan(), own_batches, pin_memory=self.pin_memory):
+            planned = self._plan()
+            for index in range(self.rank, len(planned.batches), self.world_size)[self.position :]:
+                batch = planned[index]
                 self.position += 1
-                yield batch
+                yield batch.pin_memory() if self.pin_memory else batch
             self.window, self.position = self.window + 1, 0
             if self.window == self._windows.count:
                 self.epoch, self.window = self.epoch + 1, 0
@@ -413,12 +414,6 @@ class TrainLoader:
             make = self._windows.from_place
             return made_ahead(make, place, what="the process that samples subwords", advice=IF_ENDED)
         return self._windows.from_place(place)
-
-
-def _loaded(dataset: Dataset[Any], order: Iterable[Any], **options: Any) -> DataLoader[Any]:
-    """Return the items of a data set in an order."""
-    # By default it draws from torch's global generator, and dropout would differ after a resume.
-    return DataLoader(dataset, sampler=order, batch_size=None, generator=torch.Generator(), **options)
 
 
 def fixed_batches(source: Ragged, target: Ragged, size: int) -> Iterator[Batch]:

@@ -134,7 +134,7 @@ def test_a_window_is_a_function_of_seed_and_place(make):
     streamed = contents(islice(stream(loader), 40))
     windows = make(window=50, sampling=0.2)._windows
     made = [(epoch, number) for epoch in range(9) for number in range(windows.count)]
-    alone = [window[index] for window in map(windows.__getitem__, made) for index in range(len(window.batches))]
+    alone = [window[index] for window in map(windows.plan, made) for index in range(len(window.batches))]
     assert streamed == contents(alone[:40])
 
 
@@ -155,7 +155,7 @@ def test_a_loader_that_is_done_with_ends_its_process(make):
 
 
 def test_blocks_of_neighbors_make_a_window(make):
-    rows = np.sort(make(window=110)._windows[0, 0].batches[0])
+    rows = np.sort(make(window=110)._windows.plan((0, 0)).batches[0])
     blocks = make(window=110)._windows._rows(0, 0)
     assert len(rows) <= len(blocks)
     assert (np.diff(blocks) > 0).all()
@@ -171,7 +171,7 @@ def test_padding_of_a_window_is_small(encoded, tokenizers):
     loader = TrainLoader(EncodedCorpus(encoded.corpus, *sides), tokenizers, BatchConfig(), seed=1)
     assert loader._windows.count == 3
     for side, limit in ((source, 0.08), (target, 0.02)):
-        window = loader._windows[0, 1]
+        window = loader._windows.plan((0, 1))
         real = sum((side[batch] + 1).sum() for batch in window.batches)
         padded = sum(len(batch) * (side[batch].max() + 1) for batch in window.batches)
         assert 1 - real / padded < limit
@@ -299,7 +299,7 @@ def test_both_sides_are_segmented_by_chances_of_their_own(make, encoded):
         windows, encoded=replace(encoded, corpus=encoded.corpus.map(lambda pair: {"target": pair["source"]}))
     )
     same = replace(same, tokenizers=replace(windows.tokenizers, target=windows.tokenizers.source))
-    source, target = same[0, 0].sides
+    source, target = same.plan((0, 0)).sides
     assert source.ids.tolist() != target.ids.tolist()
 
 
