@@ -128,20 +128,12 @@ def examine_checkpoint(folder: Path) -> Iterator[Finding]:
 
     That of a training that was killed while it replaced it is found where it was left.
     """
-    from nmt.models.checkpoint import identity, retired
+    from nmt.models.checkpoint import read_unreplaced, retired
 
-    while True:
-        place = next((each for each in (folder, retired(folder)) if each.is_dir()), folder)
-        before = identity(place)
-        try:
-            findings = list(examine_files(place))
-        except OSError:
-            if identity(place) == before:
-                raise
-        else:
-            if identity(place) == before:
-                break
-    yield from findings
+    def find() -> Path:
+        return next((each for each in (folder, retired(folder)) if each.is_dir()), folder)
+
+    yield from read_unreplaced(find, lambda place: list(examine_files(place)))
 
 
 def examine_files(folder: Path) -> Iterator[Finding]:

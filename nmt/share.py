@@ -67,18 +67,17 @@ def stage(run: Path, folder: Path, address: str) -> list[Path]:
         UserError: there is no such checkpoint, or it is damaged.
     """
     from nmt.evaluation.model_card import write_card
-    from nmt.models.checkpoint import CARD, SHARED, identity, load_checkpoint, run_of_checkpoint
+    from nmt.models.checkpoint import CARD, SHARED, load_checkpoint, read_unreplaced, run_of_checkpoint
 
-    while True:
-        best = find_best(run)
-        before = identity(best)
+    def copy(best: Path) -> Path:
         load_checkpoint(best)
         for name in SHARED:
             (folder / name).unlink(missing_ok=True)
             if (best / name).is_file():
                 shutil.copyfile(best / name, folder / name)
-        if identity(best) == before:
-            break
+        return best
+
+    best = read_unreplaced(lambda: find_best(run), copy)
     if not (folder / CARD).is_file():
         write_card(folder, run_of_checkpoint(best) or best, {})
     card = (folder / CARD).read_bytes()

@@ -105,10 +105,11 @@ def test_the_state_of_training_stays_here(hub: Hub, run: Path, best: Path, call:
     assert {"notes.txt", TRAINING_STATE} & set(hub.files(NAME)) == set()
 
 
+@pytest.mark.parametrize(("name", "is_copied"), [("model.safetensors", True), ("manifest.json", False)])
 def test_a_checkpoint_that_is_replaced_meanwhile_is_copied_again(
-    best: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    best: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_copied: bool
 ) -> None:
-    """Never files of two checkpoints together."""
+    """Never files of two checkpoints together; nor is it an error where a file is gone before it is copied."""
     newer = Path(shutil.copytree(best, tmp_path / "newer"))
     save_file(
         {name: 2.0 * weight for name, weight in load_file(newer / "model.safetensors").items()},
@@ -119,10 +120,13 @@ def test_a_checkpoint_that_is_replaced_meanwhile_is_copied_again(
     swapped: list[Path] = []
 
     def copying(source: Path, target: Path) -> None:
-        copy(source, target)
-        if not swapped and source.name == "model.safetensors":
+        if is_copied or source.name != name:
+            copy(source, target)
+        if not swapped and source.name == name:
             swapped.append(best.rename(tmp_path / "older"))
             newer.rename(best)
+            if not is_copied:
+                copy(source, target)
 
     monkeypatch.setattr(shutil, "copyfile", copying)
     (tmp_path / "staged").mkdir()

@@ -10,10 +10,10 @@ import math
 import os
 import pickle
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -38,6 +38,8 @@ TRAINING_STATE = "training_state.pt"
 CARD, PICTURE = "README.md", "alignment.png"
 SUBWORDS = tuple(f"{side}{kind.suffix}" for side in ("joint", "source", "target") for kind in (Tokenizer, Vocabulary))
 SHARED = (CONFIG, WEIGHTS, *SUBWORDS, MANIFEST, CARD, PICTURE)  # what is taken from the hub and uploaded to it
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -238,17 +240,22 @@ def load_checkpoint(path: str | Path, device: str | torch.device = "cpu", *, ver
     Raises:
         UserError: there is none, or its files do not fit together.
     """
+    return read_unreplaced(lambda: find_checkpoint(path), lambda folder: read_checkpoint(folder, device, verified))
+
+
+def read_unreplaced(find: Callable[[], Path], read: Callable[[Path], Result]) -> Result:
+    """Return `read(find())` of a checkpoint folder; both are done again if a trainer has replaced it meanwhile."""
     while True:
-        folder = find_checkpoint(path)
+        folder = find()
         before = identity(folder)
         try:
-            checkpoint = read_checkpoint(folder, device, verified)
+            result = read(folder)
         except (OSError, UserError):
             if before is not None and identity(folder) == before:
                 raise
         else:
             if identity(folder) == before:
-                return checkpoint
+                return result
 
 
 def identity(folder: Path) -> tuple[int, int] | None:
