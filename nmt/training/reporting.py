@@ -166,7 +166,7 @@ def append(path: Path, text: str) -> None:
 def as_record(step: int, number: int, sample: Sample) -> dict[str, Any]:
     """Return a line of `alignments.jsonl`: the attention to a translation, and to the reference; three digits."""
     translation, forced = sample.translation, sample.forced
-    is_comparable = forced is not None and forced.source_words == translation.source_words
+    is_comparable = forced.source_words == translation.source_words
     return {
         "step": step,
         "sample": number,
@@ -176,8 +176,8 @@ def as_record(step: int, number: int, sample: Sample) -> dict[str, Any]:
         "source_words": translation.source_words,
         "target_words": translation.target_words,
         "weights": np.round(translation.weights.astype(float), 3).tolist(),
-        "reference_words": forced.target_words if forced is not None else [],
-        "reference_weights": np.round(forced.weights.astype(float), 3).tolist() if forced and is_comparable else [],
+        "reference_words": forced.target_words,
+        "reference_weights": np.round(forced.weights.astype(float), 3).tolist() if is_comparable else [],
     }
 
 

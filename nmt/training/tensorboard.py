@@ -49,7 +49,7 @@ class Sample(NamedTuple):
 
     translation: Translation
     reference: str
-    forced: Alignment | None = None
+    forced: Alignment
 
 
 @final

@@ -246,7 +246,7 @@ def test_a_reporter_that_was_not_entered_can_be_closed(tmp_path: Path, plain: Co
 
 
 def test_marks_of_markdown_are_shown_as_they_are() -> None:
-    shown = Sample(sample().translation, "a*b*[c]`d`")
+    shown = sample()._replace(reference="a*b*[c]`d`")
     assert as_markdown([shown]).splitlines()[-1].endswith("| a\\*b\\*\\[c\\]\\`d\\` |")
 
 
