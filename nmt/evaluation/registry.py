@@ -204,12 +204,11 @@ def table_rows(values: Values) -> list[tuple[str, str, str]]:
 
 def report_cards(values: Values) -> list[tuple[str, str, str]]:
     """Return label, number and note of each card of the report."""
-    displays = {
-        name: metric.report_display or capitalized(metric.table_display)
+    return [
+        (metric.report_display or capitalized(metric.table_display)).as_cells(values.get(name), values)
         for name, metric in shown_metrics(values).items()
         if metric.in_report
-    }
-    return [display.as_cells(values.get(name), values) for name, display in displays.items()]
+    ]
 
 
 def capitalized(display: Display) -> Display:
