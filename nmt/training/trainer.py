@@ -5,7 +5,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Protocol, final, runtime_checkable
+from typing import Any, Protocol, cast, final, runtime_checkable
 
 import torch
 
@@ -232,11 +232,7 @@ class Trainer:
 
     def averaged(self) -> Seq2Seq:
         """Return the model with the weights to validate and to save as `best`."""
-        if self.average is None:
-            return self.model
-        module = self.average.module
-        assert isinstance(module, Seq2Seq)
-        return module
+        return self.model if self.average is None else cast(Seq2Seq, self.average.module)
 
     def save_last(self) -> None:
         """Save everything needed to resume exactly from here."""
