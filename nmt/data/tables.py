@@ -382,9 +382,8 @@ def _text(corpus: "datasets.Dataset") -> "datasets.Dataset":
 
 def _sides(path: Path) -> tuple[Ragged, ...]:
     """Return the ids of both sides in a file, memory-mapped."""
-    table = mapped_table(path)
-    lists = [part for column in table.columns for part in column.chunks]  # each column is a single chunk
-    return tuple(Ragged(side.values.to_numpy(), side.offsets.to_numpy()) for side in lists)
+    sides = [column.chunk(0) for column in mapped_table(path).columns]  # the only one
+    return tuple(Ragged(side.values.to_numpy(), side.offsets.to_numpy()) for side in sides)
 
 
 def _one_table(batches: Iterable[tuple[Ragged, ...]], folder: Path, progress: ProgressLog) -> Iterator[pa.Table]:
