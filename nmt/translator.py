@@ -144,11 +144,12 @@ class Translator:
         translator.checkpoint, translator.step = checkpoint.folder, checkpoint.step
         translator.ensemble = [member.folder for member in further]
         translator.longest_source = min(member.longest_source for member in members)
-        for member in members:
+        models = [module for module in translator.model.modules() if isinstance(module, Seq2Seq)]  # int8: copies
+        for member, each in zip(members, models, strict=True):
             if member.config.model.fast == "auto":
-                accelerate(member.model)
+                accelerate(each)
                 if precision == "fp32":
-                    pack_weights(member.model)  # from here on the model only translates
+                    pack_weights(each)  # from here on the model only translates
         return translator
 
     @overload

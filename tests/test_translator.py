@@ -22,7 +22,9 @@ from nmt.alignment.weights import attention_entropy
 from nmt.config.schema import ModelConfig, SearchConfig, TokenizerConfig
 from nmt.data.batch import Batch, collate
 from nmt.errors import UserError
+from nmt.fast.accelerate import replaced_methods
 from nmt.models.build import build_model
+from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import UNK, Tokenizers, build_tokenizers
 from nmt.text.words import text_words
 from nmt.translator import Translation, Translator
@@ -175,6 +177,16 @@ def test_the_model_that_is_given_stays_as_it_is(translator: Translator) -> None:
     assert isinstance(given.output, torch.nn.Linear)
     assert not isinstance(quantized.model.output, torch.nn.Linear)
     assert texts(translator, SENTENCES) == before
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("others", [0, 1])
+def test_what_translates_is_accelerated(tiny_run: Path, precision: str, others: int) -> None:
+    """Also where it is a copy of what was loaded."""
+    translator = Translator.load(tiny_run, "cpu", precision, ensemble=[tiny_run] * others)
+    models = [module for module in translator.model.modules() if isinstance(module, Seq2Seq)]
+    assert len(models) == 1 + others
+    assert all("recur" in replaced_methods(model.encoder) for model in models)
 
 
 def test_settings_of_sampling_are_checked(translator: Translator) -> None:
