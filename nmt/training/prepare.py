@@ -206,11 +206,10 @@ def encode_together(
             if parts:
                 encode_part(corpus, tokenizers, parts, processes.rank, num_workers=workers)
 
-        def encode_all() -> EncodedCorpus:
-            return encode(corpus, tokenizers, cache_dir=config.cache_dir, num_workers=workers, parts=parts)
-
         processes.on_all_ranks(encode_part_of_rank)
-        return processes.rank_zero_first(encode_all)
+        return processes.rank_zero_first(
+            encode, corpus, tokenizers, cache_dir=config.cache_dir, num_workers=workers, parts=parts
+        )
 
 
 def learning_text(corpus: datasets.Dataset, config: TokenizerConfig) -> datasets.Dataset:
