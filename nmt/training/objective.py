@@ -95,11 +95,11 @@ class TrainingStep(nn.Module):
         loss = self.objective(
             self.model, decoded, batch, label_smoothing=config.label_smoothing, consistency=config.consistency
         )
-        objective, reported = loss.objective, {"loss": loss.cross_entropies.sum().detach()}
+        objective, reported = loss.objective, {"loss": loss.cross_entropies.sum()}
         if loss.divergence is not None:
-            reported["divergence"] = loss.divergence.detach()
+            reported["divergence"] = loss.divergence
         if decoded.sampled.log_prob is not None:
-            objective = objective + self.reinforce(decoded.sampled, loss.cross_entropies.detach(), batch.target_mask)
+            objective = objective + self.reinforce(decoded.sampled, loss.cross_entropies, batch.target_mask)
         if batch.alignment is not None:
             alignment_loss = guided_alignment_loss(decoded.weights, batch.alignment, guided.kind)
             alignment_loss = alignment_loss / (2 if config.consistency else 1)

@@ -49,7 +49,7 @@ class Reinforce:
         assert sampled.entropy is not None
         rewards = torch.zeros_like(sampled.log_prob).masked_scatter(target_mask, -cross_entropies.to(sampled.log_prob))
         count = cross_entropies.new_full((), len(cross_entropies))
-        reward, count = self.processes.all_reduce_(torch.stack([-cross_entropies.detach().sum(), count]))
+        reward, count = self.processes.all_reduce_(torch.stack([-cross_entropies.sum(), count]))
         mean = reward / count
         previous = torch.full_like(mean, float("nan")) if self.baseline is None else self.baseline
         baseline = torch.where(previous.isfinite(), previous, mean)
