@@ -50,9 +50,9 @@ def wrong_type(name: str, member: dataclasses.Field[Any], value: Any) -> UserErr
 def check_bounds(name: str, value: Any, bounds: dict[str, float]) -> None:
     """Raise `UserError` for a number, or one of a list, that is out of bounds."""
     compare = {"at least": operator.ge, "above": operator.gt, "below": operator.lt, "at most": operator.le}
-    numbers, subject = (value, "each") if isinstance(value, list) else ([value], "it")
+    values, subject = (value, "each") if isinstance(value, list) else ([value], "it")
     for relation, bound in bounds.items():
-        if not all(number is None or compare[relation](number, bound) for number in numbers):
+        if not all(number is None or compare[relation](number, bound) for number in values):
             raise UserError(f"{name}={value} is out of range: {subject} must be {relation} {bound}")
 
 
