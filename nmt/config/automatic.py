@@ -6,6 +6,7 @@ replaces the nulls by the schema's defaults and lists these keys in `TrainConfig
 """
 
 import dataclasses
+import operator
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -63,9 +64,7 @@ def _replace_nulls(composed: Any, schema: type[Config]) -> Config:
 
 def value_of(config: Any, name: str) -> Any:
     """Return the value of a key by its dotted name."""
-    for part in name.split("."):
-        config = getattr(config, part)
-    return config
+    return operator.attrgetter(name)(config)
 
 
 def set_keys(config: Any, values: Mapping[str, Any]) -> None:
