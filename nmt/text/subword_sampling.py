@@ -20,7 +20,8 @@ from nmt.text.vocabulary import WORD_MARK
 
 # One mark or several, and the characters up to the next.
 WORD = re.compile(f"{WORD_MARK}*[^{WORD_MARK}]+|{WORD_MARK}+")
-CACHED_WORDS = 50_000  # about 5 KB each
+CACHED_WORDS = 50_000  # of a BPE model
+CACHED_CHARACTERS = 500_000  # of the words of a unigram model; about half a KB each
 Agenda = list[tuple[float, int, int, str]]  # of merges: minus the score, the positions of the two symbols, the pair
 UNKNOWN_PENALTY = 10.0  # nats below the least likely piece, as in sentencepiece
 
@@ -84,7 +85,21 @@ class Unigram(Sampler):
         super().__init__(processor, alpha)
         self.unknown = min(self.scores.values()) - UNKNOWN_PENALTY
         self.longest = max(map(len, self.ids))
-        self._lattice = lru_cache(CACHED_WORDS)(self._filter)
+        self._lattices: dict[str, list[Arrivals]] = {}
+        self._room = CACHED_CHARACTERS
+
+    def _lattice(self, word: str) -> list[Arrivals]:
+        """Return `_filter(word)`, kept while there is room: a whole line without spaces is a word, seldom seen again.
+
+        The first words stay, as the frequent ones are among them; sentences that come in turn would replace each other.
+        """
+        lattice = self._lattices.get(word)
+        if lattice is None:
+            lattice = self._filter(word)
+            if len(word) <= self._room:
+                self._room -= len(word)
+                self._lattices[word] = lattice
+        return lattice
 
     def _filter(self, word: str) -> list[Arrivals]:
         totals, lattice = [0.0], []  # totals[end]: log of the total weight of the segmentations of word[:end]

@@ -4,6 +4,7 @@ import io
 import itertools
 import math
 import random
+import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +14,7 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmt.text import subword_sampling
 from nmt.text.subword_sampling import BPE, UNKNOWN_PENALTY, Unigram
 from nmt.text.vocabulary import WORD_MARK
 
@@ -104,6 +106,21 @@ def test_unigram_segmentations_are_as_likely_as_they_should_be(alpha: float) -> 
     counts = Counter(tuple(sampler._draw(word, generator)) for _ in range(20_000))
     assert len(expected) > 3
     assert distance(counts, expected) < 0.03
+
+
+def test_lines_without_spaces_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a word of its own, of a hundred characters; what is drawn does not depend on what is kept."""
+    generator = random.Random(1)
+    lines = ["".join(generator.choices("lownrtheisdg", k=100)) for _ in range(30)]
+    drawn = Unigram(PROCESSORS["unigram"], 0.2).sample(lines, 1)
+    monkeypatch.setattr(subword_sampling, "CACHED_CHARACTERS", 500, raising=False)
+    tracemalloc.start()
+    sampler = Unigram(PROCESSORS["unigram"], 0.2)
+    before = tracemalloc.get_traced_memory()[0]
+    assert sampler.sample(lines, 1) == drawn
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert grown < 1_500 * 500
 
 
 def test_an_unknown_character_is_less_likely_than_any_piece() -> None:
