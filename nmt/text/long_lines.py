@@ -8,10 +8,10 @@ from nmt.text.words import SPACELESS, is_abbreviation
 
 CUT_FACTOR = 2  # a line with more than this many times the subwords of the longest training sentence is cut
 
-# Where a line is cut, the best first; a mark of East Asia, Arabic or India needs no space after it.
+# Where a line is cut, the best first; a mark of East Asia, Arabic, India, Khmer or Burmese needs no space after it.
 BOUNDARIES = (
-    re.compile(r"(?<![.!?…])[.!?…]++[\"'”’»)\]]*\s+|[。！？｡؟।॥።]+[”’」』）]*\s*"),  # the end of a sentence
-    re.compile(r"[,;:–—)\]]\s+|[、，；：،؛]\s*"),
+    re.compile(r"(?<![.!?…۔։])[.!?…۔։]++[\"'”’»)\]]*\s+|[。！？｡؟।॥።។៕။]+[”’」』）]*\s*"),  # the end of a sentence
+    re.compile(r"[,;:–—)\]]\s+|[、，；：،؛၊།]\s*"),
     re.compile(r"\s+"),
 )
 WORD = re.compile(r"\S*")
