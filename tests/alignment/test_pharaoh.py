@@ -44,5 +44,10 @@ def test_words_hold_no_white_space() -> None:
     assert [len(side.split()) for side in line.split(" ||| ")] == [3, 1]
 
 
+def test_an_empty_word_is_a_word() -> None:
+    assert format_words(["a"], ["b", ""]) == "a ||| b \u2581"
+    assert format_words([], []) == " ||| "
+
+
 def test_words_hold_no_separator() -> None:
     assert format_words(["|||", "a|||b"], ["|", "||"]) == "¦¦¦ a¦¦¦b ||| | ||"
