@@ -1,5 +1,6 @@
-"""How paths and times are written, and how a gzipped file begins."""
+"""How paths and times are written, and how a gzipped file, or one in UTF-16, begins."""
 
+import codecs
 from pathlib import Path
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -18,3 +19,15 @@ def duration(seconds: float | None) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def utf16_of(content: bytes) -> str | None:
+    """Return the name of the encoding of text in UTF-16, whose ASCII is UTF-8 full of NULs, too; None for other text.
+
+    Without a byte order mark the order has to be named: iconv would take that of the machine, or the other.
+    """
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "UTF-16"
+    if content[:2].count(0) != 1:
+        return None
+    return "UTF-16BE" if content[0] == 0 else "UTF-16LE"

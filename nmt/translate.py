@@ -26,7 +26,7 @@ from nmt.cli import Parser, user_errors
 from nmt.config.check import check
 from nmt.config.schema import PRECISIONS, UNITS, WORDS, SamplingConfig, SearchConfig
 from nmt.errors import UserError, write_errors
-from nmt.formats import GZIP_MAGIC
+from nmt.formats import GZIP_MAGIC, utf16_of
 
 if TYPE_CHECKING:
     from nmt.translator import Translation, Translator
@@ -297,6 +297,8 @@ def read_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
     """
     try:
         for number, line in enumerate(file, start=1):
+            if number == 1 and (encoding := utf16_of(line)):
+                raise UserError(f"{name} is not UTF-8 but UTF-16: convert it, with iconv -f {encoding} -t UTF-8")
             text = line.removeprefix(codecs.BOM_UTF8 if number == 1 else b"")
             yield text.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import gzip
+import io
 import itertools
 import json
 import os
@@ -21,8 +22,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from nmt.config.schema import SearchConfig
+from nmt.errors import UserError
 from nmt.text.words import text_words
-from nmt.translate import CHARACTERS, FIRST_CHARACTERS, build_parser, chunks, load_translator, render
+from nmt.translate import CHARACTERS, FIRST_CHARACTERS, build_parser, chunks, load_translator, read_lines, render
 from nmt.translator import Translator
 from tests.runs import ROOT
 
@@ -266,6 +268,14 @@ def test_input_that_is_not_utf8(translate: Callable[..., Any]) -> None:
     done = translate(stdin=b"He sleeps.\nCaf\xe9.\n")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: standard input line 2 is not UTF-8 at byte 4: convert it first\n"
+
+
+@pytest.mark.parametrize("encoding", ["UTF-16", "UTF-16LE", "UTF-16BE"])
+def test_input_in_utf16(encoding: str) -> None:
+    """Without a byte order mark it is UTF-8 full of NULs, in as many lines and one more."""
+    expected = f"^F is not UTF-8 but UTF-16: convert it, with iconv -f {encoding} -t UTF-8$"
+    with pytest.raises(UserError, match=expected):
+        list(read_lines(io.BytesIO("He sleeps.\n".encode(encoding)), "F"))
 
 
 def test_bad_input_loses_no_earlier_output(translate: Callable[..., Any], tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ A line ends at "\n", or "\r\n", and nowhere else: splitting at U+2028 or a form 
 would misalign the sides. A newline at the end of a file does not begin another line.
 """
 
-import codecs
 import contextlib
 import gzip
 import hashlib
@@ -29,7 +28,7 @@ from nmt.alignment.targets import COLUMNS
 from nmt.config.schema import SplitConfig
 from nmt.data.tables import Corpus
 from nmt.errors import UserError
-from nmt.formats import GZIP_MAGIC
+from nmt.formats import GZIP_MAGIC, utf16_of
 
 Lengths = npt.NDArray[np.int64]
 
@@ -147,7 +146,7 @@ class TextFile:
 
     def _decoded(self, content: bytes, position: int, number: int) -> list[str]:
         """Decode a block into lines; `position` bytes and `number` lines precede it (for error messages)."""
-        if position == 0 and (encoding := _utf16_of(content)):
+        if position == 0 and (encoding := utf16_of(content)):
             raise UserError(f"{self.path} is not UTF-8 but UTF-16: convert it, with iconv -f {encoding} -t UTF-8")
         try:
             text = content.decode("utf-8")
@@ -270,18 +269,6 @@ def _open(path: Path, key: str, max_gzip_ratio: float) -> TextFile:
         raise UserError(f"{key}: {path} is a folder: give a file of sentences, one per line") from None
     except OSError as error:
         raise UserError(f"{key}: cannot read {path}: {error.strerror}") from None
-
-
-def _utf16_of(content: bytes) -> str | None:
-    """Return the name of the encoding of text in UTF-16, whose ASCII is UTF-8 full of NULs, too; None for other text.
-
-    Without a byte order mark the order has to be named: iconv would take that of the machine, or the other.
-    """
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "UTF-16"
-    if content[:2].count(0) != 1:
-        return None
-    return "UTF-16BE" if content[0] == 0 else "UTF-16LE"
 
 
 def _not_utf8(path: Path, content: bytes, start: int, position: int, number: int) -> UserError:
