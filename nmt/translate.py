@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 CHUNK = 1_024  # lines
 FIRST_CHARACTERS, CHARACTERS = 16_000, 128_000
 NUMBERS_SHOWN = 10  # of lines, in a notice
+MOST_DRAWN = 300  # words of either side in a heatmap, which then is 9,300 pixels wide and takes 350 MB
 
 
 def at_least(kind: Callable[[str], Any], bound: int) -> Callable[[str], Any]:
@@ -182,7 +183,7 @@ def run(options: argparse.Namespace) -> None:
                 show_attention(n_best[0], number, options)
                 best[number] = n_best[0]
             output.flush()
-            print_notices(best, with_alignment=translator.with_alignment)
+            print_notices(best, with_alignment=translator.with_alignment, with_heatmap=bool(options.heatmap))
             free_memory()
 
 
@@ -210,18 +211,24 @@ def free_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def print_notices(translations: "dict[int, Translation]", *, with_alignment: bool) -> None:
-    """Print on standard error the numbers of lines that were translated in parts, cut short, or left unaligned."""
+def print_notices(translations: "dict[int, Translation]", *, with_alignment: bool, with_heatmap: bool) -> None:
+    """Print on standard error the numbers of lines that were translated in parts, cut short, or left without a view."""
     notices: dict[str, Callable[[Translation], bool]] = {
         "far longer than what the model was trained on, translated in parts": lambda each: each.parts > 1,
         "cut at the longest length allowed, see --max-length-ratio": lambda each: each.cut,
         "too long for words and weights, only its text is given": lambda each: with_alignment and each.is_unaligned,
+        f"more than {MOST_DRAWN} words, no heatmap is drawn": lambda each: with_heatmap and not is_drawable(each),
     }
     for notice, applies in notices.items():
         if lines := [number for number, translation in translations.items() if applies(translation)]:
             more = f" and {len(lines) - NUMBERS_SHOWN} more" if len(lines) > NUMBERS_SHOWN else ""
             numbers = ", ".join(map(str, lines[:NUMBERS_SHOWN]))
             print(f"notice: line{'s'[: len(lines) > 1]} {numbers}{more}: {notice}", file=sys.stderr)
+
+
+def is_drawable(translation: "Translation") -> bool:
+    """Return whether a heatmap of the translation is small enough to be drawn: its pixels grow with the square."""
+    return max(translation.weights.shape) <= MOST_DRAWN
 
 
 def is_same_file(first: Path, second: Path) -> bool:
@@ -336,7 +343,7 @@ def show_attention(translation: "Translation", number: int, options: argparse.Na
 
         width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
         print(render_text(translation.weights, *words, width=width), file=sys.stderr)
-    if options.heatmap:
+    if options.heatmap and is_drawable(translation):
         from nmt.view.heatmap import draw_heatmap, save_png
 
         folder = Path(options.heatmap)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +25,18 @@ from safetensors.torch import load_file, save_file
 from nmt.config.schema import SearchConfig
 from nmt.errors import UserError
 from nmt.text.words import text_words
-from nmt.translate import CHARACTERS, FIRST_CHARACTERS, build_parser, chunks, load_translator, read_lines, render
+from nmt.translate import (
+    CHARACTERS,
+    FIRST_CHARACTERS,
+    build_parser,
+    chunks,
+    load_translator,
+    print_notices,
+    read_lines,
+    render,
+    show_attention,
+)
+from nmt.translation import empty_translation
 from nmt.translator import Translator
 from tests.runs import ROOT
 
@@ -387,6 +399,18 @@ def test_a_line_far_longer_than_those_trained_on_is_told(
     assert done.stderr == "notice: line 2: far longer than what the model was trained on, translated in parts\n"
     first, _, third = done.stdout.splitlines()
     assert (first, third) == (expected[SENTENCES[0]], expected[SENTENCES[2]])
+
+
+def test_a_translation_of_too_many_words_has_no_heatmap(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The picture of 5,000 words would take 95 GB, and the lines after it were not translated."""
+    words, options = ["a"] * 301, build_parser().parse_args(["--heatmap", str(tmp_path / "maps")])
+    long = dataclasses.replace(
+        empty_translation(" ".join(words)), source_words=words, target_words=["b"], weights=np.ones((1, 301)) / 301
+    )
+    show_attention(long, 1, options)
+    assert not (tmp_path / "maps").exists()
+    print_notices({1: long, 2: empty_translation("")}, with_alignment=True, with_heatmap=True)
+    assert capsys.readouterr().err == "notice: line 1: more than 300 words, no heatmap is drawn\n"
 
 
 def test_a_folder_with_a_space_is_one(tiny_run: Path, tmp_path: Path, call: Callable[..., Any]) -> None:
