@@ -120,7 +120,7 @@ class TokenizerConfig:
     kind: str = key("unigram", "segmentation model; `whitespace`: the text is segmented already, with or without `@@` or U+2581 marks", choices=("unigram", "bpe", "whitespace"))
     vocab_size: int = key(8_000, "pieces, including special tokens; lowered with a warning where the text has too few", at_least=300, automatic=True)
     joint: bool = key(True, "one vocabulary for both sides")
-    character_coverage: float = key(1.0, "share of characters that get a piece of their own; the rest become bytes", above=0, at_most=1)
+    character_coverage: float = key(1.0, "share of characters that get a piece of their own; the rest become bytes", at_least=0.98, at_most=1)
     normalization: str = key("nmt_nfkc", "text normalization before segmentation: those of sentencepiece; `spaces`: white space becomes a space, and all else stays as it is", choices=("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "spaces", "identity"), automatic=True)
     sampling: float = key(0.0, "training-time subword regularization: BPE-dropout probability, or unigram smoothing alpha; 0 is off", at_least=0, at_most=1)
     learning_pairs: int = key(200_000, "learn from so many pairs, of a larger text drawn at random; a unigram model takes 6 KiB a pair of 26 words", at_least=1)

@@ -18,6 +18,13 @@ def test_bounds() -> None:
         check(config)
 
 
+def test_a_character_coverage_that_sentencepiece_refuses() -> None:
+    config = TrainConfig()
+    config.tokenizer.character_coverage = 0.95
+    with pytest.raises(UserError, match=r"character_coverage=0\.95 is out of range: it must be at least 0\.98"):
+        check(config)
+
+
 @pytest.mark.parametrize(("value", "passes"), [(0.0, False), (1e-9, True), (float("nan"), False)])
 def test_a_bound_that_is_not_reached(value: float, passes: bool) -> None:
     config = TrainConfig()
