@@ -92,7 +92,9 @@ def _builder(config: HubConfig) -> datasets.DatasetBuilder:
         raise UserError(f"data.hub.path=text has one column, a corpus has two: {hint}")
     if config.path in BUILDERS and not config.data_files:
         raise UserError(f"data.hub.path={config.path} needs files: set 'data.hub.data_files={{train:F,validation:F}}'")
-    return prepared_builder(config)
+    # Cells as they are written: `None`, `null` and `NA` are words.
+    options: dict[str, Any] = {"keep_default_na": False} if config.path == "csv" else {}
+    return prepared_builder(config, **options)
 
 
 @progress_on_terminals_only(datasets)

@@ -63,6 +63,12 @@ def test_empty_cells_and_newlines_are_mended(tmp_path: Path) -> None:
     assert HubCorpus(config).load("train")[:] == {"source": ["", "two lines"], "target": ["un", "deux"]}
 
 
+def test_words_that_pandas_takes_for_empty_cells(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text('en,fr\nNone,Aucun\nNA,null\n"",nan\n')
+    config = DataConfig(kind="hub", hub=HubConfig(path="csv", data_files={"train": str(tmp_path / "x.csv")}))
+    assert HubCorpus(config).load("train")[:] == {"source": ["None", "NA", ""], "target": ["Aucun", "null", "nan"]}
+
+
 @pytest.mark.parametrize(
     ("cells", "source"), [([None, "b"], ["", "b"]), (["a\nb", "c"], ["a b", "c"])], ids=["empty", "newline"]
 )
