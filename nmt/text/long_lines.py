@@ -40,13 +40,17 @@ def sentences(line: str) -> list[str]:
     """Cut a line behind each mark that ends a sentence, but for the period of an abbreviation."""
     sentences, begin = [], 0
     for mark in BOUNDARIES[0].finditer(line):
-        before = last_word(line, begin, mark.start())
-        after = WORD.match(line, mark.end())
-        is_short = mark.group().rstrip() == "." and before and is_abbreviation(before, after.group() if after else "")
-        if not is_short:
+        # No other mark needs the word after it, which is all of the line where there are no spaces.
+        if mark.group().rstrip() != "." or not is_abbreviated(line, begin, mark):
             sentences.append(line[begin : mark.end()].strip())
             begin = mark.end()
     return [each for each in (*sentences, line[begin:].strip()) if each]
+
+
+def is_abbreviated(line: str, begin: int, mark: re.Match[str]) -> bool:
+    """Return whether a period belongs to the word before it; what is before `begin` is not read."""
+    before, after = last_word(line, begin, mark.start()), WORD.match(line, mark.end())
+    return before != "" and is_abbreviation(before, after.group() if after else "")
 
 
 def last_word(line: str, begin: int, end: int) -> str:

@@ -115,7 +115,7 @@ def test_a_far_too_long_line_is_cut_into_its_sentences() -> None:
     assert split_line(line, len, 10) == ["He came", "and saw."] * 5
 
 
-@pytest.mark.parametrize("text", [".", "A. ", "…\u201d", "a"])
+@pytest.mark.parametrize("text", [".", "A. ", "…\u201d", "a", "猫。"])
 def test_sentences_are_found_in_time_that_grows_with_the_line(text: str) -> None:
     """Half a million characters take a moment; read again at every mark, they would take hours."""
     line = text * (500_000 // len(text))
