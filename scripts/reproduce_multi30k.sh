@@ -23,12 +23,13 @@ keys=("$@")
 source=${SOURCE:-en} target=${TARGET:-de} teachers=${TEACHERS:-2} seeds=${SEEDS:-3}
 penalties=(0.6 0.8 1.0 1.2 1.4)
 settings=$(printf '%s\n' "corpus $corpus" "from $source to $target" "teachers $teachers" "keys ${keys[*]}")
-if [ -e "$output/settings" ] && [ "$settings" != "$(cat "$output/settings")" ]; then
+if [ ! -e "$output/plain" ] || [ ! -e "$output/settings" ]; then # not begun, or ended by a mistake in the settings
+    printf '%s\n' "$settings" > "$output/settings"
+elif [ "$settings" != "$(cat "$output/settings")" ]; then
     printf 'error: %s has runs of other settings: give these again, or another OUTPUT\n%s\n' \
         "$output" "$(cat "$output/settings")" >&2
     exit 2
 fi
-printf '%s\n' "$settings" > "$output/settings"
 cd "$(dirname "$0")/.."
 
 train() { # RUN FROM TO PREFIX-OF-TRAINING-TEXT [KEY=VALUE ...]

@@ -62,7 +62,7 @@ def test_the_chain(tmp_path: Path) -> None:
 
 
 def test_runs_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "plain").mkdir(parents=True)
     (tmp_path / "out" / "settings").write_text("of another call\n")
     refused = start(tmp_path, "seed=2")
     told, _ = refused.communicate(timeout=60)
@@ -73,6 +73,17 @@ def test_runs_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
             "of another call",
         ],
     )
+
+
+def test_a_mistake_can_be_mended_in_the_same_folder(tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    mistaken = start(tmp_path, "model.hiden_size=2")
+    told, _ = mistaken.communicate(timeout=120)
+    assert (mistaken.returncode, "did you mean 'model.hidden_size'" in told) == (2, True), told
+    mended = start(tmp_path)
+    told, _ = mended.communicate(timeout=120)
+    assert (mended.returncode, told.count("\n")) == (2, 1), told
+    assert told.startswith("error: data.train.source: no such file")
 
 
 def test_without_folders_it_says_how_it_is_called(tmp_path: Path) -> None:
