@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.table import Table
 
+from nmt.errors import write_errors
+
 WIDTH = 170  # columns, if the output is not a terminal
 TABLE, FIGURE = "table.csv", "figure.png"  # files of a study
 
@@ -18,12 +20,19 @@ AnyRow = TypeVar("AnyRow", bound=Row)
 
 
 def write_rows(rows: Iterable[AnyRow], path: Path) -> Iterator[AnyRow]:
-    """Write rows with the columns of the first to a CSV file, each as it comes, and yield them; None is left empty."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="") as file:
+    """Write rows with the columns of the first to a CSV file, each as it comes, and yield them; None is left empty.
+
+    An older file is replaced when the first row comes, so that a mistake does not empty it. Raises UserError, before
+    the first row, if the file cannot be written.
+    """
+    with write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        opened = path.open("a", encoding="utf-8", newline="")
+    with opened as file:
         writer = csv.writer(file)
         for number, row in enumerate(rows):
             if number == 0:
+                file.truncate(0)
                 writer.writerow(row)
             writer.writerow(f"{value:.6g}" if isinstance(value, float) else value for value in row.values())
             file.flush()

@@ -41,8 +41,10 @@ def test_mistakes_are_told_in_one_line(
         ["study_kernel_regression", "--quick", "--output", "file"],
         ["study_classification", "--quick", "--output", "file"],
         ["benchmark", "startup", "--json", "file/figures.json"],
+        ["benchmark", "scaling", "--output", "file"],
+        ["benchmark_fast_path", "--quick", "--output", "file/speeds.csv"],
     ],
-    ids=lambda line: line[0],
+    ids=" ".join,
 )
 def test_a_place_that_cannot_be_written_is_told_before_the_work(
     line: list[str],

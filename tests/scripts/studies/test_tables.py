@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from nmt.errors import UserError
 from studies.tables import format_cell, print_table, write_rows, write_table
 
 ROWS: list[dict[str, Any]] = [{"name": "a,b", "speed": 12345.678, "count": 3}, {"name": "c", "speed": None, "count": 4}]
@@ -22,6 +23,20 @@ def test_rows_are_written_as_they_come(tmp_path: Path) -> None:
 def test_no_rows_make_an_empty_file(tmp_path: Path) -> None:
     write_table([], tmp_path / "table.csv")
     assert (tmp_path / "table.csv").read_text() == ""
+
+
+def test_an_older_table_is_kept_until_there_is_a_row(tmp_path: Path) -> None:
+    file = tmp_path / "table.csv"
+    file.write_text("older\n" * 100)
+    with pytest.raises(UserError, match="a mistake"):
+        write_table((mistake() for _ in range(1)), file)
+    assert file.read_text() == "older\n" * 100
+    write_table(ROWS, file)
+    assert file.read_text() == 'name,speed,count\n"a,b",12345.7,3\nc,,4\n'
+
+
+def mistake() -> dict[str, Any]:
+    raise UserError("a mistake in the settings")
 
 
 def test_a_table_is_printed_with_its_columns(capsys: pytest.CaptureFixture[str]) -> None:
