@@ -10,6 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from nmt.data.workers import begin_worker
+
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
@@ -18,7 +20,8 @@ def run_jobs(work: Callable[[Job], Result], jobs: Iterable[Job], workers: int) -
     """Yield each job with the result of `work`, in the order of completion.
 
     With one worker jobs run in this process, in their order; in other processes their output is discarded. After
-    Ctrl-C or any other error, running jobs are interrupted too and waited for: a training run saves its state first.
+    Ctrl-C or any other error, running jobs are interrupted too and waited for: a training run saves its state first. If
+    this process is killed, they end at once.
 
     Args:
         work: a function defined in a module, so that it can be pickled.
@@ -46,9 +49,9 @@ def run_jobs(work: Callable[[Job], Result], jobs: Iterable[Job], workers: int) -
 
 
 def initialize_worker() -> None:
-    """Leave the terminal's process group and ignore SIGINT: the parent forwards it, so that it arrives once."""
+    """Leave the terminal's process group, so that SIGINT arrives once, forwarded by the parent; end with the parent."""
     os.setpgrp()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    begin_worker()
 
 
 def run_quietly(work: Callable[[Job], Result], job: Job) -> Result:

@@ -43,6 +43,18 @@ def test_an_error_reaches_the_caller(run_jobs: Callable[..., Any], workers: int)
         list(run_jobs(math.factorial, [1, -1, 2, 3, 4], workers))
 
 
+def test_workers_end_with_a_parent_that_is_killed() -> None:
+    """They would train on, in folders in which the next call is then refused, or wait for ever."""
+    program = "import time; from studies.jobs import run_jobs; jobs = run_jobs(time.sleep, [0, 600], 2)"
+    line = [sys.executable, "-c", f"{program}; print(next(jobs), flush=True); time.sleep(600)"]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{SCRIPTS}"}
+    parent = subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "(0, None)\n"  # one worker is idle, the other one is not
+    parent.kill()
+    parent.communicate(timeout=60)  # as soon as no process has the pipe
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_an_interrupt_saves_every_run_under_way(tmp_path: Path, tiny_options: list[str]) -> None:
     parts = ("--scores", "additive", "dot", "linear", "--normalizers", "softmax", "--windows", "global")
