@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nmt.data.workers import begin_worker
 from nmt.fast.kernels import LINEAR, onednn_linear
 
 # Rows, inner size and columns of products, each far larger than the caches: square, an output layer's, a layer's.
@@ -47,10 +48,16 @@ def gflops_of_products(device: torch.device, dtype: torch.dtype) -> float:
 @contextmanager
 def gflops_apart(device: torch.device, dtype: torch.dtype) -> Iterator[Callable[[], float]]:
     """Yield `gflops_of_products`, run in a process of its own: its memory is not that of what is measured."""
-    threads = torch.get_num_threads()
+    threads = (torch.get_num_threads(),)
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, spawn, initializer=torch.set_num_threads, initargs=(threads,)) as pool:
+    with ProcessPoolExecutor(1, spawn, initializer=begin_measuring, initargs=threads) as pool:
         yield lambda: pool.submit(gflops_of_products, device, dtype).result()
+
+
+def begin_measuring(threads: int) -> None:
+    """Prepare the process that measures the machine, which ends with its parent."""
+    begin_worker()
+    torch.set_num_threads(threads)
 
 
 def libraries(device: torch.device, dtype: torch.dtype) -> list[Callable[[Tensor, Tensor], Tensor]]:
