@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nmt.alignment.targets import AlignmentTargets
 from nmt.config.schema import TrainConfig
 from nmt.data.corpus import clean, load_split
 from nmt.data.tables import EncodedCorpus, Ragged, encode
@@ -20,7 +21,7 @@ from nmt.models.checkpoint import load_checkpoint, resolve_device
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers, build_tokenizers
 from nmt.text.vocabulary import EOS, Vocabulary
-from nmt.training.prepare import TrainingData
+from nmt.training.prepare import TrainingData, check_guided_alignment
 from nmt.training.reporting import Reporter
 from nmt.training.run import build_trainer
 from nmt.training.trainer import Trainer
@@ -42,13 +43,20 @@ def random_sentences(vocab_size: int, *, sentences: int, length: int) -> Trainin
     vocabulary = Vocabulary("".join(f"piece{number}\n" for number in range(EOS + 1, vocab_size)).encode())
     ids = np.random.default_rng(1).integers(EOS + 1, vocab_size, (2, sentences, length - 1)).tolist()
     source, target = (vocabulary.decode(side) for side in ids)
-    corpus = datasets.Dataset.from_dict({"source": source, "target": target})
+    links = " ".join(f"{place}-{place}" for place in range(length - 1))
+    corpus = datasets.Dataset.from_dict({"source": source, "target": target, "alignment": [links] * sentences})
     encoded = EncodedCorpus(corpus, Ragged.of(ids[0]), Ragged.of(ids[1]))
     return TrainingData(Tokenizers(vocabulary, vocabulary), encoded, corpus)
 
 
 def start_training(config: TrainConfig, prepared: TrainingData) -> Trainer:
-    """Return an endless trainer that writes, reports or validates nothing; raise UserError if no model can be built."""
+    """Return an endless trainer that writes, reports or validates nothing; raise UserError if no model can be built, or
+    its attention cannot be guided as asked.
+    """
+    if config.trainer.guided_alignment.weight > 0:
+        check_guided_alignment(config)
+        targets = AlignmentTargets(prepared.train.corpus, prepared.tokenizers)
+        prepared = replace(prepared, alignment_targets=targets)
     endless = replace(config.trainer, max_steps=None, max_epochs=None, max_minutes=None, patience=None)
     config = replace(config, trainer=endless)
     device = resolve_device(config.trainer.device)

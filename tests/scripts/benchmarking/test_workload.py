@@ -11,8 +11,9 @@ from benchmarking.profiling import TRAINING_PHASES, training_phases
 from benchmarking.training import Repeat, repeat_updates, speed
 from benchmarking.translation import measure_translation
 from benchmarking.workload import random_sentences, start_training
-from nmt.config.schema import BatchConfig, ModelConfig, SearchConfig, TrainConfig, TrainerConfig
+from nmt.config.schema import BatchConfig, GuidedAlignmentConfig, ModelConfig, SearchConfig, TrainConfig, TrainerConfig
 from nmt.data.batch import Batch
+from nmt.errors import UserError
 from nmt.evaluation.metrics import bleu
 from nmt.fast.accelerate import replaced_methods
 from nmt.text.tokenizer import Tokenizers
@@ -42,6 +43,17 @@ def test_the_fast_path_is_whole(fast: str, tmp_path: Path, monkeypatch: pytest.M
     config = TrainConfig(run_dir=str(tmp_path), model=ModelConfig(embedding_size=4, hidden_size=6, fast=fast))
     model = start_training(config, random_sentences(20, sentences=12, length=5)).model
     assert (calls, bool(replaced_methods(model.decoder))) == ((["heap"], True) if fast == "auto" else ([], False))
+
+
+def test_attention_is_guided_as_in_training(tmp_path: Path) -> None:
+    guided = TrainerConfig(device="cpu", guided_alignment=GuidedAlignmentConfig(weight=1.0))
+    config = TrainConfig(run_dir=str(tmp_path), model=ModelConfig(embedding_size=4, hidden_size=6), trainer=guided)
+    prepared = random_sentences(20, sentences=12, length=5)
+    (batch, *_) = next(start_training(config, prepared).updates())
+    assert batch.alignment is not None
+    assert torch.equal(batch.alignment[0, :4, :4], torch.eye(4))
+    with pytest.raises(UserError, match="needs attention, which model=fixed_context lacks"):
+        start_training(replace(config, model=replace(config.model, decoder="fixed_context")), prepared)
 
 
 def test_two_passes_are_twice_the_arithmetic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
