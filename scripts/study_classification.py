@@ -32,7 +32,7 @@ from nmt.errors import UserError, unknown
 from nmt.text.words import text_words
 from studies.classifier import MAX_WORDS, Classifier, build_pooling, predict, train
 from studies.deciding_words import TASKS, DecidedSentences
-from studies.labeled_text import Data, add_data, read_data
+from studies.labeled_text import Data, add_data, check_data, read_data
 from studies.options import positive, seed, use_threads
 from studies.predictions import LENGTHS, LabeledSentence, Prediction, clearest_and_wrong, measure
 from studies.shaded_words import ShadedSentence, draw_sentences
@@ -62,6 +62,7 @@ def main() -> None:
     options = build_parser().parse_args()
     with user_errors():
         use_threads(options.threads)
+        check_data(options)
         poolings = list(dict.fromkeys(options.poolings))  # each once
         for name in poolings:
             build_pooling(name)

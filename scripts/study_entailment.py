@@ -38,7 +38,7 @@ from nmt.text.words import text_words
 from studies.decomposable import NULL, DecomposableAttention, MeanVector, WordVectors
 from studies.entailment_pairs import CLASSES, generate
 from studies.intervals import confusion
-from studies.labeled_text import Data, add_data, read_data
+from studies.labeled_text import Data, add_data, check_data, read_data
 from studies.options import positive, seed, use_threads
 from studies.pair_classes import MEASURES, LabeledPair, PairPrediction, measure_alignment, predict, train, words_of
 from studies.study import add_output, log, make_output_folder
@@ -69,6 +69,7 @@ def main() -> None:
     options = build_parser().parse_args()
     with user_errors():
         use_threads(options.threads)
+        check_data(options)
         build_attention_of(options)  # a wrong name is reported before the work
         setting = QUICK if options.quick else FULL
         data = real_data(options) if options.data else built_in(setting, options.seed)

@@ -72,6 +72,13 @@ def add_data(parser: argparse.ArgumentParser, what: str) -> None:
     add("--test-split", metavar="NAME", help="to test on (default: of a data set of the hub, test)")
 
 
+def check_data(options: argparse.Namespace) -> None:
+    """Raise UserError for an option of labeled text without --data: the built-in data would be taken instead."""
+    for name in ("split", "test", "test_split"):
+        if getattr(options, name) is not None and options.data is None:
+            raise UserError(f"--{name.replace('_', '-')} belongs to --data: give that too, or leave it out")
+
+
 def read_data(
     options: argparse.Namespace,
     columns: Callable[[str], tuple[Sequence[str], str]],

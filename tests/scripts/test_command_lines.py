@@ -17,6 +17,8 @@ import torch
         (["study_alignment", "data=text"], "data.validation.source"),
         (["study_kernel_regression", "--points", "2"], "--points 2 are too few"),
         (["study_kernel_regression", "--noise", "1e20"], "--noise 1e+20 leaves nothing of the curve"),
+        (["study_classification", "--test", "a.csv"], "--test belongs to --data"),
+        (["study_entailment", "--test-split", "dev"], "--test-split belongs to --data"),
         (["draw_sharpening", "a", "--output", "a.jpg"], "a.jpg names no format of animated pictures"),
         (["draw_sharpening", "a", "--milliseconds", "200000"], "more than a picture can hold: 131,070"),
         (["diversify", "--forward", "a", "--output", "b", "--original-share", "inf"], "--original-share is infinite"),
