@@ -32,6 +32,8 @@ def main() -> None:
         overrides = [*options.overrides, *implied(options)]
         if options.checkpoint is not None and options.mode not in ("translate", "startup"):
             raise UserError("--checkpoint belongs to translate and startup: the others start from random weights")
+        if options.precision != "fp32" and options.mode != "translate":
+            raise UserError("--precision belongs to translate: for training, give trainer.precision=bf16")
         if options.json is not None:
             with write_errors(options.json):
                 options.json.parent.mkdir(parents=True, exist_ok=True)  # before the work

@@ -19,6 +19,7 @@ import torch
         (["study_kernel_regression", "--noise", "1e20"], "--noise 1e+20 leaves nothing of the curve"),
         (["study_classification", "--test", "a.csv"], "--test belongs to --data"),
         (["study_entailment", "--test-split", "dev"], "--test-split belongs to --data"),
+        (["benchmark", "train", "--precision", "bf16"], "--precision belongs to translate"),
         (["draw_sharpening", "a", "--output", "a.jpg"], "a.jpg names no format of animated pictures"),
         (["draw_sharpening", "a", "--milliseconds", "200000"], "more than a picture can hold: 131,070"),
         (["diversify", "--forward", "a", "--output", "b", "--original-share", "inf"], "--original-share is infinite"),
