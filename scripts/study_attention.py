@@ -36,7 +36,7 @@ from nmt.config.schema import TrainConfig
 from nmt.errors import UserError, unknown
 from studies.jobs import run_jobs
 from studies.runs import cached, read_metrics, train_and_evaluate, training_cost
-from studies.study import OVERHEAD, SMALL, Study, add_workers, build_parser, check_settings, log
+from studies.study import OVERHEAD, SMALL, Study, add_workers, build_parser, check_settings, log, make_output_folder
 from studies.tables import report
 
 RESULT = "figures.json"  # in the folder of a finished run
@@ -106,6 +106,7 @@ def main() -> None:
         warn(base, len(compositions), setting.min_minutes)
         all_jobs = (job_of(study, base, composition) for composition in all_compositions())
         check_settings((job.config for job in all_jobs), limits_may_differ=True)
+        make_output_folder(options, name)
         run_all(study, [job_of(study, base, composition) for composition in compositions])
 
 

@@ -22,7 +22,7 @@ from nmt.cli import user_errors
 from nmt.config.schema import TrainConfig
 from nmt.errors import unknown
 from studies.runs import cached, train_and_evaluate, training_cost
-from studies.study import SMALL, Study, build_parser, check_settings, log
+from studies.study import SMALL, Study, build_parser, check_settings, log, make_output_folder
 from studies.tables import report
 
 RESULT = "figures.json"  # in the folder of a finished run
@@ -74,6 +74,7 @@ def main() -> None:
             for name in options.models
         }
         check_settings(configs.values(), limits_may_differ=True)
+        make_output_folder(options, "length")
         results = {}
         for number, (name, config) in enumerate(configs.items(), start=1):
             log(f"{number} of {len(configs)}: {name}")

@@ -43,6 +43,8 @@ def test_mistakes_are_told_in_one_line(
     [
         ["study_kernel_regression", "--quick", "--output", "file"],
         ["study_classification", "--quick", "--output", "file"],
+        ["study_attention", "--workers", "1", "--output", "file"],
+        ["study_length", "--output", "file"],
         ["benchmark", "startup", "--json", "file/figures.json"],
         ["benchmark", "scaling", "--output", "file"],
         ["benchmark_fast_path", "--quick", "--output", "file/speeds.csv"],
