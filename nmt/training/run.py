@@ -153,7 +153,7 @@ def resume(trainer: Trainer, last: Path, processes: ProcessGroup) -> None:
     has_best = processes.on_rank_zero(is_complete, best)
     if progress.best is None or (is_comparable and has_best):
         return
-    progress.best, progress.stale = None, 0
+    progress.best, progress.stale, trainer.schedule.stale = None, 0, 0
     if not has_best:
         logger.warning("%s is lost: the next validation is taken for the best", best)
         progress.validated_step = -1  # so that there is one, also where training has ended

@@ -231,6 +231,15 @@ def test_patience_begins_again_with_another_metric(run: Path, train: Callable[..
     assert training_state(run)["progress"]["step"] > ended["step"]
 
 
+def test_the_patience_of_plateau_begins_again_with_another_metric(run: Path, train: Callable[..., Any]) -> None:
+    """The loss has not improved once, which is tolerated; so is one validation without a better BLEU."""
+    worse = ("trainer.validate_every_steps=1", "optimizer.learning_rate=100", "schedule=plateau", "schedule.patience=1")
+    for step, metric in ((101, "loss"), (102, "bleu")):
+        done = train(*worse, f"trainer.max_steps={step}", f"trainer.metric={metric}")
+        assert done.returncode == 0, done.stderr
+        assert training_state(run)["schedule"] == {"reduction": 1.0, "stale": 1}
+
+
 @pytest.mark.parametrize(
     ("limits", "adopted"),
     [
