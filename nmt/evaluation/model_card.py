@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,13 @@ LEARNING_KEYS = tuple(
 PATH_KEYS = ("tokenizer.source_model", "tokenizer.target_model", "trainer.initialize_from")
 
 
-def write_card(best: Path, run: Path, cleaning: Mapping[str, CleaningReport]) -> None:
+def write_card(best: Path, run: Path, cleaning: Mapping[str, CleaningReport], data: DataConfig | None = None) -> None:
     """Write the model card of a run's best checkpoint into its folder, with a heatmap, after the final evaluation.
 
     It is YAML between two lines `---`, then Markdown; `hub:USER/NAME` stands for the address. Nothing is written if
     there is no such checkpoint, or if its card was edited. `cleaning` holds, for each split where it is known, what
-    cleaning dropped.
+    cleaning dropped. `data` is the text that was scored, where it may differ from that configured when the checkpoint
+    was saved.
 
     Raises:
         UserError: it cannot be written.
@@ -45,7 +47,7 @@ def write_card(best: Path, run: Path, cleaning: Mapping[str, CleaningReport]) ->
     if not (best / WEIGHTS).is_file() or is_edited(best / CARD):
         return
     checkpoint = load_checkpoint(best)
-    config = checkpoint.config
+    config = replace(checkpoint.config, data=data or checkpoint.config.data)
     evaluations = dict(evaluations_of(run, checkpoint.step))
     picture = typical_heatmap(run / "evaluation" / next(iter(evaluations), ""))
     text = template("model_card.md.j2", autoescape=False).render(

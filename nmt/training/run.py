@@ -77,7 +77,7 @@ def train(config: TrainConfig, *, latest: bool = False) -> Path:
         if isinstance(reporter, Reporter):
             from nmt.evaluation.model_card import write_card  # late: only the process that reports needs it
 
-            write_card(run_dir / "checkpoints" / "best", run_dir, data.cleaning)
+            write_card(run_dir / "checkpoints" / "best", run_dir, data.cleaning, config.data if scores else None)
             vocab_size = len(data.tokenizers.target)
             notes = training_notes(config, trainer.progress.step, vocab_size, scores, data.train.corpus, data.tests)
             reporter.finish(scores, notes)

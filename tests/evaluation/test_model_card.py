@@ -96,6 +96,16 @@ def test_a_card_that_nobody_edited_is_written_anew(best: Path, run: Path) -> Non
     assert {path.name for path in best.iterdir() if path.name.startswith(".")} == set()
 
 
+def test_a_card_names_the_text_that_was_scored(
+    run: Path, best: Path, call: Callable[..., Any], tiny_options: list[str]
+) -> None:
+    """Test text may be given, or changed, after the best checkpoint was saved."""
+    done = call("train", f"run_dir={run}", *tiny_options, "trainer.max_steps=100", "data.grammar.test_size=5")
+    assert done.returncode == 0, done.stderr
+    text = (best / CARD).read_text(encoding="utf-8")
+    assert ("5 sentences of `test`" in text, "data.grammar.test_size=5" in text) == (True, True)
+
+
 def test_scores_of_another_update_are_left_out(best: Path, run: Path) -> None:
     path = run / "evaluation" / "test" / "metrics.json"
     path.write_text(json.dumps(metrics_of(run, "test") | {"step": 50}))
