@@ -48,6 +48,8 @@ def training_notes(
     """
     run_dir = Path(config.run_dir)
     validations = [record for record in read_records(run_dir / RECORDS) if record.get("event") == "validation"]
+    # The text or the settings may have changed when the run was resumed.
+    validations = [record for record in validations if record.get("digest") == validations[-1].get("digest")]
     limit_keys = [f"trainer.{name}" for name in LIMIT_KEYS if getattr(config.trainer, name)]
     longer = f"train longer ({', '.join(limit_keys)})"
     notes = [

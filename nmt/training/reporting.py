@@ -91,15 +91,20 @@ class Reporter:
         values = (measured[name] for name in names)
         logger.info(line, progress.step, progress.epochs, *values, duration(left), extra=SHOWN_BY_BAR)
 
-    def validation(self, *, step: int, metrics: Mapping[str, float], samples: Sequence[Sample]) -> None:
-        """Report the metrics of a validation, and translations and heatmaps of a few sentences."""
+    def validation(
+        self, *, step: int, metrics: Mapping[str, float], samples: Sequence[Sample], digest: str | None = None
+    ) -> None:
+        """Report the metrics of a validation, and translations and heatmaps of a few sentences.
+
+        Values are compared only with those of the same `digest`, that of the text and the settings.
+        """
         self.step = step
         self.display.validated(metrics)
         values = "  ".join(
             f"{name} {format_number(value, METRICS[name].table_display.digits)}" for name, value in metrics.items()
         )
         logger.info("validation at update %d: %s", step, values)
-        self._record("validation", metrics)
+        self._record("validation", {**metrics, "digest": digest})
         self._tensorboard.scalars("validation", metrics, step)
         self.samples(step=step, samples=samples)
 

@@ -223,7 +223,8 @@ class Trainer:
             self.progress.validated_step = self.progress.step
             improved = self.progress.improves(self.config.metric, validation.metrics)
             self.schedule.validated(improved)
-            self.reporter.validation(step=self.progress.step, metrics=validation.metrics, samples=validation.samples)
+            step, digest = self.progress.step, self.progress.best_of
+            self.reporter.validation(step=step, metrics=validation.metrics, samples=validation.samples, digest=digest)
             if improved:
                 self.save("best", model, step=self.progress.step, training_state=None)
             self.progress.validated_seconds = self.progress.seconds

@@ -206,3 +206,15 @@ def test_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
     assert all("\n" not in note for note in notes)
     assert notes[0].endswith("train longer (trainer.max_minutes, trainer.max_epochs), or lower batch.size")
     assert len(training_notes(config, 9, 8_000, {}, train, {})) == 3
+
+
+@pytest.mark.parametrize(("digests", "count"), [("aa", 2), ("ab", 0)])
+def test_validations_with_other_text_are_not_compared(tmp_path: Path, digests: str, count: int) -> None:
+    """The loss seems to have risen, and BLEU too."""
+    values = zip((5, 9), (2.0, 2.5), (20.0, 30.0), digests, strict=True)
+    lines = [
+        json.dumps({"event": "validation", "step": step, "loss": loss, "bleu": bleu, "digest": digest})
+        for step, loss, bleu, digest in values
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    assert len(training_notes(TrainConfig(run_dir=str(tmp_path)), 9_000, 8_000, {}, table(["c"]), {})) == count

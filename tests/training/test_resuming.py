@@ -181,6 +181,7 @@ def test_the_best_is_validated_again_on_other_text(run: Path, train: Callable[..
         True,
     )
     assert (run / "checkpoints" / "best" / "model.safetensors").read_bytes() == kept
+    assert len({record["digest"] for record in records(run, "validation")[-2:]}) == 2
 
 
 def test_to_validate_the_best_again_does_not_change_what_is_learned(run: Path, train: Callable[..., Any]) -> None:
