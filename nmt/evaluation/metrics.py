@@ -109,7 +109,7 @@ def bleu_by_length(
 ) -> list[dict[str, Any]]:
     """Corpus BLEU of the sentences whose source has 1-10, 11-20, ... words, an entry for each bucket with any.
 
-    Words are the parts between spaces, or the characters of a script without spaces.
+    Words are the parts between spaces, in segmented text its pieces, or the characters of a script without spaces.
 
     An entry has `min_words`, `max_words`, `sentences` and `bleu`. Sources without words are in no bucket.
     """
