@@ -15,6 +15,7 @@ from nmt.errors import UserError, nearest, one_line
 
 TIMEOUT = 10  # seconds
 BUILDERS = ("csv", "json", "parquet")  # of `datasets`, for files with columns
+CELLS: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}  # of CSV files: `None` and `NA` are words
 INSTEAD = "data=text with files of your own, or data=grammar"
 
 
@@ -92,9 +93,7 @@ def _builder(config: HubConfig) -> datasets.DatasetBuilder:
         raise UserError(f"data.hub.path=text has one column, a corpus has two: {hint}")
     if config.path in BUILDERS and not config.data_files:
         raise UserError(f"data.hub.path={config.path} needs files: set 'data.hub.data_files={{train:F,validation:F}}'")
-    # Cells as they are written: `None`, `null` and `NA` are words.
-    options: dict[str, Any] = {"keep_default_na": False} if config.path == "csv" else {}
-    return prepared_builder(config, **options)
+    return prepared_builder(config, **(CELLS if config.path == "csv" else {}))
 
 
 @progress_on_terminals_only(datasets)

@@ -69,6 +69,14 @@ def test_words_that_pandas_takes_for_empty_cells(tmp_path: Path) -> None:
     assert HubCorpus(config).load("train")[:] == {"source": ["None", "NA", ""], "target": ["Aucun", "null", "nan"]}
 
 
+def test_a_column_of_numbers_may_lack_some(tmp_path: Path) -> None:
+    """Also beyond the 10,000 rows by which `datasets` tells that they are numbers."""
+    rows = [f"cat,chat,{number}\n" for number in range(10_000)]
+    (tmp_path / "x.csv").write_text("".join(["en,fr,score\n", *rows, "NA,null,\n"]))
+    config = DataConfig(kind="hub", hub=HubConfig(path="csv", data_files={"train": str(tmp_path / "x.csv")}))
+    assert HubCorpus(config).load("train")[-1] == {"source": "NA", "target": "null"}
+
+
 @pytest.mark.parametrize(
     ("cells", "source"), [([None, "b"], ["", "b"]), (["a\nb", "c"], ["a b", "c"])], ids=["empty", "newline"]
 )
