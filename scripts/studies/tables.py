@@ -32,7 +32,8 @@ def write_rows(rows: Iterable[AnyRow], path: Path) -> Iterator[AnyRow]:
         writer = csv.writer(file)
         for number, row in enumerate(rows):
             if number == 0:
-                file.truncate(0)
+                if path.is_file():  # a device, or a pipe, cannot be emptied
+                    file.truncate(0)
                 writer.writerow(row)
             writer.writerow(f"{value:.6g}" if isinstance(value, float) else value for value in row.values())
             file.flush()

@@ -1,5 +1,6 @@
 """Tables as CSV and on the terminal."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,10 @@ def test_an_older_table_is_kept_until_there_is_a_row(tmp_path: Path) -> None:
     assert file.read_text() == "older\n" * 100
     write_table(ROWS, file)
     assert file.read_text() == 'name,speed,count\n"a,b",12345.7,3\nc,,4\n'
+
+
+def test_a_table_can_be_written_to_a_device() -> None:
+    write_table(ROWS, Path(os.devnull))
 
 
 def mistake() -> dict[str, Any]:
