@@ -104,9 +104,9 @@ def translator_of(
         model.load_state_dict(weights)
     translator = Translator(model, tokenizers, config.search, device, precision)
     if config.model.fast == "auto":
-        accelerate(model)
+        accelerate(translator.model)  # int8: a copy
         if precision == "fp32":
-            pack_weights(model)
+            pack_weights(translator.model)
     return translator
 
 

@@ -10,12 +10,13 @@ from benchmarking.arithmetic import Work
 from benchmarking.profiling import TRAINING_PHASES, training_phases
 from benchmarking.training import Repeat, repeat_updates, speed
 from benchmarking.translation import measure_translation
-from benchmarking.workload import random_sentences, start_training
+from benchmarking.workload import random_sentences, start_training, translator_of
 from nmt.config.schema import BatchConfig, GuidedAlignmentConfig, ModelConfig, SearchConfig, TrainConfig, TrainerConfig
 from nmt.data.batch import Batch
 from nmt.errors import UserError
 from nmt.evaluation.metrics import bleu
 from nmt.fast.accelerate import replaced_methods
+from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizers
 from nmt.text.vocabulary import Vocabulary
 from nmt.training.trainer import Trainer
@@ -43,6 +44,16 @@ def test_the_fast_path_is_whole(fast: str, tmp_path: Path, monkeypatch: pytest.M
     config = TrainConfig(run_dir=str(tmp_path), model=ModelConfig(embedding_size=4, hidden_size=6, fast=fast))
     model = start_training(config, random_sentences(20, sentences=12, length=5)).model
     assert (calls, bool(replaced_methods(model.decoder))) == ((["heap"], True) if fast == "auto" else ([], False))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_what_translates_is_accelerated(precision: str) -> None:
+    """Also where it is a copy."""
+    config = TrainConfig(model=ModelConfig(embedding_size=4, hidden_size=6), trainer=TrainerConfig(device="cpu"))
+    tokenizers = random_sentences(20, sentences=12, length=5).tokenizers
+    model = translator_of(config, tokenizers, precision=precision).model
+    assert isinstance(model, Seq2Seq)
+    assert "recur" in replaced_methods(model.encoder)
 
 
 def test_attention_is_guided_as_in_training(tmp_path: Path) -> None:
