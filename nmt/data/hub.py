@@ -8,6 +8,7 @@ import datasets
 import huggingface_hub
 import pyarrow as pa
 import pyarrow.compute as pc
+from datasets.packaged_modules.csv.csv import CsvConfig
 
 from nmt.config.schema import DataConfig, HubConfig
 from nmt.data.tables import SIDES, Corpus, progress_on_terminals_only
@@ -15,7 +16,7 @@ from nmt.errors import UserError, nearest, one_line
 
 TIMEOUT = 10  # seconds
 BUILDERS = ("csv", "json", "parquet")  # of `datasets`, for files with columns
-CELLS: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}  # of CSV files: `None` and `NA` are words
+CELLS: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}  # of local CSV files: `None` and `NA` are words
 INSTEAD = "data=text with files of your own, or data=grammar"
 
 
@@ -93,7 +94,7 @@ def _builder(config: HubConfig) -> datasets.DatasetBuilder:
         raise UserError(f"data.hub.path=text has one column, a corpus has two: {hint}")
     if config.path in BUILDERS and not config.data_files:
         raise UserError(f"data.hub.path={config.path} needs files: set 'data.hub.data_files={{train:F,validation:F}}'")
-    return prepared_builder(config, **(CELLS if config.path == "csv" else {}))
+    return prepared_builder(config)
 
 
 @progress_on_terminals_only(datasets)
@@ -117,9 +118,10 @@ def prepared_builder(
     if "hf://" in files or not is_local:
         _check_reachable(config, instead)
     try:
-        builder = datasets.load_dataset_builder(
-            config.path, name=config.name, revision=config.revision, data_files=config.data_files, **options
-        )
+        options |= {"name": config.name, "revision": config.revision, "data_files": config.data_files}
+        builder = datasets.load_dataset_builder(config.path, **options)
+        if is_local and isinstance(builder.config, CsvConfig):  # the path may be a folder of CSV files
+            builder = datasets.load_dataset_builder(config.path, **options, **CELLS)
         builder.download_and_prepare()
     # Errors of `datasets`, of the hub's client, of its HTTP library, and of every file format.
     except Exception as error:

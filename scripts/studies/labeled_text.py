@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import datasets
 
 from nmt.config.schema import HubConfig
-from nmt.data.hub import CELLS, prepared_builder, read_split
+from nmt.data.hub import prepared_builder, read_split
 from nmt.errors import UserError, nearest
 from nmt.models.hub import SCHEME
 from studies.study import log
@@ -19,7 +19,7 @@ from studies.study import log
 INSTEAD_OF_HUB = "a file of your own"
 # By the suffix of a file: the builder of `datasets`, and its options. Cells of tab-separated files are not quoted, as
 # in those of GLUE and SNLI, in whose sentences single quotation marks occur.
-COMMAS: dict[str, Any] = {**CELLS, "index_col": False}
+COMMAS: dict[str, Any] = {"index_col": False}
 TABS: dict[str, Any] = {**COMMAS, "sep": "\t", "quoting": csv.QUOTE_NONE}
 FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
     ".csv": ("csv", COMMAS),

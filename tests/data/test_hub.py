@@ -63,9 +63,13 @@ def test_empty_cells_and_newlines_are_mended(tmp_path: Path) -> None:
     assert HubCorpus(config).load("train")[:] == {"source": ["", "two lines"], "target": ["un", "deux"]}
 
 
-def test_words_that_pandas_takes_for_empty_cells(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text('en,fr\nNone,Aucun\nNA,null\n"",nan\n')
-    config = DataConfig(kind="hub", hub=HubConfig(path="csv", data_files={"train": str(tmp_path / "x.csv")}))
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_words_that_pandas_takes_for_empty_cells(tmp_path: Path, is_folder: bool) -> None:
+    file = tmp_path / "texts" / "train.csv"
+    file.parent.mkdir()
+    file.write_text('en,fr\nNone,Aucun\nNA,null\n"",nan\n')
+    files = HubConfig(path="csv", data_files={"train": str(file)})
+    config = DataConfig(kind="hub", hub=HubConfig(path=str(file.parent)) if is_folder else files)
     assert HubCorpus(config).load("train")[:] == {"source": ["None", "NA", ""], "target": ["Aucun", "null", "nan"]}
 
 
