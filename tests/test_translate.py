@@ -282,12 +282,13 @@ def test_input_that_is_not_utf8(translate: Callable[..., Any]) -> None:
     assert done.stderr == "error: standard input line 2 is not UTF-8 at byte 4: convert it first\n"
 
 
+@pytest.mark.parametrize("text", ["He sleeps.\n", "\nHe sleeps.\n"])
 @pytest.mark.parametrize("encoding", ["UTF-16", "UTF-16LE", "UTF-16BE"])
-def test_input_in_utf16(encoding: str) -> None:
+def test_input_in_utf16(encoding: str, text: str) -> None:
     """Without a byte order mark it is UTF-8 full of NULs, in as many lines and one more."""
     expected = f"^F is not UTF-8 but UTF-16: convert it, with iconv -f {encoding} -t UTF-8$"
     with pytest.raises(UserError, match=expected):
-        list(read_lines(io.BytesIO("He sleeps.\n".encode(encoding)), "F"))
+        list(read_lines(io.BytesIO(text.encode(encoding)), "F"))
 
 
 def test_bad_input_loses_no_earlier_output(translate: Callable[..., Any], tmp_path: Path) -> None:
