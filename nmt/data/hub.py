@@ -1,6 +1,8 @@
 """Corpora of the Hugging Face hub (`data=hub`), and whatever else `datasets` reads: json, csv, parquet, ..."""
 
+import contextlib
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,6 @@ import datasets
 import huggingface_hub
 import pyarrow as pa
 import pyarrow.compute as pc
-from datasets.packaged_modules.csv.csv import CsvConfig
 
 from nmt.config.schema import DataConfig, HubConfig
 from nmt.data.tables import SIDES, Corpus, progress_on_terminals_only
@@ -16,7 +17,7 @@ from nmt.errors import UserError, nearest, one_line
 
 TIMEOUT = 10  # seconds
 BUILDERS = ("csv", "json", "parquet")  # of `datasets`, for files with columns
-CELLS: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}  # of local CSV files: `None` and `NA` are words
+CELLS: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}  # of CSV files: `None` and `NA` are words
 INSTEAD = "data=text with files of your own, or data=grammar"
 
 
@@ -118,10 +119,7 @@ def prepared_builder(
     if "hf://" in files or not is_local:
         _check_reachable(config, instead)
     try:
-        options |= {"name": config.name, "revision": config.revision, "data_files": config.data_files}
-        builder = datasets.load_dataset_builder(config.path, **options)
-        if is_local and isinstance(builder.config, CsvConfig):  # the path may be a folder of CSV files
-            builder = datasets.load_dataset_builder(config.path, **options, **CELLS)
+        builder = _found_builder(config, **options)
         builder.download_and_prepare()
     # Errors of `datasets`, of the hub's client, of its HTTP library, and of every file format.
     except Exception as error:
@@ -133,6 +131,20 @@ def prepared_builder(
         cause = f" ({one_line(error.__cause__)})" if isinstance(error.__cause__, Exception) else ""
         raise UserError(f"cannot load data set {config.path}: {one_line(error)}{cause}; check {check}") from None
     return builder
+
+
+def _found_builder(config: HubConfig, **options: Any) -> datasets.DatasetBuilder:
+    """Find a data set; one of CSV files a second time, as only then they are known to be."""
+    place = {"name": config.name, "revision": config.revision, "data_files": config.data_files}
+    find = partial(datasets.load_dataset_builder, config.path, **place, **options)
+    try:
+        builder = find()
+    except ValueError:
+        if huggingface_hub.constants.HF_HUB_OFFLINE:
+            with contextlib.suppress(ValueError):
+                return find(**CELLS)  # the cache has it under another name
+        raise
+    return find(**CELLS) if builder.info.builder_name == "csv" else builder
 
 
 def _check_reachable(config: HubConfig, instead: str) -> None:

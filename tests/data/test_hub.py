@@ -1,6 +1,7 @@
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -63,14 +64,23 @@ def test_empty_cells_and_newlines_are_mended(tmp_path: Path) -> None:
     assert HubCorpus(config).load("train")[:] == {"source": ["", "two lines"], "target": ["un", "deux"]}
 
 
-@pytest.mark.parametrize("is_folder", [False, True])
-def test_words_that_pandas_takes_for_empty_cells(tmp_path: Path, is_folder: bool) -> None:
-    file = tmp_path / "texts" / "train.csv"
-    file.parent.mkdir()
-    file.write_text('en,fr\nNone,Aucun\nNA,null\n"",nan\n')
-    files = HubConfig(path="csv", data_files={"train": str(file)})
-    config = DataConfig(kind="hub", hub=HubConfig(path=str(file.parent)) if is_folder else files)
-    assert HubCorpus(config).load("train")[:] == {"source": ["None", "NA", ""], "target": ["Aucun", "null", "nan"]}
+def test_words_that_pandas_takes_for_empty_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "x.csv").write_text('en,fr\nNone,Aucun\nNA,null\n"",nan\n')
+    wanted = {"source": ["None", "NA", ""], "target": ["Aucun", "null", "nan"]}
+    files = HubConfig(path="csv", data_files={"train": str(tmp_path / "set" / "x.csv")})
+    repository = HubConfig(path=str(tmp_path / "set"))
+    datasets.load_dataset(str(tmp_path / "set"))  # in the cache with empty cells
+    for place in (files, repository):
+        assert HubCorpus(DataConfig(kind="hub", hub=place)).load("train")[:] == wanted
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    (tmp_path / "hf" / "set").rename(tmp_path / "hf" / "me___set")  # as that of a repository of the hub
+    for plain in (True, False):
+        if not plain:
+            shutil.rmtree(tmp_path / "hf" / "me___set" / "default")
+        assert HubCorpus(DataConfig(kind="hub", hub=HubConfig(path="me/set"))).load("train")[:] == wanted
 
 
 def test_a_column_of_numbers_may_lack_some(tmp_path: Path) -> None:
