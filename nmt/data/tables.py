@@ -77,8 +77,8 @@ class Corpus(ABC):
     def has_gold(self, split: str) -> bool:
         """Whether the split has gold alignments."""
 
-    def check_files(self, split: str) -> None:  # noqa: B027
-        """Raise `UserError` for a file of the split that does not exist; nothing is read."""
+    def check_files(self, split: str, *, readers: int = 1) -> None:  # noqa: B027
+        """Raise `UserError` for a file that does not exist, or cannot be read by so many processes; nothing is read."""
 
     def missing(self, split: str) -> UserError:
         """Return the error for a split that is needed but not configured."""

@@ -75,12 +75,16 @@ class TextCorpus(Corpus):
     def has_gold(self, split: str) -> bool:
         return bool(self.split_config(split).alignment)
 
-    def check_files(self, split: str) -> None:
+    def check_files(self, split: str, *, readers: int = 1) -> None:
         for column in COLUMNS:
             value, key = getattr(self.split_config(split), column), f"data.{split}.{column}"
             for path in _paths(value, key) if value else ():
                 if not path.exists():
                     raise _no_file(path, key)
+                if readers > 1 and path.is_fifo():
+                    raise UserError(
+                        f"{key}: {path} is a pipe, which one process alone can read: give a file, or train in one"
+                    )
 
     def missing(self, split: str) -> UserError:
         return UserError(f"no {split} text: set data.{split}.source and data.{split}.target")

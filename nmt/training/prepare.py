@@ -43,11 +43,11 @@ logger = logging.getLogger(__name__)
 LEARNING_SEED = 1
 
 
-def check_files(config: TrainConfig) -> None:
+def check_files(config: TrainConfig, world_size: int) -> None:
     """Raise UserError for a missing corpus file: the most common mistake, so it is reported before all others."""
     corpus = open_corpus(config.data)
     for split in ("train", "validation", *(TEST_SPLITS if config.trainer.evaluate else ())):
-        corpus.check_files(split)
+        corpus.check_files(split, readers=world_size)
 
 
 def check_run(config: TrainConfig) -> None:

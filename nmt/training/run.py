@@ -93,7 +93,7 @@ def start(
 
     It is at update 0, or where the run's last checkpoint was saved.
     """
-    processes.on_rank_zero(check_files, config)
+    processes.on_rank_zero(check_files, config, processes.world_size)
     last = processes.on_rank_zero(find_previous_checkpoint, config)
     device = processes.on_all_ranks(processes.device, config.trainer.device)
     if config.threads is not None:

@@ -1,10 +1,13 @@
 """Checks of a configuration before any data is read."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from nmt.config.schema import AttentionConfig, DataConfig, ModelConfig, SplitConfig, TrainConfig, TrainerConfig
 from nmt.errors import UserError
-from nmt.training.prepare import check_run
+from nmt.training.prepare import check_files, check_run
 
 TEXT = SplitConfig(source="a", target="b")
 
@@ -52,3 +55,14 @@ def test_any_dropout_makes_two_passes_differ(kind: str) -> None:
     config = TrainConfig(trainer=TrainerConfig(max_steps=1, consistency=5.0), model=ModelConfig(dropout=0.0))
     setattr(config.model, kind, 0.1)
     check_run(config)
+
+
+def test_a_pipe_has_one_reader(tmp_path: Path) -> None:
+    """Rank 0 would read it, and the others wait for ever for what comes out of it next."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "text").touch()
+    text = SplitConfig(source=str(tmp_path / "text"), target=str(tmp_path / "pipe"))
+    config = TrainConfig(data=DataConfig(kind="text", train=text))
+    check_files(config, 1)
+    with pytest.raises(UserError, match=r"data.train.target: .*/pipe is a pipe, which one process alone can read"):
+        check_files(config, 2)
