@@ -132,7 +132,9 @@ def agreed_links(
 ) -> list[set[Link]]:
     """Return the links of translations that `reverse` finds as well, where its words are of the same texts."""
     texts = [" ".join(each.pieces) if views.reverse_reads_pieces else each.line for each in translations]
-    backward = reverse.align(texts, [each.source for each in translations], views.words)
+    # `spaces` of segmented text are its pieces; translations have the words that these are joined to.
+    words = "split" if views.reverse_reads_pieces else views.words
+    backward = reverse.align(texts, [each.source for each in translations], words)
     agreed = []
     for forward_links, ours, theirs in zip(links, translations, backward, strict=True):
         if views.reverse_reads_pieces:

@@ -11,6 +11,7 @@ import pytest
 
 from nmt.alignment.links import LinkRule
 from nmt.alignment.weights import Alignment
+from nmt.config.schema import WORDS
 from nmt.evaluation.evaluator import evaluate_split
 from nmt.evaluation.views import AlignmentViews
 from nmt.text.words import text_words
@@ -207,3 +208,23 @@ def test_a_reverse_run_of_segmented_text_confirms_links_of_a_copy(tmp_path: Path
     views = AlignmentViews(reverse=Back(), reverse_reads_pieces=True)
     evaluate_split(Copying(), corpus, tmp_path / "test", split="test", views=views)
     assert (tmp_path / "test" / "alignments.intersection.pharaoh").read_text() == "0-0 3-3\n"
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_a_reverse_run_of_segmented_text_confirms_links_of_joined_words(words: str, tmp_path: Path) -> None:
+    """`spaces` of its source would be pieces, and those of a translation are words."""
+
+    class InPieces(Capitals):
+        def translate(self, sentences: Sequence[str]) -> list[Translation]:
+            found = super().translate(sentences)
+            return [replace(each, pieces=["A@@", "B"], words=(["AB"], [0, 0])) for each in found]
+
+    class Back(Capitals):
+        def align(self, sources: Sequence[str], targets: Sequence[str], words: str = "spaces") -> list[Alignment]:
+            read = sources[0].split() if words == "spaces" else ["AB"]
+            return [Alignment(read, ["ab"], np.ones((1, len(read))))]
+
+    corpus = datasets.Dataset.from_dict({"source": ["ab"], "target": ["A@@ X"]})
+    views = AlignmentViews(words=words, reverse=Back(), reverse_reads_pieces=True)
+    evaluate_split(InPieces(), corpus, tmp_path / "test", split="test", views=views)
+    assert (tmp_path / "test" / "alignments.intersection.pharaoh").read_text() == "0-0\n"
