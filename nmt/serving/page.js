@@ -160,7 +160,9 @@ class Pane {
     if (this.shown !== shown || this.isOld) return; // another translation has come meanwhile, or will
     this.offered = index;
     const place = this.part(".next"), list = this.part(".words");
-    const kept = this.view.words.target.slice(0, index).map(word => word.textContent).join(" ");
+    // Characters of one piece, or of one word, are replaced together.
+    const before = this.view.words.target.filter((_, other) => shown.starts[other] < shown.starts[index]);
+    const kept = before.map(word => word.textContent).join(" ");
     this.part(".next p").textContent = kept ? `after “${kept}”:` : "at the beginning:";
     list.replaceChildren();
     for (const each of words) {

@@ -177,6 +177,28 @@ def test_a_translation_without_words_has_no_heatmap_to_save(page: Browser) -> No
     assert page.errors == []
 
 
+TOGETHER = """
+    const f = fetch;
+    window.fetch = async (where, how) => {
+      const answer = await f(where, how);
+      if (where !== "translate") return answer;
+      const found = await answer.json();
+      found.n_best[0].starts[1] = 0;
+      return Response.json(found);
+    };
+"""
+
+
+def test_characters_of_a_piece_are_replaced_together(page: Browser) -> None:
+    """What is offered for the second does not come after the first."""
+    page.run(TOGETHER)
+    write(page, SENTENCE)
+    page.click(".pane .nmt-target .nmt-word:nth-child(2)")
+    page.wait("!document.querySelector('.pane .next').hidden")
+    assert page.run("document.querySelector('.pane .next p').textContent") == "at the beginning:"
+    assert page.errors == []
+
+
 FAILING = """
     const f = fetch;
     window.fetch = (where, how) => f(where, how?.body?.includes("compare") ? { ...how, body: "{}" } : how);
