@@ -24,10 +24,12 @@ def duration(seconds: float | None) -> str:
 def utf16_of(content: bytes) -> str | None:
     """Return the name of the encoding of text in UTF-16, whose ASCII is UTF-8 full of NULs, too; None for other text.
 
-    Without a byte order mark the order has to be named: iconv would take that of the machine, or the other.
+    The first four bytes tell, without a byte order mark those of two Latin characters. Then the order has to be named:
+    iconv would take that of the machine, or the other.
     """
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "UTF-16"
-    if content[:2].count(0) != 1:
-        return None
-    return "UTF-16BE" if content[0] == 0 else "UTF-16LE"
+    zeros = [byte == 0 for byte in content[:4]]
+    if zeros == [True, False] * 2:
+        return "UTF-16BE"
+    return "UTF-16LE" if zeros == [False, True] * 2 else None

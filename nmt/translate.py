@@ -305,7 +305,7 @@ def read_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
     head = b""
     try:
         for number, line in enumerate(file, start=1):
-            head = (head + line[:2])[:2]  # the first line may be a newline alone
+            head = (head + line[:4])[:4]  # the first line may be a newline alone
             if encoding := utf16_of(head):
                 raise UserError(f"{name} is not UTF-8 but UTF-16: convert it, with iconv -f {encoding} -t UTF-8")
             text = line.removeprefix(codecs.BOM_UTF8 if number == 1 else b"")

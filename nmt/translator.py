@@ -375,16 +375,19 @@ class Translator:
         """Estimate the bytes that searching each sentence takes: attention of all steps, and the scores of one step."""
         width = n if sampling else max(self.search.beam_size, n)
         lengths = lengths_of(ids) + 1
-        steps = (lengths * self.search.max_length_ratio + self.search.max_length_offset).astype(np.int64)
-        return FLOAT * width * (3 * steps * lengths + 3 * len(self.tokenizers.target))
+        return FLOAT * width * (3 * self._max_lengths(lengths) * lengths + 3 * len(self.tokenizers.target))
+
+    def _max_lengths(self, lengths: Int64Array) -> Int64Array:
+        """Return how many subwords a translation has at most, for sources of so many; end marks count."""
+        return (lengths * self.search.max_length_ratio + self.search.max_length_offset).astype(np.int64)
 
     def _search_batch(self, ids: list[list[int]], n: int, sampling: SamplingConfig | None) -> list[list[Hypothesis]]:
         source, source_mask, source_lengths = pad([np.asarray(row, dtype=np.int32) for row in ids])
-        limits = source_lengths * self.search.max_length_ratio + self.search.max_length_offset
+        max_lengths = torch.from_numpy(self._max_lengths(source_lengths.numpy()))
         source, source_mask = source.to(self.device), source_mask.to(self.device)
         model: StepModel[Any] = self.model
         settings: dict[str, Any] = {
-            "max_lengths": limits.long().to(self.device),
+            "max_lengths": max_lengths.to(self.device),
             "length_penalty": self.search.length_penalty,
             "unk": None if self.replaces_unknown else UNK,
         }

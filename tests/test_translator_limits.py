@@ -111,6 +111,22 @@ def test_a_translation_that_is_cut_says_so(tiny_run: Path) -> None:
     assert not all(each.cut for each in long.translate(SENTENCES[:3]))
 
 
+def test_the_longest_length_is_that_of_an_export(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """90 x 1.3 + 10 is 127, but less in 32 bits."""
+    limits: list[list[int]] = []
+
+    def search(*arguments: Any, **settings: Any) -> Any:
+        limits.append(settings["max_lengths"].tolist())
+        return beam_search(*arguments, **settings)
+
+    monkeypatch.setattr("nmt.translator.beam_search", search)
+    short = Translator.load(tiny_run, device="cpu", beam_size=2, max_length_ratio=1.3, max_length_offset=10)
+    short.longest_source = None
+    lines = ["." * count for count in range(180)]
+    short.translate(next(line for line in lines if short._count_subwords(line) == 89))
+    assert limits == [[127]]
+
+
 def test_a_translator_tells_how_far_it_is(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     counts: list[int] = []
     monkeypatch.setattr(translator, "progress", counts.append)

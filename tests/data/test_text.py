@@ -154,7 +154,7 @@ def test_not_utf8(tmp_path: Path) -> None:
     message = complaint(tmp_path, "a\nb\nc\n", b"x\nyz \xe9t\xe9\nz\n")
     assert f"{tmp_path}/a.de is not UTF-8: line 2, byte 4 of the line (byte 6 of the text) is 0xe9" in message
     marked = {"a\n".encode("utf-16"): "UTF-16", "\ufeffa\n".encode("utf-16-be"): "UTF-16"}
-    for content, encoding in (marked | {b"a\0\n\0": "UTF-16LE", b"\0a\0\n": "UTF-16BE"}).items():
+    for content, encoding in (marked | {b"a\0b\0\n\0": "UTF-16LE", b"\0a\0\n": "UTF-16BE"}).items():
         told = complaint(tmp_path, "a\n", content)
         assert f"a.de is not UTF-8 but UTF-16: convert it, with iconv -f {encoding} -t UTF-8" in told
 
