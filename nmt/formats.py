@@ -21,6 +21,12 @@ def duration(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def utf16_advice(content: bytes) -> str | None:
+    """Return what text in UTF-16 is, and how to convert it, from its beginning; None for other text."""
+    encoding = utf16_of(content)
+    return None if encoding is None else f"not UTF-8 but UTF-16: convert it, with iconv -f {encoding} -t UTF-8"
+
+
 def utf16_of(content: bytes) -> str | None:
     """Return the name of the encoding of text in UTF-16, whose ASCII is UTF-8 full of NULs, too; None for other text.
 

@@ -26,7 +26,7 @@ from nmt.cli import Parser, user_errors
 from nmt.config.check import check
 from nmt.config.schema import PRECISIONS, UNITS, WORDS, SamplingConfig, SearchConfig
 from nmt.errors import UserError, write_errors
-from nmt.formats import GZIP_MAGIC, utf16_of
+from nmt.formats import GZIP_MAGIC, utf16_advice
 
 if TYPE_CHECKING:
     from nmt.translator import Translation, Translator
@@ -306,8 +306,8 @@ def read_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
     try:
         for number, line in enumerate(file, start=1):
             head = (head + line[:4])[:4]  # the first line may be a newline alone
-            if encoding := utf16_of(head):
-                raise UserError(f"{name} is not UTF-8 but UTF-16: convert it, with iconv -f {encoding} -t UTF-8")
+            if advice := utf16_advice(head):
+                raise UserError(f"{name} is {advice}")
             text = line.removeprefix(codecs.BOM_UTF8 if number == 1 else b"")
             yield text.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:

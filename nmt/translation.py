@@ -62,7 +62,7 @@ class Translation(SentencePair):
     score: float
     log_prob: float
     pieces: list[str]
-    words: Words  # before they are cut into characters, with copies of unknown ones; the index of each piece's word
+    words: Words  # of the pieces: not cut into characters, and with copies in the place of unknown words
     cut: bool = False  # it was cut off at the longest length that the search allows
     parts: int = 1  # number of parts the source was cut into; 1 unless it is far longer than the training sentences
 

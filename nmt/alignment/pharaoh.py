@@ -53,7 +53,7 @@ def format_pharaoh(links: Links | Collection[Link]) -> str:
 def format_words(*sides: Sequence[str]) -> str:
     """Write words as other aligners read them, `the cat ||| le chat`; in a word U+2581 is white space, ¦¦¦ is |||.
 
-    An empty word, of a lone word mark that a model writes, is U+2581, too: links count it.
+    An empty word is U+2581, too, as links count it: a model may write a word mark with nothing after it.
     """
     written = ([re.sub(r"\s", WORD_MARK, word or " ").replace("|||", "¦¦¦") for word in words] for words in sides)
     return " ||| ".join(map(" ".join, written))

@@ -28,7 +28,7 @@ from nmt.alignment.targets import COLUMNS
 from nmt.config.schema import SplitConfig
 from nmt.data.tables import Corpus
 from nmt.errors import UserError
-from nmt.formats import GZIP_MAGIC, utf16_of
+from nmt.formats import GZIP_MAGIC, utf16_advice
 
 Lengths = npt.NDArray[np.int64]
 
@@ -150,8 +150,8 @@ class TextFile:
 
     def _decoded(self, content: bytes, position: int, number: int) -> list[str]:
         """Decode a block into lines; `position` bytes and `number` lines precede it (for error messages)."""
-        if position == 0 and (encoding := utf16_of(content)):
-            raise UserError(f"{self.path} is not UTF-8 but UTF-16: convert it, with iconv -f {encoding} -t UTF-8")
+        if position == 0 and (advice := utf16_advice(content)):
+            raise UserError(f"{self.path} is {advice}")
         try:
             text = content.decode("utf-8")
         except UnicodeDecodeError as error:

@@ -148,7 +148,7 @@ def agreed_links(
 
 
 def with_copies(words: Sequence[str], translation: Translation) -> list[str]:
-    """Return the words of a translation's pieces with what it has in the place of each unknown one."""
+    """Return words of a translation's pieces, each `<unk>` among them replaced by the copy that the translation has."""
     written, word_of_piece = translation.words
     pairs = zip(translation.pieces, word_of_piece, strict=True)
     copies = iter([written[index] for piece, index in pairs if piece == SPECIALS[UNK]])

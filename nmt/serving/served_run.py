@@ -119,7 +119,7 @@ class ServedRun:
 
 
 def word_starts(translation: Translation) -> list[int]:
-    """Return for each target word the index of the piece in which it begins, or the word does that it is cut from."""
+    """Return the index of the piece in which each target word begins; characters cut from one word begin with it."""
     if translation.is_unaligned:
         return []
     words, word_of_piece = translation.words
