@@ -1,4 +1,4 @@
-"""All commands under one name: `nmt train|translate|evaluate|serve|export|share|doctor`, or `python -m nmt`."""
+"""All commands under one name: `nmt train`, `nmt translate` and so on, or `python -m nmt COMMAND`."""
 
 import importlib
 import sys
@@ -11,6 +11,7 @@ COMMANDS = {
     "translate": "translate lines of text: [TEXT ...] [--checkpoint RUN] [--input FILE] ...",
     "evaluate": "score a run, draw its alignments, write a report: checkpoint=RUN [key.path=value ...]",
     "export": "write a run as ONNX graphs, for programs without PyTorch: RUN [--output DIR] [--int8]",
+    "datastore": "store what a run's model knows of its text, for search.neighbors: RUN [--source F --target F]",
     "doctor": "check a run, a cache or the installation: [FOLDER ...]",
     "share": "upload a run to the Hugging Face hub: RUN USER/NAME [--private] [--dry-run]",
     "serve": "open a page to type sentences and see their alignments: checkpoint=RUN [key.path=value ...]",

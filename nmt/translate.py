@@ -74,6 +74,10 @@ def build_parser() -> argparse.ArgumentParser:
     add("--patience", type=FACTOR, metavar="X", help="end with X x beam hypotheses; inf: exact (default: the run's)")
     add("--max-length-ratio", type=FACTOR, metavar="X", help="most subwords = X x source's + N (default: the run's)")
     add("--max-length-offset", type=COUNT, metavar="N", help="see --max-length-ratio (default: the run's)")
+    neighbors_help = "mix the N nearest words of the datastore into each prediction (`nmt.datastore`; default: none)"
+    add("--neighbors", type=at_least(int, 0), metavar="N", help=neighbors_help)
+    add("--neighbor-weight", type=FACTOR, metavar="W", help="their share of the prediction, below 1 (as the run)")
+    add("--neighbor-temperature", type=FACTOR, metavar="T", help="the lower, the more the nearest count (as the run)")
     unknown_help = "replace each unknown word by the source word with the most attention (default: as in the run)"
     add("--replace-unknown", action=argparse.BooleanOptionalAction, help=unknown_help)
     add("--n-best", type=COUNT, default=1, metavar="N", help="translations per line, separated by tabs")

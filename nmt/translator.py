@@ -21,6 +21,7 @@ from nmt.fast.accelerate import accelerate, decelerate
 from nmt.fast.projection import pack_weights
 from nmt.models.checkpoint import load_checkpoint, resolve_device
 from nmt.models.ensemble import Ensemble, check_together
+from nmt.models.neighbors import load_datastore, use_neighbors
 from nmt.models.quantization import quantize
 from nmt.models.seq2seq import Seq2Seq
 from nmt.search.beam import beam_search
@@ -150,6 +151,9 @@ class Translator:
                 accelerate(each)
                 if precision == "fp32":
                     pack_weights(each)  # from here on the model only translates
+        if settings.neighbors:
+            for path, member, each in zip((run, *ensemble), members, models, strict=True):
+                use_neighbors(each, load_datastore(path, member), settings)
         return translator
 
     @overload

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hydra._internal.utils import get_args_parser
 
-from nmt import doctor, export, share, translate
+from nmt import datastore, doctor, export, share, translate
 from nmt.models.build import check_model
 from nmt.models.decoder import DECODERS
 from nmt.training.prepare import check_run
@@ -119,6 +119,11 @@ def test_sharing_is_understood(page: str, program: str, line: list[str]) -> None
     share.build_parser().parse_args(line)
 
 
+@of("datastore")
+def test_a_datastore_is_understood(page: str, program: str, line: list[str]) -> None:
+    datastore.build_parser().parse_args(line)
+
+
 @of("export")
 def test_an_export_is_understood(page: str, program: str, line: list[str]) -> None:
     export.build_parser().parse_args(line)
@@ -154,7 +159,7 @@ def stopping(parse: Callable[..., argparse.Namespace]) -> Callable[..., argparse
 
 
 WITHOUT_OPTIONS = {"write_api_docs", "write_configuration_docs"}
-COMMANDS = {"train", "translate", "evaluate", "serve", "export", "share", "doctor"}
+COMMANDS = {"train", "translate", "evaluate", "serve", "export", "share", "datastore", "doctor"}
 SCRIPTS = {command[1] for command in FOUND} - COMMANDS - WITHOUT_OPTIONS
 
 

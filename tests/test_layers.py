@@ -13,7 +13,16 @@ PACKAGE = ROOT / "nmt"
 # From the top down; parts of one line do not know each other. `nmt.cli` is what the entry points share.
 LAYERS = [
     ["nmt.__main__"],
-    ["nmt.train", "nmt.evaluate", "nmt.translate", "nmt.serve", "nmt.export", "nmt.share", "nmt.doctor"],
+    [
+        "nmt.train",
+        "nmt.evaluate",
+        "nmt.translate",
+        "nmt.serve",
+        "nmt.export",
+        "nmt.share",
+        "nmt.datastore",
+        "nmt.doctor",
+    ],
     ["nmt.cli"],
     ["nmt.training", "nmt.serving", "nmt.exporting"],
     ["nmt.evaluation"],

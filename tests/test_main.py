@@ -16,7 +16,7 @@ from tests.runs import ROOT
 def test_the_commands_are_listed(call: Callable[..., Any], arguments: tuple[str, ...]) -> None:
     done = call("__main__", *arguments)
     assert (done.returncode, done.stderr) == (0, "")
-    assert set(COMMANDS) == {"train", "translate", "evaluate", "serve", "export", "share", "doctor"}
+    assert set(COMMANDS) == {"train", "translate", "evaluate", "serve", "export", "share", "datastore", "doctor"}
     assert all(f"\n  {name} " in done.stdout for name in COMMANDS)
 
 

@@ -97,10 +97,10 @@ def check_languages(config: EvaluateConfig, run: DataConfig, option: str, other:
 
 
 def choose_baseline(config: EvaluateConfig, translator: Translator, corpus: datasets.Dataset) -> Baseline | None:
-    """Return the translations to compare with, found with the translator's search settings."""
+    """Return the translations to compare with, found with the translator's search settings, no neighbors."""
     if config.baseline is None:
         return None
-    search = dataclasses.asdict(translator.search)
+    search = dataclasses.asdict(translator.search) | {"neighbors": 0}
     translator = Translator.load(config.baseline, device=config.device, precision=config.precision, **search)
     return baseline_of(Path(config.baseline), translator, corpus)
 

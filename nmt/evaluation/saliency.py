@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from nmt.alignment.weights import Alignment, empty_alignment, split_characters
 from nmt.data.batch import Batch, fixed_batches
 from nmt.data.tables import Ragged
+from nmt.errors import UserError
 from nmt.fast.accelerate import without_fast_path
 from nmt.models.seq2seq import Seq2Seq
 from nmt.translation import Translation, Words, to_pairs
@@ -88,10 +89,16 @@ def word_saliency(
 
 @final
 class Explainer:
-    """Computes the saliency of a translator's words, in the form of its attention (`Alignment`)."""
+    """Computes the saliency of a translator's words, in the form of its attention (`Alignment`).
+
+    Raises:
+        UserError: the translator looks up neighbors, which have no gradient.
+    """
 
     def __init__(self, translator: Translator) -> None:
         assert isinstance(translator.model, Seq2Seq), "an ensemble has no single gradient"
+        if translator.search.neighbors:
+            raise UserError("saliency needs gradients, and neighbors pass none on: leave search.neighbors out")
         self.model = translator.model
         self.translator = translator
 

@@ -13,8 +13,7 @@ from nmt.errors import UserError, one_line, write_errors
 from nmt.exporting.check import largest_differences, signature
 from nmt.exporting.graphs import OPSET, write_graphs
 from nmt.exporting.quantize import quantize_graph
-from nmt.models.checkpoint import SUBWORDS, Checkpoint, load_checkpoint, place_in_run
-from nmt.models.hub import is_address, results_folder
+from nmt.models.checkpoint import SUBWORDS, Checkpoint, load_checkpoint, place_for
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import count_parameters
 from nmt.text.sentencepiece_model import parse
@@ -44,8 +43,7 @@ def export(run: str, output: str | None, *, int8: bool) -> None:
             model does, or the folder has other files or cannot be written.
     """
     checkpoint = load_checkpoint(run)
-    default = results_folder(run) / "onnx" if is_address(run) else default_folder(checkpoint)
-    folder = default if output is None else Path(output)
+    folder = place_for("onnx", run, checkpoint.folder) if output is None else Path(output)
     remove_leftovers(folder / MODEL)
     check_output(folder)
     with write_errors(folder), remove_if_empty(folder):
@@ -84,14 +82,6 @@ def replace_export(staging: Path, folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
     for path in sorted(staging.iterdir(), key=lambda path: (path.name in graphs, path.name != MODEL)):
         path.replace(folder / path.name)
-
-
-def default_folder(checkpoint: Checkpoint) -> Path:
-    """Return the folder to write to if none is given: in the run, since training replaces folders of checkpoints."""
-    place = place_in_run(checkpoint.folder)
-    if place is None:
-        return checkpoint.folder.resolve() / "onnx"
-    return place.parents[1] / ("onnx-last" if place.name == "last" else "onnx")
 
 
 def check_output(folder: Path) -> None:

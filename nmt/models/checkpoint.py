@@ -25,7 +25,7 @@ from nmt.config.schema import TrainConfig
 from nmt.errors import UserError, one_line, unknown, write_errors
 from nmt.formats import from_here
 from nmt.models.build import build_model
-from nmt.models.hub import fetch, is_address, parse_address
+from nmt.models.hub import fetch, is_address, parse_address, results_folder
 from nmt.models.manifest import MANIFEST, verify, write_manifest
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import Tokenizer, Tokenizers
@@ -215,6 +215,19 @@ def run_of_checkpoint(folder: Path) -> Path | None:
     """Return the run that a checkpoint folder is in; None for a folder that is in no run."""
     place = place_in_run(folder)
     return place and place.parents[1]
+
+
+def place_for(name: str, run: str | Path, folder: Path) -> Path:
+    """Return the folder of this name for what is made of a checkpoint, whose `folder` was found at `run`.
+
+    It is in the run, since training replaces folders of checkpoints; of the last checkpoint it is NAME-last.
+    """
+    if is_address(run):
+        return results_folder(str(run)) / name
+    place = place_in_run(folder)
+    if place is None:
+        return folder.resolve() / name
+    return place.parents[1] / (f"{name}-last" if place.name == "last" else name)
 
 
 def local(path: str | Path) -> Path:

@@ -55,6 +55,11 @@ def check_run(config: TrainConfig) -> None:
     check_model(config.model, joint=config.tokenizer.joint)
     DECODERS[config.model.decoder].check_ignored_settings(config.model)
     bleu(bleu_tokenizer(config))  # raises UserError if the tokenizer is missing
+    if config.search.neighbors:
+        raise UserError(
+            "search.neighbors needs the datastore of a trained model: leave it out here, and set it for nmt.evaluate "
+            "or nmt.translate after python -m nmt.datastore RUN"
+        )
     limits = (config.trainer.max_steps, config.trainer.max_epochs, config.trainer.max_minutes)
     if all(limit is None for limit in limits):
         raise UserError("training has no end: set trainer.max_steps, trainer.max_epochs or trainer.max_minutes")

@@ -1,0 +1,68 @@
+"""Make a run's datastore, for search.neighbors: `python -m nmt.datastore RUN [--source FILE --target FILE]`.
+
+The model reads the training text, or that of two files, and stores what it knows when each target subword follows.
+Translating with `search.neighbors=32` then looks up how sentences like the present one go on there. So a model also
+learns from text that it was not trained on, without training.
+"""
+
+import argparse
+import dataclasses
+from typing import Any
+
+from nmt.cli import Parser, user_errors
+from nmt.errors import UserError
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line; it does not import torch, so that --help is instant."""
+    parser = Parser(prog="python -m nmt.datastore", description=__doc__.split("\n\n")[1])
+    add = parser.add_argument
+    add("run", metavar="RUN", help="run or checkpoint folder, or hub:USER/NAME[@REVISION]")
+    add("--source", nargs="+", metavar="FILE", help="text to read instead of the training text")
+    add("--target", nargs="+", metavar="FILE", help="its translation")
+    add("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where to read it (%(default)s)")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command."""
+    with user_errors():
+        options = build_parser().parse_args(arguments)
+        if (options.source is None) != (options.target is None):
+            raise UserError("--source and --target belong together: give both, or neither for the training text")
+        run(options)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Make the datastore as the options say.
+
+    Raises:
+        UserError: there is no checkpoint or no text, faiss is not installed, or the datastore cannot be written.
+    """
+    from nmt.config.schema import SplitConfig
+    from nmt.data.corpus import clean, load_split
+    from nmt.data.tables import encode
+    from nmt.fast.accelerate import accelerate
+    from nmt.models.checkpoint import load_checkpoint, resolve_device
+    from nmt.models.neighbors import build, check_installed, save_datastore
+
+    check_installed()
+    checkpoint = load_checkpoint(options.run, resolve_device(options.device))
+    data = checkpoint.config.data
+    if options.source:
+        text = SplitConfig(source=options.source, target=options.target)
+        changed: dict[str, Any] = {"kind": "text", "train": text}
+        data = dataclasses.replace(data, **changed)
+    corpus, cleaning = clean(load_split(data, "train"), data.cleaning)
+    print(f"{'training text' if options.source is None else 'text'}: {cleaning}")
+    encoded = encode(corpus, checkpoint.tokenizers, cache_dir=data.cache_dir, num_workers=data.num_workers)
+    if checkpoint.config.model.fast == "auto":
+        accelerate(checkpoint.model)
+    datastore = build(checkpoint.model, encoded.source, encoded.target)
+    about = {"pairs": len(corpus), "tokens": len(datastore.tokens)}
+    folder = save_datastore(options.run, checkpoint, datastore, about)
+    print(f"written to {folder}: {about['tokens']:,} subwords; now translate with search.neighbors=32 (--neighbors 32)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""Nearest neighbors: words of a text whose contexts are like the present one (Khandelwal et al., 2021).
+
+    p(y | h) = (1 - w) p_model(y | h) + w p_neighbors(y | h)
+    p_neighbors(y | h) = sum_j [y_j = y] exp(-|h - h_j|^2 / (T s)) / sum_j exp(-|h - h_j|^2 / (T s))
+
+h are the features that the output layer reads. A datastore holds the pair (h_j, y_j) of every target token of a text
+that the model has read, and the sums are over the k pairs nearest to h. w is `search.neighbor_weight`, T is
+`search.neighbor_temperature`, k is `search.neighbors`, and s is how far neighbors are in this datastore, so that the
+same T suits every model. Nothing is trained.
+
+The index is faiss's inverted file: features are divided into about sqrt(tokens) cells, of which the `PROBES` nearest to
+h are searched, and stored in a byte for each number.
+"""
+
+import copy
+import hashlib
+import json
+import math
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nmt.config.schema import SearchConfig
+from nmt.data.batch import collate
+from nmt.data.sentence_batches import plan_sentences
+from nmt.data.tables import ProgressLog, Ragged, temporary_folder
+from nmt.errors import UserError, write_errors
+from nmt.models.checkpoint import Checkpoint, place_for, replace_folder
+from nmt.models.seq2seq import Seq2Seq
+
+INDEX, TOKENS, ABOUT = "index.faiss", "tokens.npy", "datastore.json"
+BATCH = 4096  # target subwords that are read at once
+PROBES = 8  # cells; with 32 the loss is 0.01 lower, and the search takes four times as long
+TO_DIVIDE = 64  # pairs for each cell, by which features are divided
+SAMPLE, RANK = 1000, 16  # s is the median distance of so many pairs to their 16th neighbor
+SEED = 1
+
+
+class Datastore:
+    """Features and the token that follows each; `scale` is s of the module's docstring. It is never changed."""
+
+    def __init__(self, index: Any, tokens: npt.NDArray[np.int32], scale: float) -> None:
+        self.index = index
+        self.tokens = torch.from_numpy(tokens).long()
+        self.scale = scale
+
+    def nearest(
+        self, features: Float[Tensor, "row feature"], k: int
+    ) -> tuple[Float[Tensor, "row k"], Int[Tensor, "row k"]]:
+        """Return the squared distance of the k nearest pairs to each row, and their tokens.
+
+        Where the searched cells hold fewer, the distance of the others is infinite.
+        """
+        import faiss
+
+        faiss.omp_set_num_threads(torch.get_num_threads())  # of the calling thread, as torch's
+        distances, places = self.index.search(features.detach().float().cpu().numpy(), k)
+        distances[places < 0] = math.inf
+        tokens = self.tokens[torch.from_numpy(places.clip(min=0))]
+        return torch.from_numpy(distances).to(features.device), tokens.to(features.device)
+
+    def save(self, folder: Path, about: dict[str, Any]) -> None:
+        """Write the datastore to a folder, in place of an earlier one."""
+        import faiss
+
+        with temporary_folder(folder) as staging:
+            new = staging / folder.name
+            new.mkdir()
+            faiss.write_index(self.index, str(new / INDEX))
+            np.save(new / TOKENS, self.tokens.numpy().astype(np.int32))
+            (new / ABOUT).write_text(json.dumps({**about, "scale": self.scale}, indent=2) + "\n", encoding="utf-8")
+            replace_folder(new, folder)
+
+
+def build(model: Seq2Seq, source: Ragged, target: Ragged) -> Datastore:
+    """Read pairs with a model (forced decoding), and return the datastore of their target tokens.
+
+    Batches are read in random order, so that the first ones are a sample of the text, by which features are divided.
+    """
+    import faiss
+
+    model.eval()
+    lengths = target.lengths + 1
+    cells = max(1, round(math.sqrt(lengths.sum())))
+    batches = plan_sentences(lengths, lengths, unit="tokens", size=BATCH, memory=BATCH)
+    index = faiss.IndexIVFScalarQuantizer(
+        faiss.IndexFlatL2(model.output.in_features), model.output.in_features, cells, faiss.ScalarQuantizer.QT_8bit
+    )
+    index.nprobe = PROBES
+    waiting, tokens = [], []
+    with ProgressLog("reading", len(target)) as progress, torch.inference_mode():
+        for number in np.random.default_rng(SEED).permutation(len(batches)):
+            rows = batches[number]
+            batch = collate([source[row] for row in rows], [target[row] for row in rows], np.array(rows))
+            batch = batch.to(next(model.parameters()).device)
+            waiting.append(model(batch).features[batch.target_mask].float().cpu().numpy())
+            tokens.append(batch.target_out[batch.target_mask].cpu().numpy().astype(np.int32))
+            progress.add(len(rows))
+            if index.is_trained or sum(map(len, waiting)) >= TO_DIVIDE * cells:
+                add(index, waiting)
+        add(index, waiting)
+    return Datastore(index, np.concatenate(tokens), scale_of(index))
+
+
+def add(index: Any, waiting: list[npt.NDArray[np.float32]]) -> None:
+    """Add the features that wait to the index, and empty the list; the first ones divide the cells."""
+    if waiting:
+        features = np.concatenate(waiting)
+        if not index.is_trained:
+            index.cp.seed, index.cp.min_points_per_centroid = SEED, 1
+            index.train(features)
+        index.add(features)
+        waiting.clear()
+
+
+def scale_of(index: Any) -> float:
+    """Return the median squared distance of a sample of the features to their 16th neighbor."""
+    index.make_direct_map()
+    sample = np.random.default_rng(SEED).permutation(index.ntotal)[:SAMPLE]
+    features = np.stack([index.reconstruct(int(place)) for place in sample])
+    distances, places = index.search(features, RANK + 1)  # the first is the feature itself
+    index.set_direct_map_type(0)
+    farthest = np.where(places < 0, 0, distances).max(axis=1)
+    return float(np.median(farthest)) or 1.0
+
+
+def use_neighbors(model: Seq2Seq, datastore: Datastore, search: SearchConfig) -> None:
+    """Let a model mix the neighbors' words into its predictions from here on."""
+    model.predict = partial(predict, model.predict, datastore, copy.copy(search))  # type: ignore[method-assign]
+
+
+def predict(
+    predict_alone: Any, datastore: Datastore, search: SearchConfig, features: Float[Tensor, "*batch feature"]
+) -> Float[Tensor, "*batch vocab"]:
+    """Return log p(y | h) of the module's docstring. The neighbors pass no gradient on."""
+    log_probs: Tensor = predict_alone(features)
+    distances, tokens = datastore.nearest(features.flatten(0, -2), search.neighbors)
+    weights = torch.softmax(-distances / (search.neighbor_temperature * datastore.scale), dim=1)
+    rows = torch.zeros_like(log_probs.flatten(0, -2), dtype=weights.dtype)
+    near = rows.scatter_add_(1, tokens, search.neighbor_weight * weights).view_as(log_probs)
+    return torch.logaddexp(log_probs + math.log1p(-search.neighbor_weight), near.log())
+
+
+def check_installed() -> None:
+    """Raise UserError unless faiss is installed."""
+    if find_spec("faiss") is None:
+        raise UserError("search.neighbors and nmt.datastore need faiss: pip install -e '.[neighbors]'")
+
+
+def digest_of_weights(model: Seq2Seq) -> str:
+    """Return the SHA-256 of a model's parameters in hexadecimal: a datastore is that of one model."""
+    digest = hashlib.sha256()
+    for name, parameter in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(parameter.cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def save_datastore(run: str, checkpoint: Checkpoint, datastore: Datastore, about: dict[str, Any]) -> Path:
+    """Write the datastore of a checkpoint, found at `run`, to its place, and return that.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    folder = place_for("datastore", run, checkpoint.folder)
+    with write_errors(folder, "free some space and start again"):
+        datastore.save(folder, {"model": digest_of_weights(checkpoint.model), **about})
+    return folder
+
+
+def load_datastore(run: str | Path, checkpoint: Checkpoint) -> Datastore:
+    """Read the datastore of a checkpoint, found at `run`.
+
+    Raises:
+        UserError: there is none, it is damaged, it is of other weights, or faiss is not installed.
+    """
+    check_installed()
+    import faiss
+
+    folder = place_for("datastore", run, checkpoint.folder)
+    make = f"make it anew with python -m nmt.datastore {run}"
+    if not (folder / ABOUT).is_file():
+        raise UserError(f"search.neighbors needs a datastore, and there is no {folder}: {make}")
+    try:
+        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        index, tokens = faiss.read_index(str(folder / INDEX)), np.load(folder / TOKENS)
+        model, scale, is_whole = about["model"], float(about["scale"]), index.ntotal == len(tokens)
+    except (OSError, EOFError, RuntimeError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"the datastore {folder} is damaged: {make}") from error
+    if not is_whole:
+        raise UserError(f"the datastore {folder} is damaged: {make}")
+    if model != digest_of_weights(checkpoint.model):
+        raise UserError(f"the datastore {folder} is of other weights than {checkpoint.folder}: {make}")
+    return Datastore(index, tokens, scale)

@@ -1,0 +1,124 @@
+"""Nearest neighbors against their formula, written down with every distance."""
+
+import math
+from typing import Any
+
+import faiss
+import numpy as np
+import pytest
+import torch
+
+from nmt.config.schema import SearchConfig
+from nmt.data.batch import collate
+from nmt.data.tables import Ragged
+from nmt.fast.accelerate import accelerate
+from nmt.models import neighbors
+from nmt.models.ensemble import Ensemble
+from nmt.models.neighbors import Datastore, build, use_neighbors
+from nmt.models.seq2seq import Seq2Seq
+from nmt.search.beam import beam_search
+from tests.models.small import VOCAB, random_batch, small_model
+
+SETTINGS = SearchConfig(neighbors=4, neighbor_weight=0.3, neighbor_temperature=0.5)
+LENGTHS = [(5, 4), (1, 7), (9, 1), (3, 3)]
+
+
+def exact(features: torch.Tensor, tokens: list[int], scale: float) -> Datastore:
+    """A datastore that compares with every pair, in full precision."""
+    index = faiss.IndexFlatL2(features.shape[1])
+    index.add(features.float().numpy())
+    return Datastore(index, np.array(tokens, np.int32), scale)
+
+
+def corpus(pairs: int) -> list[Ragged]:
+    """Random sentences of both sides."""
+    generator = np.random.default_rng(0)
+    return [
+        Ragged.of([generator.integers(4, VOCAB, generator.integers(1, 9)).tolist() for _ in range(pairs)]) for _ in "ab"
+    ]
+
+
+@pytest.fixture
+def model() -> Seq2Seq:
+    return small_model(decoder="luong", cell="lstm").float().eval()
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@torch.inference_mode()
+def test_predictions_are_those_of_the_formula(model: Seq2Seq, fast: bool) -> None:
+    size = model.output.in_features
+    keys, tokens = torch.randn(20, size), [5, 5, 6, 7] * 5
+    queries = torch.randn(2, 3, size)
+    alone = model.predict(queries).exp()
+    use_neighbors(accelerate(model) if fast else model, exact(keys, tokens, scale=3.0), SETTINGS)
+    mixed = model.predict(queries)
+    for query, before, after in zip(queries.flatten(0, 1), alone.flatten(0, 1), mixed.flatten(0, 1), strict=True):
+        distances = sorted(
+            (float((query - key).square().sum()), token) for key, token in zip(keys, tokens, strict=True)
+        )
+        similar = [(math.exp(-distance / (0.5 * 3.0)), token) for distance, token in distances[:4]]
+        total = sum(similarity for similarity, _ in similar)
+        expected = [
+            0.7 * float(before[y]) + 0.3 * sum(s for s, token in similar if token == y) / total for y in range(VOCAB)
+        ]
+        torch.testing.assert_close(after.exp(), torch.tensor(expected), rtol=1e-4, atol=1e-6)
+
+
+@torch.inference_mode()
+def test_places_that_hold_nothing_count_for_nothing(model: Seq2Seq) -> None:
+    size = model.output.in_features
+    use_neighbors(model, exact(torch.zeros(1, size), [6], scale=1.0), SETTINGS)
+    probabilities = model.predict(torch.randn(1, size)).exp()
+    assert float(probabilities.sum()) == pytest.approx(1.0, abs=1e-5)
+    assert float(probabilities[0, 6]) > 0.3
+
+
+def test_a_datastore_holds_every_target_token_after_its_features(
+    model: Seq2Seq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(neighbors, "BATCH", 40)  # many batches
+    source, target = corpus(60)
+    datastore = build(model, source, target)
+    assert len(datastore.tokens) == datastore.index.ntotal == int(target.lengths.sum()) + 60
+    with torch.inference_mode():
+        for row in range(60):
+            batch = collate([source[row]], [target[row]], np.array([row]))
+            distances, tokens = datastore.nearest(model(batch).features[0], 3)
+            nearest = tokens.where(distances < 1e-3, -1)  # a byte for each number
+            assert (nearest == batch.target_out[0, :, None]).any(dim=1).all()
+
+
+def test_the_same_text_gives_the_same_datastore(model: Seq2Seq) -> None:
+    first, second = build(model, *corpus(40)), build(model, *corpus(40))
+    assert torch.equal(first.tokens, second.tokens)
+    assert first.scale == second.scale
+    assert np.array_equal(faiss.serialize_index(first.index), faiss.serialize_index(second.index))
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 30])
+def test_the_scale_is_the_usual_distance_to_the_16th_neighbor(model: Seq2Seq, pairs: int) -> None:
+    datastore = build(model, *corpus(pairs))
+    index: Any = faiss.downcast_index(datastore.index)
+    index.make_direct_map()
+    features = torch.from_numpy(index.reconstruct_n(0, index.ntotal)).double()
+    distances = torch.cdist(features, features).square().sort(dim=1).values
+    expected = float(distances[:, min(16, len(features) - 1)].median())
+    # Few cells are searched, so that the 16th neighbor found may be farther than the true one.
+    assert expected * 0.99 - 1e-6 <= datastore.scale <= expected * 2 + 1
+
+
+@torch.inference_mode()
+def test_the_model_and_its_search_use_the_neighbors(model: Seq2Seq) -> None:
+    """Nearly all of the weight on neighbors that always say 7: the search says 7 until it must end."""
+    batch = random_batch(LENGTHS)
+    search = SearchConfig(neighbors=1, neighbor_weight=0.999)
+    before = model.log_probs(batch)
+    use_neighbors(model, exact(torch.zeros(1, model.output.in_features), [7], scale=1.0), search)
+    inputs = (batch.source, batch.source_mask, batch.source_lengths)
+    models: tuple[Any, ...] = (model, Ensemble([model, model]))
+    for searched in models:
+        found = beam_search(searched, *inputs, beam_size=2, max_lengths=torch.full((4,), 5))
+        assert [best.tokens for best, *_ in found] == [[7] * 5] * 4
+    after = model.log_probs(batch)
+    others = batch.target_mask & (batch.target_out != 7)
+    torch.testing.assert_close(after[others], before[others] + math.log(0.001))

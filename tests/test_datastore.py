@@ -1,0 +1,103 @@
+"""`python -m nmt.datastore`, and `search.neighbors` in every command that translates."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nmt.errors import UserError
+from nmt.evaluation.saliency import Explainer
+from nmt.translator import Translator
+
+LINES = ["The small cat sleeps.", "He sees my sister."]
+
+
+@pytest.fixture
+def run(tiny_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny_run, tmp_path / "run"))
+
+
+def assert_told(done: Any, message: str) -> None:
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def write(folder: Path, *lines: str) -> tuple[str, ...]:
+    """Write source and target lines to files, and return the options that name them."""
+    for name, line in zip(("s.txt", "t.txt"), lines, strict=True):
+        (folder / name).write_text(line * 30, encoding="utf-8")
+    return "--source", "s.txt", "--target", "t.txt"
+
+
+def test_from_the_training_text_to_a_translation(run: Path, command: Callable[..., Any]) -> None:
+    done = command("datastore", "run", cwd=run.parent)
+    assert (done.returncode, done.stdout.splitlines()[0][:37]) == (0, "training text: kept 300 of 300 pairs;")
+    folder = run / "datastore"
+    assert f"written to {folder}" in done.stdout
+    about = json.loads((folder / "datastore.json").read_text(encoding="utf-8"))
+    assert about["pairs"] == 300
+    assert len(np.load(folder / "tokens.npy")) == about["tokens"] > 1000
+    lines = "\n".join(LINES).encode()
+    alone, mixed, again = (
+        command("translate", "--checkpoint", "run", "--neighbors", number, cwd=run.parent, stdin=lines)
+        for number in ("0", "8", "8")
+    )
+    assert mixed.returncode == 0
+    assert mixed.stdout == again.stdout != alone.stdout
+
+
+def test_a_model_learns_from_text_that_it_was_not_trained_on(run: Path, call: Callable[..., Any]) -> None:
+    options = write(run.parent, "The small cat sleeps.\n", "Le petit chien mange.\n")
+    assert call("datastore", "run", *options).returncode == 0
+    settings: dict[str, Any] = {"device": "cpu", "neighbor_weight": 0.9, "neighbor_temperature": 0.1}
+    assert Translator.load(run, **settings).translate(LINES[0]).text != "Le petit chien mange."
+    mixed = Translator.load(run, neighbors=4, **settings)
+    assert mixed.translate(LINES[0]).text == "Le petit chien mange."
+    with pytest.raises(UserError, match="saliency needs gradients"):
+        Explainer(mixed)
+
+
+def test_an_evaluation_with_neighbors_against_one_without(run: Path, call: Callable[..., Any]) -> None:
+    options = write(run.parent, "The small cat sleeps.\n", "Le petit chien mange.\n")
+    assert call("datastore", "run", *options).returncode == 0
+    text = ("data.test.source=s.txt", "data.test.target=t.txt", "baseline=run", "output=scores", "num_heatmaps=0")
+    settings = ("search.neighbors=4", "search.neighbor_weight=0.9", "search.neighbor_temperature=0.1")
+    done = call("evaluate", "checkpoint=run", *text, *settings)
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads((run.parent / "scores" / "metrics.json").read_text(encoding="utf-8"))
+    assert metrics["bleu"] == pytest.approx(100.0)
+    told = call("evaluate", "checkpoint=run", *text, *settings, "saliency=true")
+    assert_told(told, "saliency needs gradients, and neighbors pass none on: leave search.neighbors out")
+
+
+def test_mistakes_have_a_message(run: Path, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = ("translate", "--checkpoint", "run", "--neighbors", "8", LINES[0])
+    assert_told(call(*ask), f"search.neighbors needs a datastore, and there is no {run / 'datastore'}")
+    assert_told(call("train", "search.neighbors=8"), "search.neighbors needs the datastore of a trained model")
+    assert_told(call("datastore", "run", "--source", "s.txt"), "--source and --target belong together")
+    assert_told(call("datastore", "run", "--source", "no", "--target", "no"), "no")
+    assert_told(call("datastore", "nothing"), "no checkpoint at nothing")
+    empty = write(run.parent, "\n", "\n")
+    assert_told(call("datastore", "run", *empty), "cleaning leaves nothing of the corpus")
+    options = write(run.parent, "The small cat sleeps.\n", "Le petit chien mange.\n")
+    assert call("datastore", "run", *options).returncode == 0
+    about = run / "datastore" / "datastore.json"
+    content = json.loads(about.read_text(encoding="utf-8"))
+    about.write_text(json.dumps({**content, "model": "0"}), encoding="utf-8")
+    assert_told(call(*ask), "is of other weights than")
+    about.write_text(json.dumps(content), encoding="utf-8")
+    assert call(*ask).returncode == 0
+    for name, damaged in (("tokens.npy", b""), ("index.faiss", b"IwFl"), ("datastore.json", b"{}")):
+        path = run / "datastore" / name
+        whole = path.read_bytes()
+        path.write_bytes(damaged)
+        assert_told(call(*ask), "is damaged: make it anew with python -m nmt.datastore run")
+        path.write_bytes(whole)
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    assert_told(call(*ask), "need faiss: pip install -e '.[neighbors]'")
