@@ -102,6 +102,7 @@ class Translator:
         self.longest_source: int | None = None  # in subwords, while training; far longer lines are cut into parts
 
     @classmethod
+    @torch.inference_mode(False)  # weights that the caller's inference mode makes have no gradients, nor has saliency
     def load(
         cls,
         run: str | Path,

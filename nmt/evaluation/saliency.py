@@ -131,6 +131,7 @@ class Explainer:
         saliency = iter(map(split_characters, explained) if self.translator.words == "split" else explained)
         return [next(saliency) if each.parts == 1 else None for each in translations]
 
+    @torch.inference_mode(False)  # the caller's inference mode has no gradients
     def _explain(
         self,
         source_ids: list[list[int]],

@@ -178,6 +178,19 @@ def test_pairs_do_not_depend_on_their_batch(translator: Translator, monkeypatch:
         Explainer(translator).pairs(["a"], ["b", "c"])
 
 
+def test_the_inference_mode_of_the_caller_does_not_matter(tiny_run: Path) -> None:
+    """Neither while loading nor while explaining."""
+    translator = Translator.load(tiny_run, device="cpu")
+    translations = translator.translate(["He sleeps.", "My sister sees Luc."])
+    expected = Explainer(translator).translations(translations)
+    with torch.inference_mode():
+        inside = Explainer(translator).translations(translations)
+        loaded = Translator.load(tiny_run, device="cpu")
+    for found in (inside, Explainer(loaded).translations(translations)):
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one.weights, other.weights)
+
+
 def test_translations_are_explained_by_the_pieces_they_were_made_of(translator: Translator) -> None:
     translations = translator.translate(SOURCES)
     found = Explainer(translator).translations(translations)
