@@ -22,7 +22,8 @@ from nmt.alignment.weights import attention_entropy
 from nmt.config.schema import ModelConfig, SearchConfig, TokenizerConfig
 from nmt.data.batch import Batch, collate
 from nmt.errors import UserError
-from nmt.fast.accelerate import replaced_methods
+from nmt.evaluation.saliency import Explainer
+from nmt.fast.accelerate import decelerate, replaced_methods
 from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import UNK, Tokenizers, build_tokenizers
@@ -168,6 +169,19 @@ def test_a_translator_can_be_copied_and_sent(
     """To a process that is spawned, for instance."""
     translator = Translator.load(tiny_run, "cpu", precision)
     assert texts(copied(translator), SENTENCES) == texts(translator, SENTENCES)
+
+
+@pytest.mark.parametrize("is_fast", [True, False])
+def test_the_default_device_of_torch_does_not_matter(is_fast: bool, tiny_run: Path) -> None:
+    translator = Translator.load(tiny_run, "cpu")
+    if not is_fast:
+        decelerate(translator.model)
+    pairs = (SENTENCES, ["Il dort."] * len(SENTENCES))
+    before = texts(translator, SENTENCES), translator.align(*pairs), Explainer(translator).pairs(*pairs)
+    with torch.device("meta"):
+        assert texts(translator, SENTENCES) == before[0]
+        assert translator.align(*pairs) == before[1]
+        assert Explainer(translator).pairs(*pairs) == before[2]
 
 
 def test_the_model_that_is_given_stays_as_it_is(translator: Translator) -> None:

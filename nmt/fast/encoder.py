@@ -19,7 +19,7 @@ def recur(
         return Recurrent.recur(encoder, source, source_lengths)
     rnn, tokens = encoder.rnn, source.t()
     reversal = reversal_of(source_lengths, len(tokens))
-    all_positions = torch.arange(tokens.numel()).view_as(tokens)
+    all_positions = torch.arange(tokens.numel(), device=tokens.device).view_as(tokens)
     words, indices = distinct_words(encoder.embedding, tokens) or (tokens, all_positions)
     inputs = encoder.embedding(words, steps=0)
     finals = []
@@ -63,9 +63,10 @@ def bidirectional(
 
 def reversal_of(lengths: Int[Tensor, " row"], steps: int) -> Int[Tensor, " step_row"]:
     """Return for each position of a flattened [step, row] the position of the word that is there when turned round."""
-    step, last = torch.arange(steps)[:, None], lengths[None] - 1
+    step = torch.arange(steps, device=lengths.device)[:, None]
+    last = lengths[None] - 1
     turned = torch.where(step <= last, last - step, step)
-    return (turned * len(lengths) + torch.arange(len(lengths))).flatten()
+    return (turned * len(lengths) + torch.arange(len(lengths), device=lengths.device)).flatten()
 
 
 def weights_of(rnn: nn.GRU | nn.LSTM, index: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:

@@ -141,7 +141,7 @@ def sentence_summary(
 
 def mask_of(lengths: Int[Tensor, " batch"], size: int) -> Bool[Tensor, "batch source"]:
     """Return the mask of real tokens: True where position < length."""
-    return torch.arange(size) < lengths[:, None]
+    return torch.arange(size, device=lengths.device) < lengths[:, None]
 
 
 ENCODERS: dict[str, type[Encoder]] = {"recurrent": Recurrent}
