@@ -59,7 +59,7 @@ def fetch(address: Address, names: Sequence[str]) -> Path:
     """Download the named files of a model, and nothing else; return their folder in the client's cache.
 
     Cached files are not downloaded again. If the hub cannot be reached, the files downloaded last are used, and a
-    notice says so.
+    notice says so; after a download that was interrupted they are those of before.
 
     Raises:
         UserError: there is no such model or revision, it may not be read, or the hub cannot be reached and the cache
@@ -69,9 +69,11 @@ def fetch(address: Address, names: Sequence[str]) -> Path:
 
     with hub_errors(address), quiet():
         try:
-            announce(address, names)
+            commit = announce(address, names)
         except UnreachableError as failure:
             return cached_snapshot(address, names, failure)
+        # By its commit first: a branch's name in the cache is moved before the download, which may be interrupted.
+        snapshot_download(address.name, revision=commit, allow_patterns=[*names])
         return Path(snapshot_download(address.name, revision=address.revision, allow_patterns=[*names]))
 
 
@@ -94,8 +96,12 @@ def cached_snapshot(address: Address, names: Sequence[str], failure: Unreachable
     return Path(snapshot)
 
 
-def announce(address: Address, names: Sequence[str]) -> None:
-    """Print the size of the download, if there is one; raise UnreachableError, or an error of the client."""
+def announce(address: Address, names: Sequence[str]) -> str | None:
+    """Return the commit, and print the size of the download, if there is one.
+
+    Raises:
+        UnreachableError: the hub cannot be reached; others are the client's.
+    """
     from huggingface_hub import HfApi, constants, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
@@ -114,6 +120,7 @@ def announce(address: Address, names: Sequence[str]) -> None:
     sizes = [each.size or 0 for each, path in zip(files, cached, strict=True) if not isinstance(path, str)]
     if sizes:
         print(f"fetching {sum(sizes) / 1e6:.1f} MB of {address}", file=sys.stderr)
+    return info.sha
 
 
 def upload(files: Sequence[Path], address: Address, known: Iterable[str], *, private: bool, message: str) -> str:

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
+from nmt.errors import UserError
 from nmt.models import hub as client
 from nmt.models.hub import Address, failure_of, fetch, is_address, parse_address, results_folder, upload
-from tests.hub_stand_in import Hub, Repository
+from tests.hub_stand_in import LARGE, ROUTES, Hub, Repository
 from tests.messages import error_message
 
 KNOWN = ("weights.bin", "config.yaml", "joint.model", "README.md")
@@ -226,3 +227,21 @@ def test_a_disk_that_is_full(hub: Hub, files: list[Path], monkeypatch: pytest.Mo
 
 def test_a_hub_without_xet() -> None:
     assert failure_of(RuntimeError("404 for /xet-write-token/main"), TOY).endswith("; try with HF_HUB_DISABLE_XET=1")
+
+
+def test_an_interrupted_download_leaves_what_was_downloaded_before(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = hub.models.setdefault(TOY.name, Repository())
+    names, weights = ("config.yaml", "model.safetensors"), bytes(2 * LARGE)
+    model.commit("main", dict(zip(names, (b"old", weights), strict=True)))
+    before = fetch(TOY, names)
+    model.commit("main", dict(zip(names, (b"new", weights[::2] + b"new"), strict=True)) | {"more": b""})
+    with monkeypatch.context() as broken:
+        broken.setattr("tests.hub_stand_in.ROUTES", tuple(route for route in ROUTES if "/large/" not in route[1]))
+        with pytest.raises(UserError, match="cannot transfer"):
+            fetch(TOY, names)
+    hub.is_broken = True
+    assert fetch(TOY, names) == before
+    hub.is_broken = False
+    assert (fetch(TOY, names) / "config.yaml").read_bytes() == b"new"
+    hub.is_broken = True
+    assert (fetch(TOY, names) / "config.yaml").read_bytes() == b"new"
