@@ -20,7 +20,8 @@ class ModuleAndGraph:
     """A module and the graph that was traced from it.
 
     Attributes:
-        differences: for each output the largest |a - b| so far; NaN after a NaN.
+        differences: for each output the largest |a - b| so far, as a share of |a| where that is above 1, but for
+            log-probabilities; NaN after a NaN.
     """
 
     def __init__(self, module: EncoderGraph | StepGraph, path: Path) -> None:
@@ -33,7 +34,9 @@ class ModuleAndGraph:
         outputs = dict(zip(self.module.outputs, self.module(*inputs.values()), strict=True))
         used = {tensor.name: inputs[tensor.name].numpy() for tensor in self.graph.get_inputs()}
         for name, output in zip(outputs, self.graph.run(list(outputs), used), strict=True):
-            difference = np.abs(outputs[name].double().numpy() - output).max(initial=0.0)
+            expected = outputs[name].double().numpy()
+            size = 1.0 if name == "log_probs" else np.maximum(np.abs(expected), 1.0)
+            difference = (np.abs(expected - output) / size).max(initial=0.0)
             self.differences[name] = float(np.maximum(self.differences.get(name, 0.0), difference))
         return outputs
 

@@ -73,3 +73,16 @@ def test_later_steps_are_compared(model: Seq2Seq, paths: tuple[Path, Path]) -> N
     other = copy.deepcopy(model)
     other.decoder.attention.covered.weight.data += 1.0
     assert largest_differences(other, *paths, batches=2)["weights"] > 1e-3
+
+
+def test_rounding_of_great_numbers_is_none(tmp_path: Path) -> None:
+    """Of words that produce nothing, the fertility is almost 0, and its reciprocal, a key, great."""
+    model = small_model(attention=AttentionConfig(coverage="fertility")).float().eval()
+    model.decoder.attention.fertility.weight.data *= 20
+    paths = tmp_path / "encoder.onnx", tmp_path / "step.onnx"
+    write_graphs(model, *paths)
+    found = largest_differences(model, *paths, batches=3)
+    assert found["log_probs"] < 1e-5
+    assert max(found.values()) < 1e-4
+    model.decoder.attention.fertility.weight.data *= 1.01
+    assert largest_differences(model, *paths, batches=3)["keys"] > 1e-3
