@@ -40,7 +40,7 @@ class Translator:
         }
         for notice in filter(notices.get, notices):
             print(f"notice: the line that begins with {line[:40]!r} {notice}", file=sys.stderr)
-        return self.target.decode([word for word in tokens if word != eos]).replace("\n", " "), weights
+        return self.target.decode([i for i in tokens if i != eos]).translate(dict.fromkeys(b"\n\r\t", " ")), weights
 
     def search(self, source: list[int], beam: int) -> tuple[Any, list[int], list[Any]]:
         """Return the best hypothesis: its score, its tokens, and what each of them attended to."""
@@ -91,9 +91,9 @@ if __name__ == "__main__":
     if options.beam_size < 0:
         parser.error("--beam-size must be at least 0, which is that of the export")
     translator = Translator(Path(__file__).parent, "int8" if options.int8 else "fp32")
-    for n, line in enumerate(sys.stdin.buffer):
+    for n, line in enumerate(line.removesuffix(b"\n").removesuffix(b"\r") for line in sys.stdin.buffer):
         try:
-            text, _ = translator.translate(line.decode("utf-8" if n else "utf-8-sig").rstrip("\r\n"), options.beam_size)
+            text, _ = translator.translate(line.decode("utf-8" if n else "utf-8-sig"), options.beam_size)
         except UnicodeDecodeError as error:
             parser.error(f"line {n + 1} is not UTF-8: {error}")
         sys.stdout.buffer.write(f"{text}\n".encode())

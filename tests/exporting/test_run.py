@@ -80,6 +80,29 @@ def test_the_example_reads_a_byte_order_mark_as_none(tmp_path: Path, export: Cal
     assert plain == marked
 
 
+def test_the_example_writes_and_reads_white_space_as_the_command_does(
+    tmp_path: Path, export: Callable[..., Any], call: Callable[..., Any]
+) -> None:
+    """A translation with carriage returns and tabs is a line all the same; one that ends a line may be of the text."""
+    side = Tokenizer.train(["abc def"] * 9, TokenizerConfig(normalization="identity", vocab_size=300), 300)
+    config = TrainConfig(model=ModelConfig(embedding_size=6, hidden_size=8))
+    torch.manual_seed(0)
+    model = build_model(config.model, len(side), len(side), joint=True)
+    for parameter in model.parameters():
+        parameter.data *= 4
+    for name in ("<0x0D>", "<0x09>"):
+        model.output.bias.data[side.id_of(name)] += 9
+    save_checkpoint(tmp_path / "checkpoint", model, config, Tokenizers(side, side), step=7)
+    assert export(tmp_path / "checkpoint").returncode == 0
+    (tmp_path / "input").write_bytes(b"abc def\r\nabc\r\r\nfed\r\r\r\n")
+    command = ["translate", "--checkpoint", "checkpoint", "--input", "input", "--output", "output", "--device", "cpu"]
+    assert call(*command).returncode == 0
+    line = [sys.executable, str(tmp_path / "checkpoint" / "onnx" / "translate.py")]
+    done = subprocess.run(line, input=(tmp_path / "input").read_bytes(), capture_output=True, check=True)
+    assert done.stdout == (tmp_path / "output").read_bytes()
+    assert done.stdout.count(b" ") > 9
+
+
 def test_files_are_made_within_the_folder_and_none_is_left_after_an_error(
     tmp_path: Path, export: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
