@@ -30,7 +30,7 @@ from torch import Tensor
 from nmt.config.schema import SearchConfig
 from nmt.data.batch import collate
 from nmt.data.sentence_batches import plan_sentences
-from nmt.data.tables import ProgressLog, Ragged, temporary_folder
+from nmt.data.tables import ProgressLog, Ragged, digest_of, temporary_folder
 from nmt.errors import UserError, write_errors
 from nmt.models.checkpoint import Checkpoint, place_for, replace_folder
 from nmt.models.seq2seq import Seq2Seq
@@ -75,7 +75,9 @@ class Datastore:
             new.mkdir()
             faiss.write_index(self.index, str(new / INDEX))
             np.save(new / TOKENS, self.tokens.numpy().astype(np.int32))
-            (new / ABOUT).write_text(json.dumps({**about, "scale": self.scale}, indent=2) + "\n", encoding="utf-8")
+            digests = {name: digest_of(new / name) for name in (INDEX, TOKENS)}
+            content = {**about, "scale": self.scale, "digests": digests}
+            (new / ABOUT).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
             replace_folder(new, folder)
 
 
@@ -190,12 +192,12 @@ def load_datastore(run: str | Path, checkpoint: Checkpoint) -> Datastore:
         raise UserError(f"search.neighbors needs a datastore, and there is no {folder}: {make}")
     try:
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        index, tokens = faiss.read_index(str(folder / INDEX)), np.load(folder / TOKENS)
-        model, scale, is_whole = about["model"], float(about["scale"]), index.ntotal == len(tokens)
-    except (OSError, EOFError, RuntimeError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"the datastore {folder} is damaged: {make}") from error
+        model, scale, digests = about["model"], float(about["scale"]), about["digests"]
+        is_whole = all(digest_of(folder / name) == digests[name] for name in (INDEX, TOKENS))
+    except (OSError, ValueError, KeyError, TypeError):
+        is_whole = False
     if not is_whole:
         raise UserError(f"the datastore {folder} is damaged: {make}")
     if model != digest_of_weights(checkpoint.model):
         raise UserError(f"the datastore {folder} is of other weights than {checkpoint.folder}: {make}")
-    return Datastore(index, tokens, scale)
+    return Datastore(faiss.read_index(str(folder / INDEX)), np.load(folder / TOKENS), scale)
