@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -24,9 +25,8 @@ from nmt.models.ensemble import Ensemble, check_together
 from nmt.models.neighbors import load_datastore, use_neighbors
 from nmt.models.quantization import quantize
 from nmt.models.seq2seq import Seq2Seq
-from nmt.search.beam import beam_search
-from nmt.search.hypothesis import Hypothesis, StepModel
-from nmt.search.sampling import sample
+from nmt.search.hypothesis import Hypothesis
+from nmt.search.search import longest_targets, search_batch
 from nmt.search.threads import map_in_threads
 from nmt.text.long_lines import split_line
 from nmt.text.tokenizer import Tokenizer, Tokenizers
@@ -56,7 +56,6 @@ MEMORY_CPU, MEMORY_GPU = 2**30, 2**33
 FLOAT = 4  # bytes
 MOST_WIDENING = 16  # of the beam, for n different translations
 MAX_EXPONENT = 700.0  # of e, in a float
-GREEDY = SamplingConfig(temperature=0.0)  # at no temperature nothing is drawn
 
 
 class Translator:
@@ -166,10 +165,7 @@ class Translator:
     def translate(self, sentences: str | Iterable[str]) -> Translation | list[Translation]:
         """Return the best translation of a sentence, or of each of several (a list, a column of a table), in order.
 
-        An empty sentence gives an empty translation.
-
-        Raises:
-            UserError: a sentence is not a text.
+        That of an empty sentence is empty. Raises UserError where a sentence is not a text.
         """
         best = [n_best[0] for n_best in self.translate_n_best(to_sentences(sentences), 1)]
         return best[0] if isinstance(sentences, str) else best
@@ -183,28 +179,18 @@ class Translator:
         A line of more than twice the subwords of the longest training sources is translated in parts: sentences, cut
         further at punctuation or spaces where they are too long. Its k-th best translation is made of those of its
         parts, without words and weights where there are too many of them (`nmt.translation.MAX_WEIGHTS`).
-
-        Raises:
-            UserError: a sentence is not a text, `n` is not from 1 to 10,000, or memory is short for one sentence.
+        Raises UserError where a sentence is not a text, `n` is not from 1 to 10,000, or memory is short for a sentence.
         """
         return self._translate_lines(to_sentences(sentences), n, None)
 
     def sample(self, sentences: Iterable[str], n: int = 1, **sampling: Any) -> list[list[Translation]]:
-        """Return n translations of each sentence, drawn at random from the model (`nmt.search.sampling`).
+        """Return n translations of each sentence, drawn at random from the model (`nmt.search.sampling`), in order.
 
-        An empty sentence yields a single translation, and so does a sentence with a part that has no subwords.
-
+        They may be equal. An empty sentence yields a single one, and so does a sentence with a part without subwords.
         Each sample depends only on the seed, the sentence and its index among the n; the batch affects it only through
         rounding, which is coarser with `precision=int8`. Log-probabilities are the model's. There is no beam and no
-        coverage penalty.
-
-        Args:
-            sentences: lines of source text.
-            n: translations of each, in the order of drawing; they may be equal.
-            **sampling: keys of `SamplingConfig`: `temperature`, `top_k`, `top_p`, `seed`.
-
-        Raises:
-            UserError: a setting is unknown, a setting or `n` is out of range, or a sentence is not a string.
+        coverage penalty. `sampling` are keys of `SamplingConfig`: `temperature`, `top_k`, `top_p`, `seed`. Raises
+        UserError where a setting is unknown, a setting or `n` is out of range, or a sentence is not a string.
         """
         check_settings("setting of Translator.sample", sampling, SamplingConfig)
         settings = SamplingConfig(**sampling)
@@ -213,7 +199,7 @@ class Translator:
 
     def parts_of(self, line: str) -> list[str]:
         """Return the parts in which a line is translated: itself, unless it is far longer than those trained on."""
-        return split_line(line, self._count_subwords, self.longest_source)
+        return split_line(line, lambda part: len(self.tokenizers.source.encode([part])[0]), self.longest_source)
 
     def _translate_lines(
         self, lines: Sequence[str], n: int, sampling: SamplingConfig | None
@@ -223,16 +209,11 @@ class Translator:
         parts_of_lines = [self.parts_of(line) for line in lines]
         sentences = list(itertools.chain.from_iterable(parts_of_lines))
         if n == 1 or sampling is not None:
-            translations = iter(self._translate_sentences(sentences, n, sampling))
+            found = iter(self._translate_sentences(sentences, n, sampling))
         else:
-            translations = iter(self._distinct_translations(sentences, n))
-        return [
-            join_parts(line, list(itertools.islice(translations, len(parts))))
-            for line, parts in zip(lines, parts_of_lines, strict=True)
-        ]
-
-    def _count_subwords(self, line: str) -> int:
-        return len(self.tokenizers.source.encode([line])[0])
+            found = iter(self._distinct_translations(sentences, n))
+        pairs = zip(lines, parts_of_lines, strict=True)
+        return [join_parts(line, list(itertools.islice(found, len(parts)))) for line, parts in pairs]
 
     def _distinct_translations(self, sentences: Sequence[str], n: int) -> list[list[Translation]]:
         """Return the n best translations of each sentence with different texts."""
@@ -285,14 +266,9 @@ class Translator:
     ) -> SentencePair | list[SentencePair]:
         """Return the attention between a source and a given target, or each of several (forced decoding).
 
-        Args:
-            sources: sentences.
-            targets: their translations.
-            words: `spaces`: the parts between spaces, as gold links count them, in pre-segmented text its pieces;
-                `split`: as in translations, where punctuation is separate.
-
-        Raises:
-            UserError: the numbers of sources and targets differ, or `words` is neither of the two.
+        `words` are those of `spaces`: the parts between spaces, as gold links count them, in pre-segmented text its
+        pieces; or of `split`: as in translations, where punctuation is separate. Raises UserError where it is neither,
+        or the numbers of sources and targets differ.
         """
         if words not in WORDS:
             raise unknown("words", words, WORDS)
@@ -346,10 +322,8 @@ class Translator:
         """Yield `function(batch)` for each batch of the pairs; `Batch.rows` are the indices of its pairs."""
 
         def work(rows: list[int]) -> list[Result]:
-            source_ids, target_ids = (
-                [np.asarray(side[row], dtype=np.int32) for row in rows] for side in (sources, targets)
-            )
-            batch = collate(source_ids, target_ids, np.asarray(rows)).to(self.device)
+            sides = ([np.asarray(side[row], dtype=np.int32) for row in rows] for side in (sources, targets))
+            batch = collate(*sides, np.asarray(rows)).to(self.device)
             with self.arithmetic():
                 return [function(batch)]
 
@@ -367,11 +341,7 @@ class Translator:
             memory //= torch.get_num_threads()
         unit, size = self.search.batch_unit, self.search.batch_size
         batches = plan_sentences(lengths_of(sentences), costs, unit=unit, size=size, memory=memory)
-
-        @torch.inference_mode()
-        def work_in_memory(rows: list[int]) -> list[Result]:
-            return halve_on_memory_error(work, rows)
-
+        work_in_memory = torch.inference_mode()(partial(halve_on_memory_error, work))
         for rows, results in zip(batches, self.map_batches(work_in_memory, batches), strict=True):
             yield from results
             self.progress(len(rows))
@@ -380,38 +350,14 @@ class Translator:
         """Estimate the bytes that searching each sentence takes: attention of all steps, and the scores of one step."""
         width = n if sampling else max(self.search.beam_size, n)
         lengths = lengths_of(ids) + 1
-        return FLOAT * width * (3 * self._max_lengths(lengths) * lengths + 3 * len(self.tokenizers.target))
-
-    def _max_lengths(self, lengths: Int64Array) -> Int64Array:
-        """Return how many subwords a translation has at most, for sources of so many; end marks count."""
-        return (lengths * self.search.max_length_ratio + self.search.max_length_offset).astype(np.int64)
+        return FLOAT * width * (3 * longest_targets(lengths, self.search) * lengths + 3 * len(self.tokenizers.target))
 
     def _search_batch(self, ids: list[list[int]], n: int, sampling: SamplingConfig | None) -> list[list[Hypothesis]]:
         source, source_mask, source_lengths = pad([np.asarray(row, dtype=np.int32) for row in ids])
-        max_lengths = torch.from_numpy(self._max_lengths(source_lengths.numpy()))
-        source, source_mask = source.to(self.device), source_mask.to(self.device)
-        model: StepModel[Any] = self.model
-        settings: dict[str, Any] = {
-            "max_lengths": max_lengths.to(self.device),
-            "length_penalty": self.search.length_penalty,
-            "unk": None if self.replaces_unknown else UNK,
-        }
-        if sampling is None and n == 1 and is_greedy(self.search):
-            sampling = GREEDY
+        inputs = source.to(self.device), source_mask.to(self.device), source_lengths
         with self.arithmetic():
-            if sampling is not None:
-                settings |= dataclasses.asdict(sampling)
-                return sample(model, source, source_mask, source_lengths, num_samples=n, **settings)
-            return beam_search(
-                model,
-                source,
-                source_mask,
-                source_lengths,
-                beam_size=max(self.search.beam_size, n),
-                n_best=n,
-                patience=self.search.patience,
-                coverage_penalty=self.search.coverage_penalty,
-                **settings,
+            return search_batch(
+                self.model, *inputs, self.search, n=n, sampling=sampling, with_unk=self.replaces_unknown
             )
 
     def words_of(self, side: Tokenizer | Vocabulary, ids: Iterable[int], line: str | None = None) -> Words:
@@ -448,11 +394,6 @@ class Translator:
             words=words,
             cut=hypothesis.is_cut,
         )
-
-
-def is_greedy(search: SearchConfig) -> bool:
-    """Return whether a search for one translation takes the most probable token at every step."""
-    return search.beam_size == 1 and search.patience <= 1 and search.coverage_penalty == 0
 
 
 def ignore(count: int) -> None:

@@ -16,7 +16,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from nmt import translator as translator_module
 from nmt.alignment.links import argmax_links
 from nmt.alignment.weights import attention_entropy
 from nmt.config.schema import ModelConfig, SearchConfig, TokenizerConfig
@@ -26,6 +25,7 @@ from nmt.evaluation.saliency import Explainer
 from nmt.fast.accelerate import decelerate, replaced_methods
 from nmt.models.build import build_model
 from nmt.models.seq2seq import Seq2Seq
+from nmt.search import search as search_module
 from nmt.text.tokenizer import UNK, Tokenizers, build_tokenizers
 from nmt.text.words import text_words
 from nmt.translator import Translation, Translator
@@ -152,8 +152,8 @@ def test_greedy_search_is_a_beam_of_one(
     with_settings = copy.copy(translator)
     with_settings.search = replace(translator.search, beam_size=1, **settings)
     searched = []
-    for is_greedy in (translator_module.is_greedy, lambda search: False):
-        monkeypatch.setattr(translator_module, "is_greedy", is_greedy)
+    for is_greedy in (search_module.is_greedy, lambda config: False):
+        monkeypatch.setattr(search_module, "is_greedy", is_greedy)
         searched.append(with_settings.translate([*SENTENCES, ""]))
     for each, expected in zip(*searched, strict=True):
         assert (each.text, each.pieces, each.cut) == (expected.text, expected.pieces, expected.cut)

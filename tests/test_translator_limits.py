@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,10 @@ from nmt.search.threads import map_in_threads
 from nmt.text.long_lines import split_line
 from nmt.translator import Translator
 from tests.sentences import SENTENCES
+
+
+def count_subwords(translator: Translator, line: str) -> int:
+    return len(translator.tokenizers.source.encode([line])[0])
 
 
 def test_a_translation_does_not_depend_on_its_batch(tiny_run: Path) -> None:
@@ -58,7 +63,7 @@ def test_batches_by_tokens_hold_no_more(tiny_run: Path, monkeypatch: pytest.Monk
         shapes.append(source.shape)
         return beam_search(model, source, *arguments, **settings)
 
-    monkeypatch.setattr("nmt.translator.beam_search", note)
+    monkeypatch.setattr("nmt.search.search.beam_search", note)
     translator = Translator.load(tiny_run, device="cpu", batch_unit="tokens", batch_size=40, beam_size=2)
     lines = ["", *SENTENCES, *SENTENCES[:2] * 7]
     assert [bool(each.text) for each in translator.translate(lines)] == list(map(bool, lines))
@@ -86,7 +91,7 @@ def test_a_line_far_too_long_is_translated_in_parts(tiny_run: Path) -> None:
     assert found.weights.shape == (len(found.target_words), len(found.source_words))
     np.testing.assert_allclose(found.weights.sum(axis=1), 1.0, atol=1e-6)
     translator.longest_source = None
-    parts = translator.translate(split_line(line, translator._count_subwords, 24))
+    parts = translator.translate(split_line(line, partial(count_subwords, translator), 24))
     assert found.text == " ".join(each.text for each in parts)
     assert found.pieces == [piece for each in parts for piece in each.pieces]
     assert found.log_prob == pytest.approx(sum(each.log_prob for each in parts), abs=1e-4)
@@ -107,7 +112,7 @@ def test_a_translation_that_is_cut_says_so(tiny_run: Path) -> None:
     long = Translator.load(tiny_run, device="cpu", max_length_ratio=5.0, max_length_offset=40)
     assert [each.cut for each in short.translate([SENTENCES[2], ""])] == [True, False]
     for each in long.translate(SENTENCES[:3]):
-        assert each.cut == (len(each.pieces) == 5 * (short._count_subwords(each.source) + 1) + 40)
+        assert each.cut == (len(each.pieces) == 5 * (count_subwords(short, each.source) + 1) + 40)
     assert not all(each.cut for each in long.translate(SENTENCES[:3]))
 
 
@@ -119,11 +124,11 @@ def test_the_longest_length_is_that_of_an_export(tiny_run: Path, monkeypatch: py
         limits.append(settings["max_lengths"].tolist())
         return beam_search(*arguments, **settings)
 
-    monkeypatch.setattr("nmt.translator.beam_search", search)
+    monkeypatch.setattr("nmt.search.search.beam_search", search)
     short = Translator.load(tiny_run, device="cpu", beam_size=2, max_length_ratio=1.3, max_length_offset=10)
     short.longest_source = None
     lines = ["." * count for count in range(180)]
-    short.translate(next(line for line in lines if short._count_subwords(line) == 89))
+    short.translate(next(line for line in lines if count_subwords(short, line) == 89))
     assert limits == [[127]]
 
 
