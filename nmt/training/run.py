@@ -1,6 +1,7 @@
 """A training run, from configuration to evaluated checkpoint."""
 
 import contextlib
+import functools
 import logging
 import os
 import shlex
@@ -39,7 +40,7 @@ from nmt.training.prepare import TrainingData, check_files, check_run, prepare
 from nmt.training.reporting import NullReporter, Reporter
 from nmt.training.resuming import find_initial_checkpoint, find_previous_checkpoint
 from nmt.training.torchrun_env import RankEnvironment
-from nmt.training.trainer import Save, Trainer
+from nmt.training.trainer import Trainer
 from nmt.training.validation import Validator
 from nmt.translator import Translator
 
@@ -203,7 +204,7 @@ def build_trainer(
         device=device,
         validate=validator,
         sample=validator.samples if config.trainer.num_samples else None,
-        save=saving_in_run(config, data.tokenizers, processes, longest),
+        save=functools.partial(save_in_run, processes, config, data.tokenizers, longest_source=longest),
         reporter=reporter,
         objective=chunked_loss if config.model.fast == "auto" else token_loss,
         processes=processes,
@@ -212,22 +213,12 @@ def build_trainer(
     return trainer
 
 
-def saving_in_run(config: TrainConfig, tokenizers: Tokenizers, processes: ProcessGroup, longest: int | None) -> Save:
-    """Return the function by which rank 0 saves a checkpoint in the run, under a name."""
-
-    def save(name: str, model: Seq2Seq, *, step: int, training_state: dict[str, Any] | None) -> None:
-        processes.on_rank_zero(
-            save_checkpoint,
-            Path(config.run_dir) / "checkpoints" / name,
-            model,
-            config,
-            tokenizers,
-            step=step,
-            longest_source=longest,
-            training_state=training_state,
-        )
-
-    return save
+def save_in_run(
+    processes: ProcessGroup, config: TrainConfig, tokenizers: Tokenizers, name: str, model: Seq2Seq, **state: Any
+) -> None:
+    """Save a checkpoint in the run, under a name, on rank 0; `state` is passed to `save_checkpoint`."""
+    folder = Path(config.run_dir) / "checkpoints" / name
+    processes.on_rank_zero(save_checkpoint, folder, model, config, tokenizers, **state)
 
 
 def evaluate_best_checkpoint(
