@@ -88,16 +88,14 @@ class Validator:
         values, _ = self.processes.on_rank_zero(measure, outcome, names_at("validation"))
         metrics = {name: value for name, value in values.items() if value is not None}
         metrics.setdefault(self.metric, math.nan)  # never the best
-        return Validation(metrics, self._samples(model, [outcome.translations[row] for row in self.sample_rows]))
+        return Validation(metrics, self.samples(model, [outcome.translations[row] for row in self.sample_rows]))
 
-    def samples(self, model: Seq2Seq) -> list[Sample]:
+    def samples(self, model: Seq2Seq, translations: Sequence[Translation] | None = None) -> list[Sample]:
         """Return the translations of a few sentences, those that validations show; the model is left in eval mode."""
-        return self._samples(model, self._translator(model).translate([self.sources[row] for row in self.sample_rows]))
-
-    def _samples(self, model: Seq2Seq, translations: Sequence[Translation]) -> list[Sample]:
         translator = self._translator(model)
-        sources = [self.sources[row] for row in self.sample_rows]
-        targets = [self.targets[row] for row in self.sample_rows]
+        sources, targets = ([side[row] for row in self.sample_rows] for side in (self.sources, self.targets))
+        if translations is None:
+            translations = translator.translate(sources)
         forced = translator.align(sources, targets, words="split")
         references = translator.detokenize(targets)
         return [Sample(*columns) for columns in zip(translations, references, forced, strict=True)]
