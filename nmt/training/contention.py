@@ -19,9 +19,6 @@ class ContentionMonitor:
 
     The threads of a matrix product wait for each other by spinning. If one of them has to wait for a processor, the
     others burn theirs: training may drop to a tenth of its speed (docs/engineering-log.md).
-
-    Args:
-        threads: of the training on this machine's processors.
     """
 
     def __init__(self, threads: int) -> None:

@@ -103,12 +103,8 @@ def automatic_values(
 ) -> dict[str, Any]:
     """Return a value for every automatic key; None leaves the default of the schema.
 
-    Args:
-        config: the keys that are set: the unit of batches, the kind of segmentation, limits and validations.
-        pairs: training pairs.
-        minutes: as `time_to_train` returns it.
-        num_characters: distinct characters of both sides.
-        loses_characters: whether normalization would change many target lines.
+    The arguments are what `time_to_train`, `count_characters` and `loses_characters` return, for so many pairs. Of
+    `config` matter the unit of batches, the kind of segmentation, limits and validations.
     """
     row = [row for row in TABLE if pairs >= row.pairs and minutes >= row.minutes][-1]
     tokenizer, trainer, num_readings = config.tokenizer, config.trainer, minutes * PAIRS_PER_MINUTE / pairs

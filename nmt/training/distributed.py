@@ -178,9 +178,7 @@ SINGLE_PROCESS = SingleProcess()
 def process_group(environment: RankEnvironment, device: str) -> Iterator[ProcessGroup]:
     """Initialize torch.distributed for the block, where there are several processes.
 
-    Args:
-        environment: the rank of this process; MASTER_ADDR and MASTER_PORT say where ranks meet.
-        device: `auto`, `cpu` or `cuda`: where tensors will be.
+    MASTER_ADDR and MASTER_PORT say where ranks meet; `device` (`auto`, `cpu` or `cuda`), where tensors will be.
 
     Raises:
         UserError: the ranks cannot meet, or another has ended. An error that is not raised on all ranks is noted to be

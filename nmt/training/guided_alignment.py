@@ -25,11 +25,6 @@ def guided_alignment_loss(
     Both are finite for weights of exactly 0. A weight that a window, or a sparse normalizer, makes 0 has no gradient,
     so only weights above 0 are taught. Close to 0 the slope of sparsemax does not vanish as softmax's does, so that
     the gradient of the cross-entropy gets steep (up to 1e6): `squared` suits it better.
-
-    Args:
-        weights: the decoder's attention.
-        alignment: gold attention (`Batch.alignment`).
-        kind: a key of `KINDS`.
     """
     dtype = torch.promote_types(weights.dtype, torch.float32)
     return KINDS[kind](weights.to(dtype), alignment.to(dtype))

@@ -36,15 +36,10 @@ def training_notes(
     train: datasets.Dataset,
     tests: Mapping[str, datasets.Dataset],
 ) -> list[str]:
-    """Return notes on a run that has ended: each says what was found and what to do.
+    """Return notes on a run that ended after `step` updates: each says what was found and what to do.
 
-    Args:
-        config: of the run, whose folder holds the records of its validations, and the evaluation.
-        step: number of updates.
-        vocab_size: of the target.
-        scores: of the test split; empty if there was no evaluation.
-        train: the training text.
-        tests: the test splits by name.
+    The run's folder holds the records of its validations, and the evaluation; without one, `scores` are empty.
+    `vocab_size` is that of the target.
     """
     run_dir = Path(config.run_dir)
     validations = [record for record in read_records(run_dir / RECORDS) if record.get("event") == "validation"]

@@ -40,10 +40,7 @@ class Reinforce:
     ) -> Float[Tensor, ""]:
         """Return the term in nats, summed over the real target tokens, and update the baseline; collective.
 
-        Args:
-            sampled: log-probabilities of the draws and entropies of their distributions, [batch, target].
-            cross_entropies: -r of the real target tokens, in the order of the mask.
-            target_mask: True on the real target tokens.
+        `cross_entropies` are -r of the real target tokens, in the order of the mask, which is True on them.
         """
         assert sampled.log_prob is not None, "attention was not sampled"
         assert sampled.entropy is not None
