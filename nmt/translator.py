@@ -322,8 +322,8 @@ class Translator:
         """Yield `function(batch)` for each batch of the pairs; `Batch.rows` are the indices of its pairs."""
 
         def work(rows: list[int]) -> list[Result]:
-            sides = ([np.asarray(side[row], dtype=np.int32) for row in rows] for side in (sources, targets))
-            batch = collate(*sides, np.asarray(rows)).to(self.device)
+            source, target = ([np.asarray(side[row], dtype=np.int32) for row in rows] for side in (sources, targets))
+            batch = collate(source, target, np.asarray(rows)).to(self.device)
             with self.arithmetic():
                 return [function(batch)]
 
