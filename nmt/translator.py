@@ -165,7 +165,10 @@ class Translator:
     def translate(self, sentences: str | Iterable[str]) -> Translation | list[Translation]:
         """Return the best translation of a sentence, or of each of several (a list, a column of a table), in order.
 
-        That of an empty sentence is empty. Raises UserError where a sentence is not a text.
+        That of an empty sentence is empty.
+
+        Raises:
+            UserError: a sentence is not a text.
         """
         best = [n_best[0] for n_best in self.translate_n_best(to_sentences(sentences), 1)]
         return best[0] if isinstance(sentences, str) else best
@@ -179,7 +182,9 @@ class Translator:
         A line of more than twice the subwords of the longest training sources is translated in parts: sentences, cut
         further at punctuation or spaces where they are too long. Its k-th best translation is made of those of its
         parts, without words and weights where there are too many of them (`nmt.translation.MAX_WEIGHTS`).
-        Raises UserError where a sentence is not a text, `n` is not from 1 to 10,000, or memory is short for a sentence.
+
+        Raises:
+            UserError: a sentence is not a text, `n` is not from 1 to 10,000, or memory is short for one sentence.
         """
         return self._translate_lines(to_sentences(sentences), n, None)
 
@@ -189,8 +194,10 @@ class Translator:
         They may be equal. An empty sentence yields a single one, and so does a sentence with a part without subwords.
         Each sample depends only on the seed, the sentence and its index among the n; the batch affects it only through
         rounding, which is coarser with `precision=int8`. Log-probabilities are the model's. There is no beam and no
-        coverage penalty. `sampling` are keys of `SamplingConfig`: `temperature`, `top_k`, `top_p`, `seed`. Raises
-        UserError where a setting is unknown, a setting or `n` is out of range, or a sentence is not a string.
+        coverage penalty. `sampling` are keys of `SamplingConfig`: `temperature`, `top_k`, `top_p`, `seed`.
+
+        Raises:
+            UserError: a setting is unknown, a setting or `n` is out of range, or a sentence is not a string.
         """
         check_settings("setting of Translator.sample", sampling, SamplingConfig)
         settings = SamplingConfig(**sampling)
@@ -267,8 +274,10 @@ class Translator:
         """Return the attention between a source and a given target, or each of several (forced decoding).
 
         `words` are those of `spaces`: the parts between spaces, as gold links count them, in pre-segmented text its
-        pieces; or of `split`: as in translations, where punctuation is separate. Raises UserError where it is neither,
-        or the numbers of sources and targets differ.
+        pieces; or of `split`: as in translations, where punctuation is separate.
+
+        Raises:
+            UserError: the numbers of sources and targets differ, or `words` is neither of the two.
         """
         if words not in WORDS:
             raise unknown("words", words, WORDS)
