@@ -159,7 +159,7 @@ def test_eight_bits_have_scores_but_no_gradients(
     assert rounded["bleu"] == pytest.approx(whole["bleu"], abs=5)
     done = call("evaluate", "checkpoint=run", "precision=int8", "saliency=true", "threads=1")
     assert done.returncode == 2
-    assert "saliency=true needs gradients, and precision=int8 has none: choose one of the two" in done.stderr
+    assert "saliency needs gradients, and precision=int8 has none: leave one of the two out" in done.stderr
 
 
 def test_files_of_ones_own(evaluate: Callable[..., dict[str, Any]], run: Path) -> None:
@@ -220,7 +220,7 @@ def test_an_ensemble_is_not_explained(run: Path, call: Callable[..., Any]) -> No
     done = call("evaluate", "checkpoint=run", "ensemble=[run]", "saliency=true", "threads=1")
     assert (done.returncode, done.stderr) == (
         2,
-        "error: saliency=true explains one model, not several: leave ensemble out\n",
+        "error: saliency explains one model, not several: leave saliency or the ensemble out\n",
     )
 
 

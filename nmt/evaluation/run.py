@@ -109,16 +109,11 @@ def choose_views(config: EvaluateConfig, translator: Translator) -> AlignmentVie
     """Return how sentence pairs are aligned, besides the attention.
 
     Raises:
-        UserError: saliency is requested with int8 weights, which have no gradient, or with an ensemble; or a threshold
-            is given without its method.
+        UserError: saliency is requested where it cannot be computed, or a threshold is given without its method.
     """
     method, threshold = config.alignment.method, config.alignment.threshold
     if method != "threshold" and threshold != LinksConfig().threshold:
         raise UserError(f"alignment.threshold={threshold:g} is for alignment.method=threshold: set that, too")
-    if config.saliency and config.precision == "int8":
-        raise UserError("saliency=true needs gradients, and precision=int8 has none: choose one of the two")
-    if config.saliency and config.ensemble:
-        raise UserError("saliency=true explains one model, not several: leave ensemble out")
     reverse = None
     if config.reverse is not None:
         unit, size = config.search.batch_unit, config.search.batch_size

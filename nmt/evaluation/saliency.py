@@ -87,18 +87,29 @@ def word_saliency(
     return np.divide(magnitudes, total, out=np.zeros_like(magnitudes), where=total > 0)
 
 
+def obstacle_to_saliency(translator: Translator) -> str | None:
+    """Return why the saliency of a translator's words cannot be computed; None if it can."""
+    if not isinstance(translator.model, Seq2Seq):
+        return "saliency explains one model, not several: leave saliency or the ensemble out"
+    if translator.precision == "int8":
+        return "saliency needs gradients, and precision=int8 has none: leave one of the two out"
+    if translator.search.neighbors:
+        return "saliency needs gradients, and neighbors pass none on: leave saliency or search.neighbors out"
+    return None
+
+
 @final
 class Explainer:
     """Computes the saliency of a translator's words, in the form of its attention (`Alignment`).
 
     Raises:
-        UserError: the translator looks up neighbors, which have no gradient.
+        UserError: there is an obstacle (`obstacle_to_saliency`).
     """
 
     def __init__(self, translator: Translator) -> None:
-        assert isinstance(translator.model, Seq2Seq), "an ensemble has no single gradient"
-        if translator.search.neighbors:
-            raise UserError("saliency needs gradients, and neighbors pass none on: leave search.neighbors out")
+        if obstacle := obstacle_to_saliency(translator):
+            raise UserError(obstacle)
+        assert isinstance(translator.model, Seq2Seq)
         self.model = translator.model
         self.translator = translator
 

@@ -9,7 +9,7 @@ from typing import Any, final
 from nmt.config.file import load_config
 from nmt.errors import UserError
 from nmt.evaluation.records import ALIGNMENTS, finite, read_records
-from nmt.evaluation.saliency import Explainer
+from nmt.evaluation.saliency import Explainer, obstacle_to_saliency
 from nmt.models.checkpoint import CONFIG, find_checkpoint, local, run_of, run_of_checkpoint
 from nmt.models.hub import is_address
 from nmt.serving.beam_tree import BeamRecorder
@@ -31,8 +31,8 @@ class ServedRun:
     max_subwords: int  # of a sentence
 
     def __post_init__(self) -> None:
-        # Weights of 8 bits have no gradient.
-        self.explainer = None if self.translator.precision == "int8" else Explainer(self.translator)
+        self.obstacle = obstacle_to_saliency(self.translator)
+        self.explainer = None if self.obstacle else Explainer(self.translator)
 
     @classmethod
     def load(cls, path: str, *, max_subwords: int, **settings: Any) -> "ServedRun":
@@ -62,8 +62,8 @@ class ServedRun:
         search's tree and the saliency, but not of a text that is translated in parts; raise UserError if sentence or
         prefix is too long, the prefix cannot be forced, or there is no saliency.
         """
-        if request.saliency and self.explainer is None:
-            raise UserError("saliency needs gradients, and precision=int8 has none: leave saliency out")
+        if request.saliency and self.obstacle:
+            raise UserError(self.obstacle)
         started = time.perf_counter()
         prefix = self._prefix(request)
         forcing = PrefixForcing(self.translator.model, prefix)
