@@ -37,7 +37,9 @@ def write(folder: Path, *lines: str) -> tuple[str, ...]:
     return "--source", "s.txt", "--target", "t.txt"
 
 
-def test_from_the_training_text_to_a_translation(run: Path, command: Callable[..., Any]) -> None:
+def test_from_the_training_text_to_a_translation(
+    run: Path, command: Callable[..., Any], call: Callable[..., Any]
+) -> None:
     done = command("datastore", "run", cwd=run.parent)
     assert (done.returncode, done.stdout.splitlines()[0][:37]) == (0, "training text: kept 300 of 300 pairs;")
     folder = run / "datastore"
@@ -47,8 +49,8 @@ def test_from_the_training_text_to_a_translation(run: Path, command: Callable[..
     assert len(np.load(folder / "tokens.npy")) == about["tokens"] > 1000
     lines = "\n".join(LINES).encode()
     alone, mixed, again = (
-        command("translate", "--checkpoint", "run", "--neighbors", number, cwd=run.parent, stdin=lines)
-        for number in ("0", "8", "8")
+        start("translate", "--checkpoint", "run", "--neighbors", number, cwd=run.parent, stdin=lines)
+        for start, number in ((call, "0"), (call, "8"), (command, "8"))
     )
     assert mixed.returncode == 0
     assert mixed.stdout == again.stdout != alone.stdout

@@ -25,8 +25,8 @@ def test_the_commands_are_listed(call: Callable[..., Any], arguments: tuple[str,
     [
         (
             ("trian",),
-            "unknown command 'trian': choose one of datastore, doctor, evaluate, export, serve, share, train, translate; "
-            "did you mean 'train'?",
+            "unknown command 'trian': choose one of datastore, doctor, evaluate, export, serve, share, train, "
+            "translate; did you mean 'train'?",
         ),
         (("train", "model.hiden_size=3"), "unknown key 'model.hiden_size'; did you mean 'model.hidden_size'?"),
         (("train", "--hidden-size", "3"), "there is no option --hidden-size: write model.hidden_size=3"),
