@@ -1,8 +1,8 @@
 """Make a run's datastore, for search.neighbors: `python -m nmt.datastore RUN [--source FILE --target FILE]`.
 
-The model reads the training text, or that of two files, and stores what it knows when each target subword follows.
-Translating with `search.neighbors=32` then looks up how sentences like the present one go on there. So a model also
-learns from text that it was not trained on, without training.
+The model reads the training text, or that of two files. At each target subword, the features that its output layer
+reads are stored with the subword. `search.neighbors=32` then looks up which words followed in the most similar places,
+also in text that the model was not trained on.
 """
 
 import argparse

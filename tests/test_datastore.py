@@ -90,7 +90,7 @@ def test_mistakes_have_a_message(run: Path, call: Callable[..., Any], monkeypatc
     assert_told(call(*ask), f"search.neighbors needs a datastore, and there is no {run / 'datastore'}")
     assert_told(call("train", "search.neighbors=8"), "search.neighbors needs the datastore of a trained model")
     assert_told(call("datastore", "run", "--source", "s.txt"), "--source and --target belong together")
-    assert_told(call("datastore", "run", "--source", "no", "--target", "no"), "no")
+    assert_told(call("datastore", "run", "--source", "absent", "--target", "absent"), "absent")
     assert_told(call("datastore", "nothing"), "no checkpoint at nothing")
     empty = write(run.parent, "\n", "\n")
     assert_told(call("datastore", "run", *empty), "cleaning leaves nothing of the corpus")

@@ -12,10 +12,10 @@ The index is faiss's inverted file: features are divided into about sqrt(tokens)
 h are searched, and stored in a byte for each number.
 """
 
-import copy
 import hashlib
 import json
 import math
+from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -66,20 +66,6 @@ class Datastore:
         tokens = self.tokens[torch.from_numpy(places.clip(min=0))]
         return torch.from_numpy(distances).to(features.device), tokens.to(features.device)
 
-    def save(self, folder: Path, about: dict[str, Any]) -> None:
-        """Write the datastore to a folder, in place of an earlier one."""
-        import faiss
-
-        with temporary_folder(folder) as staging:
-            new = staging / folder.name
-            new.mkdir()
-            faiss.write_index(self.index, str(new / INDEX))
-            np.save(new / TOKENS, self.tokens.numpy().astype(np.int32))
-            digests = {name: digest_of(new / name) for name in (INDEX, TOKENS)}
-            content = {**about, "scale": self.scale, "digests": digests}
-            (new / ABOUT).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-            replace_folder(new, folder)
-
 
 def build(model: Seq2Seq, source: Ragged, target: Ragged) -> Datastore:
     """Read pairs with a model (forced decoding), and return the datastore of their target tokens.
@@ -106,12 +92,12 @@ def build(model: Seq2Seq, source: Ragged, target: Ragged) -> Datastore:
             tokens.append(batch.target_out[batch.target_mask].cpu().numpy().astype(np.int32))
             progress.add(len(rows))
             if index.is_trained or sum(map(len, waiting)) >= TO_DIVIDE * cells:
-                add(index, waiting)
-        add(index, waiting)
+                add_waiting(index, waiting)
+        add_waiting(index, waiting)
     return Datastore(index, np.concatenate(tokens), scale_of(index))
 
 
-def add(index: Any, waiting: list[npt.NDArray[np.float32]]) -> None:
+def add_waiting(index: Any, waiting: list[npt.NDArray[np.float32]]) -> None:
     """Add the features that wait to the index, and empty the list; the first ones divide the cells."""
     if waiting:
         features = np.concatenate(waiting)
@@ -135,14 +121,17 @@ def scale_of(index: Any) -> float:
 
 def use_neighbors(model: Seq2Seq, datastore: Datastore, search: SearchConfig) -> None:
     """Let a model mix the neighbors' words into its predictions from here on."""
-    model.predict = partial(predict, model.predict, datastore, copy.copy(search))  # type: ignore[method-assign]
+    model.predict = partial(predict, model.predict, datastore, search)  # type: ignore[method-assign]
 
 
 def predict(
-    predict_alone: Any, datastore: Datastore, search: SearchConfig, features: Float[Tensor, "*batch feature"]
+    predict_alone: Callable[[Tensor], Tensor],
+    datastore: Datastore,
+    search: SearchConfig,
+    features: Float[Tensor, "*batch feature"],
 ) -> Float[Tensor, "*batch vocab"]:
     """Return log p(y | h) of the module's docstring. The neighbors pass no gradient on."""
-    log_probs: Tensor = predict_alone(features)
+    log_probs = predict_alone(features)
     distances, tokens = datastore.nearest(features.flatten(0, -2), search.neighbors)
     weights = torch.softmax(-distances / (search.neighbor_temperature * datastore.scale), dim=1)
     rows = torch.zeros_like(log_probs.flatten(0, -2), dtype=weights.dtype)
@@ -166,14 +155,23 @@ def digest_of_weights(model: Seq2Seq) -> str:
 
 
 def save_datastore(run: str, checkpoint: Checkpoint, datastore: Datastore, about: dict[str, Any]) -> Path:
-    """Write the datastore of a checkpoint, found at `run`, to its place, and return that.
+    """Write the datastore of a checkpoint, found at `run`, in place of an earlier one, and return its folder.
 
     Raises:
         UserError: it cannot be written.
     """
+    import faiss
+
     folder = place_for("datastore", run, checkpoint.folder)
-    with write_errors(folder, "free some space and start again"):
-        datastore.save(folder, {"model": digest_of_weights(checkpoint.model), **about})
+    with write_errors(folder, "free some space and start again"), temporary_folder(folder) as staging:
+        new = staging / folder.name
+        new.mkdir()
+        faiss.write_index(datastore.index, str(new / INDEX))
+        np.save(new / TOKENS, datastore.tokens.numpy().astype(np.int32))
+        digests = {name: digest_of(new / name) for name in (INDEX, TOKENS)}
+        content = {"model": digest_of_weights(checkpoint.model), **about, "scale": datastore.scale, "digests": digests}
+        (new / ABOUT).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        replace_folder(new, folder)
     return folder
 
 
