@@ -56,13 +56,12 @@ class Datastore:
     ) -> tuple[Float[Tensor, "row k"], Int[Tensor, "row k"]]:
         """Return the squared distance of the k nearest pairs to each row, and their tokens.
 
-        Where the searched cells hold fewer, the distance of the others is infinite.
+        Where the searched cells hold fewer, the distance of the others is the greatest float32.
         """
         import faiss
 
         faiss.omp_set_num_threads(torch.get_num_threads())  # of the calling thread, as torch's
         distances, places = self.index.search(features.detach().float().cpu().numpy(), k)
-        distances[places < 0] = math.inf
         tokens = self.tokens[torch.from_numpy(places.clip(min=0))]
         return torch.from_numpy(distances).to(features.device), tokens.to(features.device)
 
