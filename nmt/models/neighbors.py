@@ -8,8 +8,9 @@ that the model has read, and the sums are over the k pairs nearest to h. w is `s
 `search.neighbor_temperature`, k is `search.neighbors`, and s is how far neighbors are in this datastore, so that the
 same T suits every model. Nothing is trained.
 
-The index is faiss's inverted file: features are divided into about sqrt(tokens) cells, of which the `PROBES` nearest to
-h are searched, and stored in a byte for each number.
+The index is faiss's. Features are stored in a byte for each number. Those of a larger text are divided into about
+sqrt(tokens) cells, of which the `PROBES` nearest to h are searched: the k pairs are the nearest of `CANDIDATES` k, which
+are those nearest by a product quantizer (Jegou et al., 2011) with a byte for eight numbers.
 """
 
 import hashlib
@@ -37,7 +38,8 @@ from nmt.models.seq2seq import Seq2Seq
 
 INDEX, TOKENS, ABOUT = "index.faiss", "tokens.npy", "datastore.json"
 BATCH = 4096  # target subwords that are read at once
-PROBES = 8  # cells; with 32 the loss is 0.01 lower, and the search takes four times as long
+SMALL = 10_000  # target subwords; in fewer, h is compared with all
+PROBES, CANDIDATES = 8, 4
 TO_DIVIDE = 64  # pairs for each cell, by which features are divided
 SAMPLE, RANK = 1000, 16  # s is the median distance of so many pairs to their 16th neighbor
 SEED = 1
@@ -75,12 +77,13 @@ def build(model: Seq2Seq, source: Ragged, target: Ragged) -> Datastore:
 
     model.eval()
     lengths = target.lengths + 1
-    cells = max(1, round(math.sqrt(lengths.sum())))
     batches = plan_sentences(lengths, lengths, unit="tokens", size=BATCH, memory=BATCH)
-    index = faiss.IndexIVFScalarQuantizer(
-        faiss.IndexFlatL2(model.output.in_features), model.output.in_features, cells, faiss.ScalarQuantizer.QT_8bit
-    )
-    index.nprobe = PROBES
+    cells, size = max(1, round(math.sqrt(lengths.sum()))), model.output.in_features
+    if lengths.sum() < SMALL:
+        index = faiss.index_factory(size, "SQ8")
+    else:
+        index = faiss.index_factory(size, f"IVF{cells},PQ{size // math.gcd(size, 4)}x4fs,Refine(SQ8)")
+        index.k_factor, faiss.extract_index_ivf(index).nprobe = CANDIDATES, PROBES
     waiting, tokens = [], []
     with ProgressLog("reading", len(target)) as progress, torch.inference_mode():
         for number in np.random.default_rng(SEED).permutation(len(batches)):
@@ -101,7 +104,6 @@ def add_waiting(index: Any, waiting: list[npt.NDArray[np.float32]]) -> None:
     if waiting:
         features = np.concatenate(waiting)
         if not index.is_trained:
-            index.cp.seed, index.cp.min_points_per_centroid = SEED, 1
             index.train(features)
         index.add(features)
         waiting.clear()
@@ -109,11 +111,9 @@ def add_waiting(index: Any, waiting: list[npt.NDArray[np.float32]]) -> None:
 
 def scale_of(index: Any) -> float:
     """Return the median squared distance of a sample of the features to their 16th neighbor."""
-    index.make_direct_map()
     sample = np.random.default_rng(SEED).permutation(index.ntotal)[:SAMPLE]
     features = np.stack([index.reconstruct(int(place)) for place in sample])
     distances, places = index.search(features, RANK + 1)  # the first is the feature itself
-    index.set_direct_map_type(0)
     farthest = np.where(places < 0, 0, distances).max(axis=1)
     return float(np.median(farthest)) or 1.0
 
@@ -130,12 +130,13 @@ def predict(
     features: Float[Tensor, "*batch feature"],
 ) -> Float[Tensor, "*batch vocab"]:
     """Return log p(y | h) of the module's docstring. The neighbors pass no gradient on."""
-    log_probs = predict_alone(features)
+    log_probs = predict_alone(features) + math.log1p(-search.neighbor_weight)
+    rows = log_probs.flatten(0, -2)
     distances, tokens = datastore.nearest(features.flatten(0, -2), search.neighbors)
     weights = torch.softmax(-distances / (search.neighbor_temperature * datastore.scale), dim=1)
-    rows = torch.zeros_like(log_probs.flatten(0, -2), dtype=weights.dtype)
-    near = rows.scatter_add_(1, tokens, search.neighbor_weight * weights).view_as(log_probs)
-    return torch.logaddexp(log_probs + math.log1p(-search.neighbor_weight), near.log())
+    near = torch.zeros_like(rows).scatter_add_(1, tokens, (search.neighbor_weight * weights).to(rows.dtype))
+    mixed = torch.logaddexp(rows.gather(1, tokens), near.gather(1, tokens).log())  # equal tokens, equal sums
+    return rows.scatter(1, tokens, mixed).view_as(log_probs)
 
 
 def check_installed() -> None:

@@ -43,6 +43,12 @@ def model() -> Seq2Seq:
     return small_model(decoder="luong", cell="lstm").float().eval()
 
 
+@pytest.fixture(params=["compares with all", "divided into cells"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both kinds of index, whatever the size of the text."""
+    monkeypatch.setattr(neighbors, "SMALL", math.inf if request.param == "compares with all" else 0)
+
+
 @pytest.mark.parametrize("fast", [False, True])
 @torch.inference_mode()
 def test_predictions_are_those_of_the_formula(model: Seq2Seq, fast: bool) -> None:
@@ -73,6 +79,7 @@ def test_places_that_hold_nothing_count_for_nothing(model: Seq2Seq) -> None:
     assert float(probabilities[0, 6]) > 0.3
 
 
+@pytest.mark.usefixtures("kind")
 def test_a_datastore_holds_every_target_token_after_its_features(
     model: Seq2Seq, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,11 +90,12 @@ def test_a_datastore_holds_every_target_token_after_its_features(
     with torch.inference_mode():
         for row in range(60):
             batch = collate([source[row]], [target[row]], np.array([row]))
-            distances, tokens = datastore.nearest(model(batch).features[0], 3)
+            distances, tokens = datastore.nearest(model(batch).features[0], 16)
             nearest = tokens.where(distances < 1e-3, -1)  # a byte for each number
             assert (nearest == batch.target_out[0, :, None]).any(dim=1).all()
 
 
+@pytest.mark.usefixtures("kind")
 def test_the_same_text_gives_the_same_datastore(model: Seq2Seq) -> None:
     first, second = build(model, *corpus(40)), build(model, *corpus(40))
     assert torch.equal(first.tokens, second.tokens)
@@ -95,16 +103,24 @@ def test_the_same_text_gives_the_same_datastore(model: Seq2Seq) -> None:
     assert np.array_equal(faiss.serialize_index(first.index), faiss.serialize_index(second.index))
 
 
+def distances_to_16th(datastore: Datastore) -> torch.Tensor:
+    features = torch.from_numpy(datastore.index.reconstruct_n(0, datastore.index.ntotal)).double()
+    return torch.cdist(features, features).square().sort(dim=1).values[:, min(16, len(features) - 1)]
+
+
 @pytest.mark.parametrize("pairs", [1, 2, 30])
 def test_the_scale_is_the_usual_distance_to_the_16th_neighbor(model: Seq2Seq, pairs: int) -> None:
     datastore = build(model, *corpus(pairs))
-    index: Any = faiss.downcast_index(datastore.index)
-    index.make_direct_map()
-    features = torch.from_numpy(index.reconstruct_n(0, index.ntotal)).double()
-    distances = torch.cdist(features, features).square().sort(dim=1).values
-    expected = float(distances[:, min(16, len(features) - 1)].median())
-    # Few cells are searched, so that the 16th neighbor found may be farther than the true one.
-    assert expected * 0.99 - 1e-6 <= datastore.scale <= expected * 2 + 1
+    assert datastore.scale == pytest.approx(float(distances_to_16th(datastore).quantile(0.5)) or 1.0, rel=0.01)
+
+
+def test_in_a_large_text_the_scale_is_that_of_what_the_search_finds(
+    model: Seq2Seq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(neighbors, "SMALL", 500)
+    datastore = build(model, *corpus(300))
+    expected = float(distances_to_16th(datastore).quantile(0.5))
+    assert expected * 0.99 <= datastore.scale <= expected * 1.5
 
 
 @torch.inference_mode()
