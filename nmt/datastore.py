@@ -60,7 +60,8 @@ def run(options: argparse.Namespace) -> None:
         accelerate(checkpoint.model)
     datastore = build(checkpoint.model, encoded.source, encoded.target)
     about = {"pairs": len(corpus), "tokens": len(datastore.tokens)}
-    folder = save_datastore(options.run, checkpoint, datastore, about)
+    pairs = ((pair["source"], pair["target"]) for pair in corpus)
+    folder = save_datastore(options.run, checkpoint, datastore, pairs, about)
     print(f"written to {folder}: {about['tokens']:,} subwords; now translate with search.neighbors=32 (--neighbors 32)")
 
 

@@ -96,6 +96,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--words", default="split", choices=WORDS, help=f"{words_help} (%(default)s)")
     add("--show-alignment", action="store_true", help="draw the attention of each sentence on standard error")
+    shown_help = "print, on standard error, the places of the datastore that are nearest to each subword (--neighbors)"
+    add("--show-neighbors", action="store_true", help=shown_help)
     add("--heatmap", metavar="DIR", help="write the attention of each sentence as DIR/LINE.png")
     add("--json", action="store_true", help="one JSON object per line: text, score, words, weights, n_best")
     return parser
@@ -170,6 +172,7 @@ def run(options: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         lines = iter(options.text or read_lines(*open_input(options.input, stack)))
         translator = load_translator(options)
+        show_neighbors = neighbors_shower(translator) if options.show_neighbors else None
         shown = (options.alignments, options.json, options.show_alignment, options.heatmap)
         translator.with_alignment = any(shown)
         translate: Callable[[list[str], int], list[list[Translation]]] = translator.translate_n_best
@@ -185,6 +188,8 @@ def run(options: argparse.Namespace) -> None:
                 number += 1
                 print(render(n_best, options), file=output)
                 show_attention(n_best[0], number, options)
+                if show_neighbors:
+                    show_neighbors(n_best[0])
                 best[number] = n_best[0]
             output.flush()
             print_notices(best, with_alignment=translator.with_alignment, with_heatmap=bool(options.heatmap))
@@ -358,6 +363,19 @@ def show_attention(translation: "Translation", number: int, options: argparse.Na
             save_png(draw_heatmap(translation.weights, *words), folder / f"{number:05d}.png")
         except OSError as error:
             raise UserError(f"cannot write heatmaps to {folder}: {error.strerror}") from error
+
+
+def neighbors_shower(translator: "Translator") -> "Callable[[Translation], None]":
+    """Return a function that prints the neighbors of a translation on standard error.
+
+    Raises:
+        UserError: the translator uses none.
+    """
+    from nmt.evaluation.neighbors import NO_NEIGHBORS, neighbors_of, neighbors_text
+
+    if translator.datastore is None:
+        raise UserError(NO_NEIGHBORS)
+    return lambda translation: print(neighbors_text(neighbors_of(translator, translation)), file=sys.stderr)
 
 
 if __name__ == "__main__":

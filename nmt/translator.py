@@ -22,7 +22,7 @@ from nmt.fast.accelerate import accelerate, decelerate
 from nmt.fast.projection import pack_weights
 from nmt.models.checkpoint import load_checkpoint, resolve_device
 from nmt.models.ensemble import Ensemble, check_together
-from nmt.models.neighbors import load_datastore, use_neighbors
+from nmt.models.neighbors import Datastore, load_datastore, use_neighbors
 from nmt.models.quantization import quantize
 from nmt.models.seq2seq import Seq2Seq
 from nmt.search.hypothesis import Hypothesis
@@ -94,6 +94,7 @@ class Translator:
         self.device = device
         self.checkpoint: Path | None = None
         self.ensemble: list[Path] = []
+        self.datastore: Datastore | None = None  # of the model alone, without an ensemble
         self.step: int | None = None
         self.progress: Callable[[int], None] = ignore  # called with the number of sentences just read
         self.map_batches: MapFunction[Any] = map_in_threads if device.type == "cpu" else map
@@ -153,7 +154,9 @@ class Translator:
                     pack_weights(each)  # from here on the model only translates
         if settings.neighbors:
             for path, member, each in zip((run, *ensemble), members, models, strict=True):
-                use_neighbors(each, load_datastore(path, member), settings)
+                datastore = load_datastore(path, member)
+                use_neighbors(each, datastore, settings)
+                translator.datastore = None if further else datastore
         return translator
 
     @overload

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from nmt.errors import UserError
+from nmt.evaluation.neighbors import neighbors_of, neighbors_text
 from nmt.evaluation.saliency import Explainer
 from nmt.serving.requests import TranslationRequest
 from nmt.serving.served_run import ServedRun
@@ -46,7 +47,7 @@ def test_from_the_training_text_to_a_translation(
     assert f"written to {folder}" in done.stdout
     about = json.loads((folder / "datastore.json").read_text(encoding="utf-8"))
     assert about["pairs"] == 300
-    assert len(np.load(folder / "tokens.npy")) == about["tokens"] > 1000
+    assert len(np.load(folder / "places.npy")) == about["tokens"] > 1000
     lines = "\n".join(LINES).encode()
     alone, mixed, again = (
         start("translate", "--checkpoint", "run", "--neighbors", number, cwd=run.parent, stdin=lines)
@@ -62,7 +63,21 @@ def test_a_model_learns_from_text_that_it_was_not_trained_on(run: Path, call: Ca
     settings: dict[str, Any] = {"device": "cpu", "neighbor_weight": 0.9, "neighbor_temperature": 0.1}
     assert Translator.load(run, **settings).translate(LINES[0]).text != "Le petit chien mange."
     mixed = Translator.load(run, neighbors=4, **settings)
-    assert mixed.translate(LINES[0]).text == "Le petit chien mange."
+    translation = mixed.translate(LINES[0])
+    assert translation.text == "Le petit chien mange."
+    pieces, neighbors = zip(*neighbors_of(mixed, translation), strict=True)
+    assert pieces == (*translation.pieces, "</s>")
+    words, word_of_piece = translation.words
+    assert [{each.word for each in places} for places in neighbors] == [{word} for word in [*word_of_piece, 5]]
+    for places in neighbors:
+        assert all((each.source, each.words) == (LINES[0], words) for each in places)
+        assert 0 < sum(each.weight for each in places) <= 1.0001
+    assert "%  Le [petit] chien mange .  <-  The small cat sleeps.\n" in neighbors_text(
+        neighbors_of(mixed, translation)
+    )
+    assert neighbors_of(mixed, mixed.translate("")) == []
+    with pytest.raises(UserError, match="neighbors are shown where one model uses them"):
+        neighbors_of(Translator.load(run, device="cpu"), translation)
     with pytest.raises(UserError, match="saliency needs gradients"):
         Explainer(mixed)
     served = ServedRun.load(str(run), max_subwords=99, neighbors=4, **settings)
@@ -101,8 +116,15 @@ def test_mistakes_have_a_message(run: Path, call: Callable[..., Any], monkeypatc
     about.write_text(json.dumps({**content, "model": "0"}), encoding="utf-8")
     assert_told(call(*ask), "is of other weights than")
     about.write_text(json.dumps(content), encoding="utf-8")
-    assert call(*ask).returncode == 0
-    for name, damaged in (("tokens.npy", b""), ("index.faiss", b"IwFl"), ("datastore.json", b"{}")):
+    shown = call(*ask, "--show-neighbors")
+    assert (shown.returncode, shown.stderr.count("[petit]") > 0) == (0, True)
+    assert_told(call(*ask[:3], "--show-neighbors", LINES[0]), "set search.neighbors (--neighbors)")
+    for name, damaged in (
+        ("places.npy", b""),
+        ("pairs.jsonl", b""),
+        ("index.faiss", b"IwFl"),
+        ("datastore.json", b"{}"),
+    ):
         path = run / "datastore" / name
         whole = path.read_bytes()
         path.write_bytes(damaged)

@@ -9,15 +9,15 @@ that the model has read, and the sums are over the k pairs nearest to h. w is `s
 same T suits every model. Nothing is trained.
 
 The index is faiss's. Features are stored in a byte for each number. Those of a larger text are divided into about
-sqrt(tokens) cells, of which the `PROBES` nearest to h are searched: the k pairs are the nearest of `CANDIDATES` k, which
-are those nearest by a product quantizer (Jegou et al., 2011) with a byte for eight numbers.
+sqrt(tokens) cells, of which the `PROBES` nearest to h are searched: the k pairs are the nearest of `CANDIDATES` k,
+which are those nearest by a product quantizer (Jegou et al., 2011) with a byte for eight numbers.
 """
 
 import hashlib
 import json
 import math
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable
+from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int32
 from torch import Tensor
 
 from nmt.config.schema import SearchConfig
@@ -36,8 +36,9 @@ from nmt.errors import UserError, write_errors
 from nmt.models.checkpoint import Checkpoint, place_for, replace_folder
 from nmt.models.seq2seq import Seq2Seq
 
-INDEX, TOKENS, ABOUT = "index.faiss", "tokens.npy", "datastore.json"
+INDEX, PLACES, PAIRS, ABOUT = "index.faiss", "places.npy", "pairs.jsonl", "datastore.json"
 BATCH = 4096  # target subwords that are read at once
+FILES = (INDEX, PLACES, PAIRS)
 SMALL = 10_000  # target subwords; in fewer, h is compared with all
 PROBES, CANDIDATES = 8, 4
 TO_DIVIDE = 64  # pairs for each cell, by which features are divided
@@ -46,26 +47,45 @@ SEED = 1
 
 
 class Datastore:
-    """Features and the token that follows each; `scale` is s of the module's docstring. It is never changed."""
+    """Features, and where in the text each is from. It is never changed.
 
-    def __init__(self, index: Any, tokens: npt.NDArray[np.int32], scale: float) -> None:
+    `places` has a row for each target token: the token, its sentence pair, and its position in the target. `scale` is s
+    of the module's docstring, `folder` where it has been loaded from.
+    """
+
+    def __init__(
+        self, index: Any, places: Int32[np.ndarray, "token 3"], scale: float, folder: Path | None = None
+    ) -> None:
         self.index = index
-        self.tokens = torch.from_numpy(tokens).long()
+        self.places = places
+        self.tokens = torch.from_numpy(places[:, 0]).long()
         self.scale = scale
+        self.folder = folder
 
     def nearest(
-        self, features: Float[Tensor, "row feature"], k: int
+        self, features: Float[Tensor, "row feature"], search: SearchConfig
     ) -> tuple[Float[Tensor, "row k"], Int[Tensor, "row k"]]:
-        """Return the squared distance of the k nearest pairs to each row, and their tokens.
+        """Return the weights of the pairs nearest to each row, which sum to 1, and their rows of `places`.
 
-        Where the searched cells hold fewer, the distance of the others is the greatest float32.
+        Where the searched cells hold fewer than k, the weight of the others is 0.
         """
         import faiss
 
         faiss.omp_set_num_threads(torch.get_num_threads())  # of the calling thread, as torch's
-        distances, places = self.index.search(features.detach().float().cpu().numpy(), k)
-        tokens = self.tokens[torch.from_numpy(places.clip(min=0))]
-        return torch.from_numpy(distances).to(features.device), tokens.to(features.device)
+        squared, found = self.index.search(features.detach().float().cpu().numpy(), search.neighbors)
+        distances, rows = torch.from_numpy(squared), torch.from_numpy(found)
+        distances = distances.masked_fill(rows < 0, torch.inf)
+        return torch.softmax(-distances / (search.neighbor_temperature * self.scale), dim=1), rows.clamp(min=0)
+
+    def sentence_pair(self, row: int) -> tuple[str, str]:
+        """Return the source and the target of a row of `places`."""
+        source, target = json.loads(self._pairs[self.places[row, 1]])
+        return source, target
+
+    @cached_property
+    def _pairs(self) -> list[str]:
+        assert self.folder is not None, "a datastore that has been loaded"
+        return (self.folder / PAIRS).read_text(encoding="utf-8").split("\n")
 
 
 def build(model: Seq2Seq, source: Ragged, target: Ragged) -> Datastore:
@@ -79,24 +99,27 @@ def build(model: Seq2Seq, source: Ragged, target: Ragged) -> Datastore:
     lengths = target.lengths + 1
     batches = plan_sentences(lengths, lengths, unit="tokens", size=BATCH, memory=BATCH)
     cells, size = max(1, round(math.sqrt(lengths.sum()))), model.output.in_features
+    index: Any
     if lengths.sum() < SMALL:
         index = faiss.index_factory(size, "SQ8")
     else:
         index = faiss.index_factory(size, f"IVF{cells},PQ{size // math.gcd(size, 4)}x4fs,Refine(SQ8)")
         index.k_factor, faiss.extract_index_ivf(index).nprobe = CANDIDATES, PROBES
-    waiting, tokens = [], []
+    waiting, places = [], []
     with ProgressLog("reading", len(target)) as progress, torch.inference_mode():
         for number in np.random.default_rng(SEED).permutation(len(batches)):
             rows = batches[number]
             batch = collate([source[row] for row in rows], [target[row] for row in rows], np.array(rows))
             batch = batch.to(next(model.parameters()).device)
             waiting.append(model(batch).features[batch.target_mask].float().cpu().numpy())
-            tokens.append(batch.target_out[batch.target_mask].cpu().numpy().astype(np.int32))
+            tokens = batch.target_out[batch.target_mask].cpu().numpy()
+            pairs, positions = np.nonzero(batch.target_mask.cpu().numpy())
+            places.append(np.stack([tokens, batch.rows[pairs], positions], axis=1).astype(np.int32))
             progress.add(len(rows))
             if index.is_trained or sum(map(len, waiting)) >= TO_DIVIDE * cells:
                 add_waiting(index, waiting)
         add_waiting(index, waiting)
-    return Datastore(index, np.concatenate(tokens), scale_of(index))
+    return Datastore(index, np.concatenate(places), scale_of(index))
 
 
 def add_waiting(index: Any, waiting: list[npt.NDArray[np.float32]]) -> None:
@@ -132,9 +155,9 @@ def predict(
     """Return log p(y | h) of the module's docstring. The neighbors pass no gradient on."""
     log_probs = predict_alone(features) + math.log1p(-search.neighbor_weight)
     rows = log_probs.flatten(0, -2)
-    distances, tokens = datastore.nearest(features.flatten(0, -2), search.neighbors)
-    weights = torch.softmax(-distances / (search.neighbor_temperature * datastore.scale), dim=1)
-    near = torch.zeros_like(rows).scatter_add_(1, tokens, (search.neighbor_weight * weights).to(rows.dtype))
+    weights, places = datastore.nearest(features.flatten(0, -2), search)
+    tokens, weights = datastore.tokens[places].to(rows.device), weights.to(rows)
+    near = torch.zeros_like(rows).scatter_add_(1, tokens, search.neighbor_weight * weights)
     mixed = torch.logaddexp(rows.gather(1, tokens), near.gather(1, tokens).log())  # equal tokens, equal sums
     return rows.scatter(1, tokens, mixed).view_as(log_probs)
 
@@ -154,8 +177,12 @@ def digest_of_weights(model: Seq2Seq) -> str:
     return digest.hexdigest()
 
 
-def save_datastore(run: str, checkpoint: Checkpoint, datastore: Datastore, about: dict[str, Any]) -> Path:
+def save_datastore(
+    run: str, checkpoint: Checkpoint, datastore: Datastore, pairs: Iterable[tuple[str, str]], about: dict[str, Any]
+) -> Path:
     """Write the datastore of a checkpoint, found at `run`, in place of an earlier one, and return its folder.
+
+    `pairs` are the sources and targets that it was built from.
 
     Raises:
         UserError: it cannot be written.
@@ -167,8 +194,10 @@ def save_datastore(run: str, checkpoint: Checkpoint, datastore: Datastore, about
         new = staging / folder.name
         new.mkdir()
         faiss.write_index(datastore.index, str(new / INDEX))
-        np.save(new / TOKENS, datastore.tokens.numpy().astype(np.int32))
-        digests = {name: digest_of(new / name) for name in (INDEX, TOKENS)}
+        np.save(new / PLACES, datastore.places)
+        with (new / PAIRS).open("w", encoding="utf-8") as lines:
+            lines.writelines(json.dumps(pair, ensure_ascii=False) + "\n" for pair in pairs)
+        digests = {name: digest_of(new / name) for name in FILES}
         content = {"model": digest_of_weights(checkpoint.model), **about, "scale": datastore.scale, "digests": digests}
         (new / ABOUT).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         replace_folder(new, folder)
@@ -191,11 +220,11 @@ def load_datastore(run: str | Path, checkpoint: Checkpoint) -> Datastore:
     try:
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
         model, scale, digests = about["model"], float(about["scale"]), about["digests"]
-        is_whole = all(digest_of(folder / name) == digests[name] for name in (INDEX, TOKENS))
+        is_whole = all(digest_of(folder / name) == digests[name] for name in FILES)
     except (OSError, ValueError, KeyError, TypeError):
         is_whole = False
     if not is_whole:
         raise UserError(f"the datastore {folder} is damaged: {make}")
     if model != digest_of_weights(checkpoint.model):
         raise UserError(f"the datastore {folder} is of other weights than {checkpoint.folder}: {make}")
-    return Datastore(faiss.read_index(str(folder / INDEX)), np.load(folder / TOKENS), scale)
+    return Datastore(faiss.read_index(str(folder / INDEX)), np.load(folder / PLACES), scale, folder)
