@@ -4,12 +4,12 @@
 interrupted; 141 the reader of standard output has closed it.
 """
 
-import _thread
 import argparse
 import contextlib
 import errno
 import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -99,7 +99,8 @@ def reraise_lost_interrupts() -> Iterator[None]:
         if unraisable.exc_type is not KeyboardInterrupt:
             previous_hook(unraisable)
             return
-        timer = threading.Timer(0.05, _thread.interrupt_main)  # when the code that drops it has ended
+        main_thread = threading.main_thread().ident  # a signal wakes it where it sleeps or waits
+        timer = threading.Timer(0.05, signal.pthread_kill, (main_thread, signal.SIGINT))  # after the code that drops it
         timer.daemon = True
         timer.start()
 

@@ -8,8 +8,9 @@
 # length penalty is chosen on the validation split, and it is scored on the test split, beside the plain run.
 # A call that was interrupted, or killed, goes on where it was, with the same arguments (SEEDS may grow). The keys are
 # given to every training: for text that is tokenized and lowercased, `bleu_tokenize=none lowercase=true`.
-# SOURCE=de TARGET=en is the other way. In the paired tests of a student and the plain run, both are searched with the
-# student's length penalty; the plain run's own score has its own.
+# SOURCE=de TARGET=en is the other way. NEIGHBORS=32 scores every run with neighbors of CORPUS (`nmt.datastore`). In the
+# paired tests of a student and the plain run, both are searched with the student's length penalty, the plain run without
+# neighbors; the plain run's own score has its own.
 set -euo pipefail
 
 if [ $# -lt 2 ]; then
@@ -21,8 +22,10 @@ mkdir -p "$output"
 shift 2
 keys=("$@")
 source=${SOURCE:-en} target=${TARGET:-de} teachers=${TEACHERS:-2} seeds=${SEEDS:-3}
-penalties=(0.6 0.8 1.0 1.2 1.4)
-settings=$(printf '%s\n' "corpus $corpus" "from $source to $target" "teachers $teachers" "keys ${keys[*]}")
+neighbors=${NEIGHBORS:-0} penalties=(0.6 0.8 1.0 1.2 1.4)
+if [ "$neighbors" -gt 0 ]; then penalties+=(1.7 2.0 2.5); fi # translations are shorter
+settings=$(printf '%s\n' "corpus $corpus" "from $source to $target" "teachers $teachers" "keys ${keys[*]}" \
+    ${NEIGHBORS:+"neighbors $NEIGHBORS"})
 if [ ! -e "$output/plain" ] || [ ! -e "$output/settings" ]; then # not begun, or ended by a mistake in the settings
     printf '%s\n' "$settings" > "$output/settings"
 elif [ "$settings" != "$(cat "$output/settings")" ]; then
@@ -48,11 +51,15 @@ score() { # RUN [KEY=VALUE ...]: choose its length penalty on the validation spl
     local run=$output/$1 penalty folder
     shift
     if [ -e "$run/evaluation/test/metrics.json" ]; then return; fi
+    if [ "$neighbors" -gt 0 ]; then
+        python -m nmt.datastore "$run" --source "$corpus/train.$source" --target "$corpus/train.$target"
+    fi
+    set -- "search.neighbors=$neighbors" "$@"
     for penalty in "${penalties[@]}"; do
         folder=$run/evaluation/validation-$penalty
         if [ ! -e "$folder/metrics.json" ]; then
             python -m nmt.evaluate "checkpoint='$run'" split=validation "search.length_penalty=$penalty" \
-                search.beam_size=10 num_heatmaps=0 "output='$folder'"
+                search.beam_size=10 num_heatmaps=0 "output='$folder'" "$1"
         fi
     done
     penalty=$(best_penalty "$run")

@@ -22,7 +22,7 @@ def start(cwd: Path, *keys: str) -> subprocess.Popen[str]:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     line = [str(SCRIPTS / "reproduce_multi30k.sh"), "corpus", "out", *SMALL, *keys]
-    environment |= {"TEACHERS": "1", "SEEDS": "1", "SOURCE": "en", "TARGET": "de"}
+    environment |= {"TEACHERS": "1", "SEEDS": "1", "SOURCE": "en", "TARGET": "de", "NEIGHBORS": "4"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "start_new_session": True}
     return subprocess.Popen(line, cwd=cwd, env=environment, **pipes)  # type: ignore[call-overload]
 
@@ -58,7 +58,8 @@ def test_the_chain(tmp_path: Path) -> None:
     metrics = json.loads((tmp_path / "out" / "student-1" / "evaluation" / "test" / "metrics.json").read_text())
     assert "baseline" in json.dumps(metrics)
     scored = {float(path.name.split("-")[1]) for path in (tmp_path / "out/student-1/evaluation").glob("validation-*")}
-    assert scored == {0.6, 0.8, 1.0, 1.2, 1.4}
+    assert scored == {0.6, 0.8, 1.0, 1.2, 1.4, 1.7, 2.0, 2.5}
+    assert (tmp_path / "out" / "student-1" / "datastore" / "pairs.jsonl").read_text().count("\n") == 200
 
 
 def test_runs_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
