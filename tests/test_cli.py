@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def main(config: TrainConfig) -> None:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             lost = Lost()
             del lost
-            time.sleep(60)
+            time.sleep(10_000)
         case 106: print("for standard error", file=sys.stderr)
     print(config.run_dir, config.model.decoder, config.data.train.source)
 
@@ -52,7 +53,8 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(script: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(script), *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    pipes: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 300}
+    return subprocess.run(command, cwd=folder, env=environment, check=False, **pipes)
 
 
 @pytest.mark.parametrize(
