@@ -172,7 +172,7 @@ def run(options: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         lines = iter(options.text or read_lines(*open_input(options.input, stack)))
         translator = load_translator(options)
-        show_neighbors = neighbors_shower(translator) if options.show_neighbors else None
+        print_neighbors = neighbor_printer(translator) if options.show_neighbors else None
         shown = (options.alignments, options.json, options.show_alignment, options.heatmap)
         translator.with_alignment = any(shown)
         translate: Callable[[list[str], int], list[list[Translation]]] = translator.translate_n_best
@@ -188,8 +188,8 @@ def run(options: argparse.Namespace) -> None:
                 number += 1
                 print(render(n_best, options), file=output)
                 show_attention(n_best[0], number, options)
-                if show_neighbors:
-                    show_neighbors(n_best[0])
+                if print_neighbors:
+                    print_neighbors(n_best[0])
                 best[number] = n_best[0]
             output.flush()
             print_notices(best, with_alignment=translator.with_alignment, with_heatmap=bool(options.heatmap))
@@ -365,7 +365,7 @@ def show_attention(translation: "Translation", number: int, options: argparse.Na
             raise UserError(f"cannot write heatmaps to {folder}: {error.strerror}") from error
 
 
-def neighbors_shower(translator: "Translator") -> "Callable[[Translation], None]":
+def neighbor_printer(translator: "Translator") -> "Callable[[Translation], None]":
     """Return a function that prints the neighbors of a translation on standard error.
 
     Raises:

@@ -54,17 +54,17 @@ score() { # RUN [KEY=VALUE ...]: choose its length penalty on the validation spl
     if [ "$neighbors" -gt 0 ]; then
         python -m nmt.datastore "$run" --source "$corpus/train.$source" --target "$corpus/train.$target"
     fi
-    set -- "search.neighbors=$neighbors" "$@"
     for penalty in "${penalties[@]}"; do
         folder=$run/evaluation/validation-$penalty
         if [ ! -e "$folder/metrics.json" ]; then
             python -m nmt.evaluate "checkpoint='$run'" split=validation "search.length_penalty=$penalty" \
-                search.beam_size=10 num_heatmaps=0 "output='$folder'" "$1"
+                search.beam_size=10 "search.neighbors=$neighbors" num_heatmaps=0 "output='$folder'"
         fi
     done
     penalty=$(best_penalty "$run")
     echo "$run: length penalty $penalty"
-    python -m nmt.evaluate "checkpoint='$run'" "search.length_penalty=$penalty" search.beam_size=10 "$@"
+    python -m nmt.evaluate "checkpoint='$run'" "search.length_penalty=$penalty" search.beam_size=10 \
+        "search.neighbors=$neighbors" "$@"
 }
 
 best_penalty() { # RUN

@@ -16,6 +16,7 @@ from nmt.translator import Translator
 from nmt.view.text_heatmap import DIRECTION_MARKS, shorten
 
 END = SPECIALS[EOS]
+LONGEST_LINE = 1_000  # characters of a neighbor that are shown
 NO_NEIGHBORS = "neighbors are shown where one model uses them: set search.neighbors (--neighbors), without an ensemble"
 
 
@@ -72,5 +73,5 @@ def neighbors_text(found: Sequence[tuple[str, Sequence[Neighbor]]]) -> str:
             label = set_cell_size("" if number else shorten(piece), width)
             words = each.words if each.word < len(each.words) else [*each.words, END]
             target = " ".join(f"[{word}]" if index == each.word else word for index, word in enumerate(words))
-            lines.append(f"{label} {each.weight:4.0%}  {target}  <-  {each.source}")
+            lines.append(f"{label} {each.weight:4.0%}  {shorten(f'{target}  <-  {each.source}', LONGEST_LINE)}")
     return "\n".join(lines).translate(DIRECTION_MARKS)

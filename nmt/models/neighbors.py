@@ -36,11 +36,12 @@ from nmt.errors import UserError, write_errors
 from nmt.models.checkpoint import Checkpoint, place_for, replace_folder
 from nmt.models.seq2seq import Seq2Seq
 
-INDEX, PLACES, PAIRS, ABOUT = "index.faiss", "places.npy", "pairs.jsonl", "datastore.json"
+ABOUT = "datastore.json"  # beside FILES, with their digests
+FILES = INDEX, PLACES, PAIRS = "index.faiss", "places.npy", "pairs.jsonl"
 BATCH = 4096  # target subwords that are read at once
-FILES = (INDEX, PLACES, PAIRS)
 SMALL = 10_000  # target subwords; in fewer, h is compared with all
-PROBES, CANDIDATES = 8, 4
+PROBES = 8  # cells
+CANDIDATES = 4  # for each of the k
 TO_DIVIDE = 64  # pairs for each cell, by which features are divided
 SAMPLE, RANK = 1000, 16  # s is the median distance of so many pairs to their 16th neighbor
 SEED = 1
@@ -72,10 +73,10 @@ class Datastore:
         import faiss
 
         faiss.omp_set_num_threads(torch.get_num_threads())  # of the calling thread, as torch's
-        squared, found = self.index.search(features.detach().float().cpu().numpy(), search.neighbors)
-        distances, rows = torch.from_numpy(squared), torch.from_numpy(found)
-        distances = distances.masked_fill(rows < 0, torch.inf)
-        return torch.softmax(-distances / (search.neighbor_temperature * self.scale), dim=1), rows.clamp(min=0)
+        squared, rows = self.index.search(features.detach().float().cpu().numpy(), search.neighbors)
+        distances = torch.from_numpy(squared)  # of the others, the greatest float32
+        weights = torch.softmax(-distances / (search.neighbor_temperature * self.scale), dim=1)
+        return weights, torch.from_numpy(rows).clamp(min=0)
 
     def sentence_pair(self, row: int) -> tuple[str, str]:
         """Return the source and the target of a row of `places`."""

@@ -80,6 +80,17 @@ def test_places_that_hold_nothing_count_for_nothing(model: Seq2Seq) -> None:
 
 
 @pytest.mark.usefixtures("kind")
+@torch.inference_mode()
+def test_cells_that_hold_too_few_leave_the_others_without_weight(model: Seq2Seq) -> None:
+    datastore = build(model, *corpus(40))
+    size = datastore.index.ntotal
+    weights, places = datastore.nearest(torch.randn(5, model.output.in_features), SearchConfig(neighbors=size + 9))
+    torch.testing.assert_close(weights.sum(dim=1), torch.ones(5))
+    assert (weights[:, -9:] == 0).all()
+    assert ((places >= 0) & (places < size)).all()
+
+
+@pytest.mark.usefixtures("kind")
 def test_a_datastore_holds_every_target_token_after_its_features(
     model: Seq2Seq, monkeypatch: pytest.MonkeyPatch
 ) -> None:
