@@ -29,7 +29,10 @@ from nmt.errors import UserError, write_errors
 from nmt.formats import GZIP_MAGIC, utf16_advice
 
 if TYPE_CHECKING:
+    from nmt.evaluation.neighbors import Neighbor
     from nmt.translator import Translation, Translator
+
+    Neighbors = list[tuple[str, list[Neighbor]]]  # of each subword
 
 # How much is translated together: enough to batch sentences of similar length. The limits in characters bound memory;
 # the first chunks are smaller, so that the first output appears soon.
@@ -96,7 +99,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--words", default="split", choices=WORDS, help=f"{words_help} (%(default)s)")
     add("--show-alignment", action="store_true", help="draw the attention of each sentence on standard error")
-    shown_help = "print, on standard error, the places of the datastore that are nearest to each subword (--neighbors)"
+    shown_help = (
+        "print, on standard error, the places of the datastore that are nearest to each subword (--neighbors); with "
+        "--json they are in the object"
+    )
     add("--show-neighbors", action="store_true", help=shown_help)
     add("--heatmap", metavar="DIR", help="write the attention of each sentence as DIR/LINE.png")
     add("--json", action="store_true", help="one JSON object per line: text, score, words, weights, n_best")
@@ -172,7 +178,7 @@ def run(options: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         lines = iter(options.text or read_lines(*open_input(options.input, stack)))
         translator = load_translator(options)
-        print_neighbors = neighbor_printer(translator) if options.show_neighbors else None
+        find_neighbors = neighbor_finder(translator) if options.show_neighbors else None
         shown = (options.alignments, options.json, options.show_alignment, options.heatmap)
         translator.with_alignment = any(shown)
         translate: Callable[[list[str], int], list[list[Translation]]] = translator.translate_n_best
@@ -186,10 +192,11 @@ def run(options: argparse.Namespace) -> None:
             best = {}
             for n_best in translate(chunk, options.n_best):
                 number += 1
-                print(render(n_best, options), file=output)
+                neighbors = find_neighbors(n_best[0]) if find_neighbors else None
+                print(render(n_best, options, neighbors), file=output)
                 show_attention(n_best[0], number, options)
-                if print_neighbors:
-                    print_neighbors(n_best[0])
+                if neighbors and not options.json:
+                    print_neighbors(neighbors)
                 best[number] = n_best[0]
             output.flush()
             print_notices(best, with_alignment=translator.with_alignment, with_heatmap=bool(options.heatmap))
@@ -325,10 +332,15 @@ def read_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
         raise UserError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def render(n_best: "list[Translation]", options: argparse.Namespace) -> str:
-    """Return the output line of an input line: its best translations, best first."""
+def render(n_best: "list[Translation]", options: argparse.Namespace, neighbors: "Neighbors | None" = None) -> str:
+    """Return the output line of an input line: its best translations, best first, as JSON with the best's neighbors."""
     if options.json:
         best = n_best[0].to_dict()
+        if neighbors is not None:
+            best["neighbors"] = [
+                {"piece": piece, "places": [dataclasses.asdict(place) for place in places]}
+                for piece, places in neighbors
+            ]
         if options.n_best > 1:
             best["n_best"] = [each.to_dict() for each in n_best]
         return json.dumps(best, ensure_ascii=False)
@@ -365,17 +377,24 @@ def show_attention(translation: "Translation", number: int, options: argparse.Na
             raise UserError(f"cannot write heatmaps to {folder}: {error.strerror}") from error
 
 
-def neighbor_printer(translator: "Translator") -> "Callable[[Translation], None]":
-    """Return a function that prints the neighbors of a translation on standard error.
+def neighbor_finder(translator: "Translator") -> "Callable[[Translation], Neighbors]":
+    """Return a function that finds the neighbors of a translation.
 
     Raises:
         UserError: the translator uses none.
     """
-    from nmt.evaluation.neighbors import NO_NEIGHBORS, neighbors_of, neighbors_text
+    from nmt.evaluation.neighbors import NO_NEIGHBORS, neighbors_of
 
     if translator.datastore is None:
         raise UserError(NO_NEIGHBORS)
-    return lambda translation: print(neighbors_text(neighbors_of(translator, translation)), file=sys.stderr)
+    return functools.partial(neighbors_of, translator)
+
+
+def print_neighbors(neighbors: "Neighbors") -> None:
+    """Print them on standard error."""
+    from nmt.evaluation.neighbors import neighbors_text
+
+    print(neighbors_text(neighbors), file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -85,6 +85,12 @@ def test_a_model_learns_from_text_that_it_was_not_trained_on(run: Path, call: Ca
     assert served.translate(TranslationRequest(LINES[0]))["text"] == "Le petit chien mange."
     with pytest.raises(UserError, match="neighbors pass none on"):
         served.translate(TranslationRequest(LINES[0], saliency=True))
+    (told,) = {json.dumps(place["words"]) for place in served.next(TranslationRequest(LINES[0]))["neighbors"]}
+    assert json.loads(told) == words
+    ask = TranslationRequest(LINES[0], prefix="Le petit")
+    assert {words[place["word"]] for place in served.next(ask)["neighbors"]} == {"chien"}
+    for ended in (TranslationRequest(""), TranslationRequest(LINES[0], prefix=["</s>"])):
+        assert served.next(ended)["neighbors"] == []
 
 
 def test_an_evaluation_with_neighbors_against_one_without(run: Path, call: Callable[..., Any]) -> None:
@@ -118,6 +124,14 @@ def test_mistakes_have_a_message(run: Path, call: Callable[..., Any], monkeypatc
     about.write_text(json.dumps(content), encoding="utf-8")
     shown = call(*ask, "--show-neighbors")
     assert (shown.returncode, shown.stderr.count("[petit]") > 0) == (0, True)
+    as_json = call(*ask, "--show-neighbors", "--json")
+    assert as_json.stderr == ""
+    neighbors = json.loads(as_json.stdout)["neighbors"]
+    assert neighbors[-1]["piece"] == "</s>"
+    places = [place for each in neighbors for place in each["places"]]
+    assert {(place["source"], place["words"][1]) for place in places} == {(LINES[0], "petit")}
+    lines = [line.split("%")[0].split()[-1] for line in shown.stderr.splitlines()]
+    assert lines == [f"{100 * place['weight']:.0f}" for place in places]
     assert_told(call(*ask[:3], "--show-neighbors", LINES[0]), "set search.neighbors (--neighbors)")
     for name, damaged in (
         ("places.npy", b""),

@@ -22,7 +22,7 @@ NO_NEIGHBORS = "neighbors are shown where one model uses them: set search.neighb
 
 @dataclass(frozen=True)
 class Neighbor:
-    """A place in the datastore's text: a word of a target, or its end, and the share of it in p_neighbors."""
+    """A place in the datastore's text: a word of a target, or its end, and its share of p_neighbors."""
 
     weight: float
     source: str
@@ -30,12 +30,25 @@ class Neighbor:
     word: int  # index in `words`; their number is the end
 
 
-@torch.inference_mode()
 def neighbors_of(translator: Translator, translation: Translation, n: int = 3) -> list[tuple[str, list[Neighbor]]]:
     """Return each subword of a translation, and its n nearest places, nearest first; the last subword is the end.
 
-    The model reads the translation after its source (forced decoding), and each subword's features are looked up as in
-    the search that found it (`nmt.models.neighbors`).
+    Raises:
+        UserError: the translator uses no neighbors, or several models.
+    """
+    if not translation.pieces:
+        return []
+    ids = translator.tokenizers.target.ids_of(translation.pieces)
+    found = nearest_places(translator, translation.source, ids, n)
+    return list(zip([*translation.pieces, END], found, strict=True))
+
+
+@torch.inference_mode()
+def nearest_places(translator: Translator, sentence: str, target_ids: Sequence[int], n: int) -> list[list[Neighbor]]:
+    """Return the n nearest places, nearest first, of each target token, and last of what follows them.
+
+    The model reads the target after its source (forced decoding), and the features of each place are looked up as in a
+    search (`nmt.models.neighbors`).
 
     Raises:
         UserError: the translator uses no neighbors, or several models.
@@ -44,10 +57,8 @@ def neighbors_of(translator: Translator, translation: Translation, n: int = 3) -
     if datastore is None:
         raise UserError(NO_NEIGHBORS)
     assert isinstance(model, Seq2Seq)
-    if not translation.pieces:
-        return []
-    source, target = translator.tokenizers.source, translator.tokenizers.target
-    sides = source.encode([translation.source]), [target.ids_of(translation.pieces)]
+    target = translator.tokenizers.target
+    sides = translator.tokenizers.source.encode([sentence]), [target_ids]
     sources, targets = ([np.asarray(ids, dtype=np.int32) for ids in side] for side in sides)
     batch = collate(sources, targets, np.zeros(1, dtype=np.int64))
     with translator.arithmetic():
@@ -60,8 +71,7 @@ def neighbors_of(translator: Translator, translation: Translation, n: int = 3) -
         return Neighbor(weight, source_line, words, [*word_of_piece, len(words)][datastore.places[place, 2]])
 
     nearest = zip(weights[:, :n].tolist(), places[:, :n].tolist(), strict=True)
-    found = [[neighbor(*pair) for pair in zip(*row, strict=True) if pair[0]] for row in nearest]
-    return list(zip([*translation.pieces, END], found, strict=True))
+    return [[neighbor(*pair) for pair in zip(*row, strict=True) if pair[0]] for row in nearest]
 
 
 def neighbors_text(found: Sequence[tuple[str, Sequence[Neighbor]]]) -> str:

@@ -149,9 +149,9 @@ class Pane {
     if (this.isOld || shown.parts > 1) return; // other words would be those of the text as a whole
     const prefix = shown.pieces.slice(0, shown.starts[index]);
     const asked = { text: state.text, run: this.name, prefix, n_best: NEXT };
-    let words;
+    let words, neighbors;
     try {
-      ({ words } = await call("next", asked));
+      ({ words, neighbors = [] } = await call("next", asked));
     } catch (error) {
       tell(this.name, error.message);
       return;
@@ -172,8 +172,24 @@ class Pane {
       make("i", button).style.width = `${100 * each.probability}%`;
       button.addEventListener("click", () => this.begin(each.pieces));
     }
+    this.part(".near").hidden = !neighbors.length;
+    this.part(".near ul").replaceChildren();
+    for (const each of neighbors) this.addNeighbor(each);
     place.hidden = false;
     list.firstElementChild?.focus();
+  }
+
+  // A place of the training text: its share, the target with the word that follows there, and the source.
+  addNeighbor({ weight, source, words, word }) {
+    const { source_language: from, target_language: to } = this.run;
+    const line = make("li", this.part(".near ul"));
+    make("small", line, `${(100 * weight).toFixed(0)} % `, { dir: "ltr" });
+    const target = make("bdi", line, undefined, { lang: to });
+    [...words, "(end)"].slice(0, Math.max(words.length, word + 1)).forEach((text, index) => {
+      target.append(index ? " " : "");
+      make(index === word ? "mark" : "span", target, text);
+    });
+    make("bdi", line, source, { lang: from, className: "quiet" });
   }
 
   // Offer words no longer; the focus goes back to the word in whose place they were.
@@ -323,7 +339,8 @@ async function start() {
   const panes = names.map(name => new Pane(name, runs[name], names.length === 1));
   const update = () => { remember(); panes.forEach(pane => pane.update()); };
   $("runs").textContent = names.map(name => `${runs[name].path} · update ${runs[name].step} · `
-    + `${runs[name].source_language} → ${runs[name].target_language} · beam ${runs[name].beam_size}`).join("  |  ");
+    + `${runs[name].source_language} → ${runs[name].target_language} · beam ${runs[name].beam_size}`
+    + (runs[name].neighbors ? ` · ${runs[name].neighbors} neighbors` : "")).join("  |  ");
   $("text").lang = first.source_language;
   $("saliency").disabled = !names.some(name => runs[name].saliency);
   let timer;

@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, final
 
 from nmt.config.file import load_config
 from nmt.errors import UserError
+from nmt.evaluation.neighbors import nearest_places
 from nmt.evaluation.records import ALIGNMENTS, finite, read_records
 from nmt.evaluation.saliency import Explainer, obstacle_to_saliency
 from nmt.models.checkpoint import CONFIG, find_checkpoint, local, run_of, run_of_checkpoint
@@ -18,6 +19,8 @@ from nmt.serving.requests import TranslationRequest
 from nmt.text.words import characters_of
 from nmt.translator import Translation, Translator
 from nmt.view.alignment import round_weights
+
+PLACES = 5  # of a datastore, that are told beside the next words
 
 
 @final
@@ -53,6 +56,7 @@ class ServedRun:
             "target_language": self.languages[1],
             "beam_size": search.beam_size,
             "length_penalty": search.length_penalty,
+            "neighbors": search.neighbors,
             "precision": self.translator.precision,
             "saliency": self.explainer is not None,
         }
@@ -82,11 +86,17 @@ class ServedRun:
         return best | {"seconds": round(time.perf_counter() - started, 4)}
 
     def next(self, request: TranslationRequest) -> dict[str, Any]:
-        """Return the most probable words after the prefix, `n_best` of them at most; raise UserError if sentence or
-        prefix is too long, or the prefix cannot be forced.
+        """Return the most probable words after the prefix, `n_best` of them at most, and of a run that uses neighbors
+        the nearest places of its datastore; raise UserError if sentence or prefix is too long, or the prefix cannot be
+        forced.
         """
-        words = next_words(self.translator, request.text, self._prefix(request), request.n_best)
-        return {"run": request.run, "words": [word._asdict() for word in words]}
+        prefix = self._prefix(request)
+        words = next_words(self.translator, request.text, prefix, request.n_best)
+        answer = {"run": request.run, "words": [word._asdict() for word in words]}
+        if self.translator.datastore is not None:
+            places = nearest_places(self.translator, request.text, prefix, PLACES)[-1] if words else []
+            answer["neighbors"] = [asdict(place) | {"weight": round(place.weight, 4)} for place in places]
+        return answer
 
     def _prefix(self, request: TranslationRequest) -> list[int]:
         """Check the lengths, and return the ids of the prefix: none where there is nothing to translate."""

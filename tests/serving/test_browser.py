@@ -1,68 +1,16 @@
-"""The page in a browser: typing, pointing, choosing words, two runs, links."""
+"""The page in a browser: typing, pointing, options, two runs, links."""
 
-import contextlib
 import json
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-import uvicorn
 
-from nmt.serving.app import Api, build_app
+from nmt.serving.app import Api
 from nmt.serving.served_run import ServedRun
-from nmt.serving.server import listen
 from tests.browser import Browser
 from tests.sentences import SENTENCE
-
-TEXT = "document.querySelector('.pane .nmt-target')?.textContent"
-MESSAGE = "document.querySelector('#message').textContent"
-
-Serving = Callable[..., AbstractContextManager[str]]
-
-
-@pytest.fixture(scope="module")
-def serving() -> Serving:
-    """Serve an application as long as a context lasts, which gives its address."""
-
-    @contextlib.contextmanager
-    def serve(api: Api, port: int = 0) -> Iterator[str]:
-        server = uvicorn.Server(uvicorn.Config(build_app(api, ["*"]), log_level="warning"))
-        with listen("127.0.0.1", port) as listener:
-            thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-            thread.start()
-            while not server.started:
-                time.sleep(0.01)
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
-            server.should_exit = True
-            thread.join(20)
-
-    return serve
-
-
-@pytest.fixture(scope="module")
-def address(run: ServedRun, serving: Serving) -> Iterator[str]:
-    """The address of the same run twice."""
-    with serving(Api({"checkpoint": run, "compare": run}, max_waiting=64, requests_per_second=1000)) as address:
-        yield address
-
-
-@pytest.fixture
-def page(browser: Browser, address: str) -> Browser:
-    browser.show()
-    browser.open("about:blank")
-    browser.open(address)
-    browser.wait("document.querySelectorAll('.pane').length == 2")
-    browser.errors.clear()
-    return browser
-
-
-def write(page: Browser, text: str) -> None:
-    page.run("document.querySelector('#text').focus()")
-    page.type(text)
-    page.wait("document.querySelectorAll('.pane .nmt-word').length > 4 && !document.querySelector('.waiting')")
+from tests.serving.pages import CHANGED, MESSAGE, TEXT, UNREACHABLE, Serving, write
 
 
 def test_typing_translates_in_both_runs(page: Browser, run: ServedRun) -> None:
@@ -104,50 +52,6 @@ def test_what_is_typed_before_the_server_answers_is_kept(
     assert browser.run("new URLSearchParams(location.hash.slice(1)).get('text')") == text
 
 
-def test_a_chosen_word_is_gone_on_from_and_let_go(page: Browser) -> None:
-    write(page, SENTENCE)
-    first = page.run(TEXT)
-    page.click(".pane .nmt-target .nmt-word")
-    page.wait("document.querySelectorAll('.words button').length > 3")
-    assert page.run("document.querySelector('.words small').textContent").endswith(" %")
-    page.click(".words button:nth-child(2)")
-    page.wait("!document.querySelector('.kept').hidden")
-    chosen = page.run("document.querySelector('.kept b').textContent")
-    assert page.run(TEXT).startswith(chosen.split()[0])
-    assert page.run(TEXT) != first
-    link = page.run("location.href")
-    page.open("about:blank")
-    page.open(link)
-    page.wait("document.querySelector('.pane .forced')")
-    assert page.run("document.querySelector('.kept b').textContent") == chosen
-    page.click(".kept button")
-    page.wait(f"{TEXT} == {first!r}")
-    assert page.errors == []
-
-
-def test_the_keyboard_alone_chooses_a_word(page: Browser) -> None:
-    write(page, SENTENCE)
-    focus = "document.activeElement.textContent"
-    page.run("document.querySelector('.pane .nmt-target .nmt-word').focus()")
-    word = page.run(focus)
-    page.key("Enter")
-    page.wait("document.activeElement.matches('.words button')")
-    page.key("Escape")
-    assert page.run("document.querySelector('.next').hidden")
-    assert page.run(focus) == word
-    page.key("Enter")
-    page.wait("document.activeElement.matches('.words button')")
-    page.run("document.activeElement.nextElementSibling.focus()")
-    page.key("Enter")
-    page.wait("document.activeElement.matches('.forced')")
-    assert page.run(focus) == page.run("document.querySelector('.kept b').textContent").split()[-1]
-    page.run("document.querySelector('.kept button').focus()")
-    page.key("Enter")
-    page.wait("document.activeElement.matches('.nmt-word:not(.forced)')")
-    assert page.run(focus) == word
-    assert page.errors == []
-
-
 def test_options_show_more_and_stand_in_the_address(page: Browser) -> None:
     write(page, SENTENCE)
     page.click("#saliency")
@@ -177,28 +81,6 @@ def test_a_translation_without_words_has_no_heatmap_to_save(page: Browser) -> No
     assert page.errors == []
 
 
-TOGETHER = """
-    const f = fetch;
-    window.fetch = async (where, how) => {
-      const answer = await f(where, how);
-      if (where !== "translate") return answer;
-      const found = await answer.json();
-      found.n_best[0].starts[1] = 0;
-      return Response.json(found);
-    };
-"""
-
-
-def test_characters_of_a_piece_are_replaced_together(page: Browser) -> None:
-    """What is offered for the second does not come after the first."""
-    page.run(TOGETHER)
-    write(page, SENTENCE)
-    page.click(".pane .nmt-target .nmt-word:nth-child(2)")
-    page.wait("!document.querySelector('.pane .next').hidden")
-    assert page.run("document.querySelector('.pane .next p').textContent") == "at the beginning:"
-    assert page.errors == []
-
-
 FAILING = """
     const f = fetch;
     window.fetch = (where, how) => f(where, how?.body?.includes("compare") ? { ...how, body: "{}" } : how);
@@ -216,94 +98,6 @@ def test_an_error_of_one_run_is_told_beside_the_other(page: Browser) -> None:
     assert page.run("document.querySelector('#message').textContent") != ""
 
 
-LATE = """
-    const f = fetch;
-    window.fetch = async (where, how) => {
-      if (!String(where).startsWith("next")) return f(where, how);
-      await new Promise(resolve => setTimeout(resolve, 1000));
-      const answer = await f(where, how);
-      setTimeout(() => { window.answered = true; }, 200);
-      return answer;
-    };
-"""
-
-
-def test_words_of_a_text_that_has_changed_are_not_offered(page: Browser) -> None:
-    write(page, SENTENCE)
-    page.run(LATE)
-    page.click(".pane .nmt-target .nmt-word")
-    before = page.run(TEXT)
-    page.run("text.value = 'He sleeps.'; text.dispatchEvent(new Event('input'))")
-    page.wait(f"{TEXT} != {before!r} && !document.querySelector('.waiting')")
-    page.wait("window.answered")
-    assert page.run("document.querySelector('.pane .next').hidden")
-    page.run("text.value = ''; text.dispatchEvent(new Event('input'))")
-    page.wait("document.querySelector('.pane nmt-alignment').hidden && !document.querySelector('.waiting')")
-
-
-# Requests are listed, and translations come late.
-LISTED = """
-    const f = fetch;
-    window.asked = [];
-    window.fetch = async (where, how) => {
-      window.asked.push(where);
-      if (where === "translate") await new Promise(resolve => setTimeout(resolve, 1000));
-      const answer = await f(where, how);
-      if (where === "next") setTimeout(() => { window.answered = true; }, 100);
-      return answer;
-    };
-"""
-CHANGED = "text.value = 'He sleeps.'; text.dispatchEvent(new Event('input'))"
-HIDDEN = "document.querySelector('.pane .next').hidden"
-
-
-def test_words_of_a_text_are_not_chosen_for_another(page: Browser, run: ServedRun) -> None:
-    write(page, SENTENCE)
-    page.click(".pane .nmt-target .nmt-word:nth-child(2)")
-    page.wait(f"!{HIDDEN}")
-    page.run(LISTED)
-    page.run(CHANGED)
-    assert page.run(HIDDEN)
-    page.run("document.querySelector('.words button').click()")
-    page.run("document.querySelector('.pane .nmt-target .nmt-word').click()")
-    assert page.run("window.asked") == []
-    page.wait(f"{TEXT} == {run.translator.translate(['He sleeps.'])[0].text!r}")
-    assert page.run("location.hash") == "#text=He+sleeps."
-    assert "next" not in page.run("window.asked")
-    assert page.errors == []
-
-
-def test_words_that_come_while_another_text_is_translated_are_not_offered(page: Browser) -> None:
-    write(page, SENTENCE)
-    page.run(LISTED)
-    page.click(".pane .nmt-target .nmt-word")
-    page.run(CHANGED)
-    page.wait("window.answered")
-    assert page.run(HIDDEN)
-
-
-def test_a_prefix_of_another_model_is_dropped(page: Browser, address: str, run: ServedRun) -> None:
-    page.open("about:blank")
-    page.open(f'{address}#text=He+sleeps.&prefix.checkpoint=["▁notapiece","zz"]')
-    page.wait(f"{TEXT} == {run.translator.translate(['He sleeps.'])[0].text!r}")
-    page.wait(f"{MESSAGE}.includes('cannot begin')")
-    assert "as text" not in page.run(MESSAGE)
-    assert page.run("location.hash") == "#text=He+sleeps."
-    page.click("#saliency")
-    page.wait(f"{MESSAGE} == ''")
-
-
-@pytest.mark.parametrize("prefix", ["null", "1", '"a"', '["a",1]', '{"length":1}', "["])
-def test_a_prefix_that_is_no_list_of_pieces_is_ignored(page: Browser, address: str, prefix: str) -> None:
-    page.open("about:blank")
-    page.open(f"{address}#text=He+sleeps.&prefix.checkpoint={prefix}")
-    page.wait("document.querySelectorAll('.pane .nmt-word').length > 3")
-    page.click("#saliency")
-    page.wait("document.querySelectorAll('.pane .nmt-map').length == 4")
-    assert page.run("location.hash") == "#text=He+sleeps.&saliency=1"
-    assert page.errors == []
-
-
 def test_a_server_that_has_gone_is_told_and_asked_again(browser: Browser, run: ServedRun, serving: Serving) -> None:
     api = Api({"checkpoint": run, "compare": run}, max_waiting=8, requests_per_second=100)
     with serving(api) as address:
@@ -318,20 +112,6 @@ def test_a_server_that_has_gone_is_told_and_asked_again(browser: Browser, run: S
         browser.wait("!document.querySelector('.pane nmt-alignment').hidden")
         browser.wait(f"{MESSAGE} == ''")
         assert browser.run(TEXT) == run.translator.translate(["He sleeps."])[0].text
-
-
-UNREACHABLE = "const f = fetch; window.fetch = () => Promise.reject(new TypeError('Failed to fetch'))"
-
-
-def test_words_are_offered_when_the_server_answers_again(page: Browser) -> None:
-    write(page, SENTENCE)
-    page.run(UNREACHABLE)
-    page.click(".pane .nmt-target .nmt-word")
-    page.wait(f"{MESSAGE}.includes('does not answer')")
-    page.run("window.fetch = f")
-    page.click(".pane .nmt-target .nmt-word")
-    page.wait(f"!{HIDDEN}")
-    assert page.run(MESSAGE) == ""
 
 
 def test_a_page_whose_server_has_gone_says_what_to_do(browser: Browser, address: str) -> None:
