@@ -64,14 +64,15 @@ def main() -> None:
     options = parser.parse_intermixed_args()
     with user_errors():
         study = Study.from_options(options, "length", {"model": "--models"})
-        for name in options.models:
+        models = list(dict.fromkeys(options.models))
+        for name in models:
             if name not in MODELS:
                 raise unknown("model", name, MODELS)
         setting = QUICK if options.quick else FULL
-        limits = study.limits(len(options.models), overhead=setting.overhead)
+        limits = study.limits(len(models), overhead=setting.overhead)
         configs = {
             name: replace(study.configure(*MODELS[name], *setting.overrides, *limits), run_dir=str(study.run_dir(name)))
-            for name in options.models
+            for name in models
         }
         check_settings(configs.values(), limits_may_differ=True)
         make_output_folder(options, "length")

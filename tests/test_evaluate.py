@@ -74,11 +74,12 @@ def test_all_of_the_search_can_be_set_and_is_recorded(evaluate: Callable[..., di
         "coverage_penalty": 0.2,
         "max_length_ratio": 1.5,
         "max_length_offset": 3,
-        "replace_unknown": True,
     }
     search |= {"batch_unit": "tokens", "batch_size": 70}
-    metrics = evaluate(*(f"search.{name}={value}" for name, value in search.items()), "num_heatmaps=0")
+    given = (*(f"search.{name}={value}" for name, value in search.items()), "search.replace_unknown=true")
+    metrics = evaluate(*given, "num_heatmaps=0")
     assert search.items() <= metrics.items()
+    assert not metrics["replace_unknown"]  # subwords spell every word
     assert (metrics["precision"], metrics["beam_size"]) == ("fp32", 2)
 
 

@@ -47,6 +47,7 @@ def translator_settings(translator: Translating) -> dict[str, Any]:
         "step": translator.step,
         "ensemble": [stable_path(path) for path in translator.ensemble],
         **dataclasses.asdict(translator.search),
+        "replace_unknown": translator.replaces_unknown,
         "precision": translator.precision,
         "device": translator.device.type,
     }

@@ -117,7 +117,11 @@ def decoding_summary(settings: Values) -> str:
         penalties += f" · coverage penalty {settings['coverage_penalty']}"
     limit = f"at most {settings['max_length_ratio']:g} x source + {settings['max_length_offset']} subwords"
     copies = " · unknown words copied" if settings["replace_unknown"] else ""
-    return f"beam {settings['beam_size']} · {penalties} · {limit}{copies} · {settings['precision']}"
+    neighbors = ""
+    if settings.get("neighbors"):  # older evaluations have none
+        weight, temperature = settings["neighbor_weight"], settings["neighbor_temperature"]
+        neighbors = f" · {settings['neighbors']} neighbors, weight {weight:g}, temperature {temperature:g}"
+    return f"beam {settings['beam_size']} · {penalties} · {limit}{copies}{neighbors} · {settings['precision']}"
 
 
 def comparison(baseline: Mapping[str, Any]) -> list[list[str]]:

@@ -30,6 +30,7 @@ class Translating(Protocol):
     checkpoint: Path | None
     ensemble: list[Path]
     step: int | None
+    replaces_unknown: bool  # `search.replace_unknown`, where words may be unknown
 
     def translate(self, sentences: Sequence[str]) -> list[Translation]: ...
 

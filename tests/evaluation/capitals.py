@@ -34,6 +34,7 @@ class Capitals:
         self.device = torch.device("cpu")
         self.checkpoint: Path | None = Path("runs/a/checkpoints/best")
         self.ensemble: list[Path] = []
+        self.replaces_unknown = False
         self.step: int | None = 70
         self.ending = ending
         self.translated = 0

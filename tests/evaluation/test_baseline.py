@@ -26,6 +26,7 @@ class Echo:
         self.device = torch.device("cpu")
         self.checkpoint: Path | None = None
         self.ensemble: list[Path] = []
+        self.replaces_unknown = False
         self.translated = 0
 
     def translate(self, sentences: Sequence[str]) -> list[Translation]:

@@ -39,6 +39,7 @@ class Doubling:
         self.search, self.precision, self.device = SearchConfig(), "fp32", torch.device("cpu")
         self.checkpoint: Path | None = None
         self.ensemble: list[Path] = []
+        self.replaces_unknown = False
         self.step: int | None = None
 
     def translate(self, sentences: Sequence[str]) -> list[Translation]:

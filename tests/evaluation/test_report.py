@@ -89,6 +89,9 @@ def test_no_number_without_its_settings() -> None:
     )
     assert "length penalty 1.0 · coverage penalty 0.2 · at most" in summary(metrics(coverage_penalty=0.2))
     assert "20 subwords · unknown words copied · fp32" in summary(metrics(replace_unknown=True))
+    near = summary(metrics(neighbors=32, neighbor_weight=0.3, neighbor_temperature=0.25))
+    assert "20 subwords · 32 neighbors, weight 0.3, temperature 0.25 · fp32" in near
+    assert "20 subwords · fp32" in summary(metrics(neighbors=0, neighbor_weight=0.3, neighbor_temperature=0.25))
     assert summary(metrics(ensemble=["runs/b/best"])).endswith("step 1200 · with runs/b/best")
 
 

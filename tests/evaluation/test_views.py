@@ -38,6 +38,7 @@ class Fixed:
         self.search, self.precision, self.device = SearchConfig(), "fp32", torch.device("cpu")
         self.checkpoint: Path | None = None
         self.ensemble: list[Path] = []
+        self.replaces_unknown = False
         self.step: int | None = None
         self.weights = weights
 
