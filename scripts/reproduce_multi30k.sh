@@ -17,6 +17,13 @@ if [ $# -lt 2 ]; then
     sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"
     exit 2
 fi
+for name in TEACHERS SEEDS NEIGHBORS; do
+    least=$([ $name = NEIGHBORS ] && echo 0 || echo 1)
+    if ! [[ ${!name:-1} =~ ^[0-9]{1,4}$ ]] || [ "${!name:-1}" -lt "$least" ]; then
+        echo "error: $name is '${!name}': give a whole number from $least" >&2
+        exit 2
+    fi
+done
 corpus=$(realpath "$1") output=$(realpath -m "$2")
 mkdir -p "$output"
 shift 2

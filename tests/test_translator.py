@@ -82,6 +82,13 @@ def test_the_n_best_have_different_texts(translator: Translator, monkeypatch: py
     assert len(translator.translate_n_best([""], 3)[0]) == 1
 
 
+@pytest.mark.parametrize("n", [0, 10_001])
+def test_a_number_of_translations_is_bounded(translator: Translator, n: int) -> None:
+    for translate in (translator.translate_n_best, translator.sample):
+        with pytest.raises(UserError, match=f"n is {n}: ask for at least 1 and at most 10,000 translations"):
+            translate(SENTENCES[:1], n)
+
+
 def test_a_perplexity_beyond_a_float_is_infinite(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     for log_prob, expected in ((-2000.0, math.inf), (0.0, 1.0)):
 

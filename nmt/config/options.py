@@ -20,7 +20,7 @@ def normalize_arguments(arguments: Sequence[str], config: Any) -> list[str]:
     `--checkpoint RUN`, as in `nmt.translate`, becomes `checkpoint=RUN` if that is a key.
 
     Raises:
-        UserError: an option that Hydra does not have; the message says which key to set instead.
+        UserError: an option that Hydra does not have, and which key to set instead; or two keys for one folder.
     """
     from hydra._internal.utils import get_args_parser
 
@@ -38,6 +38,10 @@ def normalize_arguments(arguments: Sequence[str], config: Any) -> list[str]:
         if argument.startswith("-"):
             raise unknown_option(argument, arguments, config)
     overrides = [*options.overrides, *unknown]
+    given = {override.partition("=")[0] for override in overrides}
+    for own in ("hydra.run.dir", "hydra.sweep.dir"):  # would win
+        if {"run_dir", own} <= given:
+            raise UserError(f"run_dir and {own} both name the folder of the run: leave {own} out")
     return [argument for argument in arguments if argument not in overrides] + overrides
 
 

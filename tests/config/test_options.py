@@ -102,6 +102,8 @@ def test_the_checkpoint_is_given_as_to_translate(given: list[str]) -> None:
         (["--cfg", "jobb"], "invalid choice: 'jobb'"),
         (["--seed", ""], "there is no option --seed: write seed=;"),
         (["--cfg"], "expected one argument; see --help"),
+        (["run_dir=a", "hydra.run.dir=b"], r"run_dir and hydra\.run\.dir both name the folder of the run: leave"),
+        (["-m", "hydra.sweep.dir=b", "run_dir=a"], r"run_dir and hydra\.sweep\.dir both name"),
     ],
 )
 def test_a_wrong_option_names_the_key(given: list[str], message: str) -> None:

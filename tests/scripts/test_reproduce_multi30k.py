@@ -76,6 +76,16 @@ def test_runs_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("name", "value"), [("SEEDS", "2x"), ("TEACHERS", "0"), ("NEIGHBORS", "-3")])
+def test_a_number_that_is_none_is_refused(tmp_path: Path, name: str, value: str) -> None:
+    line = [str(SCRIPTS / "reproduce_multi30k.sh"), "corpus", "out"]
+    done = subprocess.run(line, cwd=tmp_path, env={**os.environ, name: value}, capture_output=True, text=True)
+    least = 0 if name == "NEIGHBORS" else 1
+    message = f"error: {name} is '{value}': give a whole number from {least}\n"
+    assert (done.returncode, done.stderr) == (2, message)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_mistake_can_be_mended_in_the_same_folder(tmp_path: Path) -> None:
     (tmp_path / "corpus").mkdir()
     mistaken = start(tmp_path, "model.hiden_size=2")
