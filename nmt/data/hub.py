@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from nmt.errors import UserError, nearest, one_line
 
 TIMEOUT = 10  # seconds
 BUILDERS = ("csv", "json", "parquet")  # of `datasets`, for files with columns
-CELLS: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}  # of CSV files: `None` and `NA` are words
 INSTEAD = "data=text with files of your own, or data=grammar"
 
 
@@ -37,7 +37,7 @@ class HubCorpus(Corpus):
             UserError: when the hub cannot be reached, or the data set, split or column does not exist.
         """
         name = self.split_config(split).name or split
-        table = read_split(_builder(self.config.hub), name, str(self.config.hub.path), f"data.{split}.name")
+        table = read_split(_builder(self.config), name, str(self.config.hub.path), f"data.{split}.name")
         return _two_columns(table, self.config)
 
     def has_split(self, split: str) -> bool:
@@ -46,7 +46,7 @@ class HubCorpus(Corpus):
         """
         if self.split_config(split).name:
             return True
-        return split != "test_long" and split in (_builder(self.config.hub).info.splits or ())
+        return split != "test_long" and split in (_builder(self.config).info.splits or ())
 
     def has_gold(self, split: str) -> bool:
         return False
@@ -85,8 +85,9 @@ def read_split(builder: datasets.DatasetBuilder, name: str, path: str, key: str)
         raise UserError(f"{key}={name} cannot be read as a slice of a split: {one_line(error)}") from None
 
 
-def _builder(config: HubConfig) -> datasets.DatasetBuilder:
+def _builder(data: DataConfig) -> datasets.DatasetBuilder:
     """Find the data set that the configuration names, and download it unless it is in the cache."""
+    config = data.hub
     if not config.path:
         hint = "set data.hub.path=OWNER/NAME, or json, csv, parquet with data.hub.data_files"
         raise UserError(f"data=hub needs a data set: {hint}")
@@ -95,17 +96,18 @@ def _builder(config: HubConfig) -> datasets.DatasetBuilder:
         raise UserError(f"data.hub.path=text has one column, a corpus has two: {hint}")
     if config.path in BUILDERS and not config.data_files:
         raise UserError(f"data.hub.path={config.path} needs files: set 'data.hub.data_files={{train:F,validation:F}}'")
-    return prepared_builder(config)
+    return prepared_builder(config, [_asked(data, side) for side in SIDES])
 
 
 @progress_on_terminals_only(datasets)
 def prepared_builder(
-    config: HubConfig, *, check: str = "data.hub", instead: str = INSTEAD, **options: Any
+    config: HubConfig, columns: Sequence[str], *, check: str = "data.hub", instead: str = INSTEAD, **options: Any
 ) -> datasets.DatasetBuilder:
     """Return the builder of a data set, which is downloaded unless it is in the cache.
 
     Args:
         config: path, name, revision and files of the data set.
+        columns: those of text, whose cells are read from CSV files as they are written.
         check: what a message tells to check.
         instead: what a message offers to use without the hub.
         options: of a local builder, such as the separator of CSV files.
@@ -119,7 +121,7 @@ def prepared_builder(
     if "hf://" in files or not is_local:
         _check_reachable(config, instead)
     try:
-        builder = _found_builder(config, **options)
+        builder = _found_builder(config, columns, **options)
         builder.download_and_prepare()
     # Errors of `datasets`, of the hub's client, of its HTTP library, and of every file format.
     except Exception as error:
@@ -133,8 +135,10 @@ def prepared_builder(
     return builder
 
 
-def _found_builder(config: HubConfig, **options: Any) -> datasets.DatasetBuilder:
+def _found_builder(config: HubConfig, columns: Sequence[str], **options: Any) -> datasets.DatasetBuilder:
     """Find a data set; one of CSV files a second time, as only then they are known to be."""
+    # `NA` is a word, and 007 no number
+    cells = {"converters": dict.fromkeys(columns, str), "keep_default_na": False, "na_values": [""]}
     place = {"name": config.name, "revision": config.revision, "data_files": config.data_files}
     find = partial(datasets.load_dataset_builder, config.path, **place, **options)
     try:
@@ -142,9 +146,9 @@ def _found_builder(config: HubConfig, **options: Any) -> datasets.DatasetBuilder
     except ValueError:
         if huggingface_hub.constants.HF_HUB_OFFLINE:
             with contextlib.suppress(ValueError):
-                return find(**CELLS)  # the cache has it under another name
+                return find(**cells)  # the cache has it under another name
         raise
-    return find(**CELLS) if builder.info.builder_name == "csv" else builder
+    return find(**cells) if builder.info.builder_name == "csv" else builder
 
 
 def _check_reachable(config: HubConfig, instead: str) -> None:
@@ -184,8 +188,7 @@ def _two_columns(table: datasets.Dataset, config: DataConfig) -> datasets.Datase
 
 def _column(table: datasets.Dataset, config: DataConfig, side: str) -> str:
     """Return the name of the column of one side."""
-    asked: str = getattr(config.hub, f"{side}_column") or getattr(config, f"{side}_language")
-    names = table.column_names
+    asked, names = _asked(config, side), table.column_names
     for name in (asked, f"{config.hub.translation_column}.{asked}"):
         if name not in names:
             continue
@@ -198,6 +201,11 @@ def _column(table: datasets.Dataset, config: DataConfig, side: str) -> str:
         f"data set {config.hub.path} has no column {asked!r}: set data.{side}_language or data.hub.{side}_column "
         f"to one of {', '.join(names)}{nearest(asked, names)}"
     )
+
+
+def _asked(config: DataConfig, side: str) -> str:
+    """Return the column of one side that is asked for, or the language in a `translation` column."""
+    return getattr(config.hub, f"{side}_column") or getattr(config, f"{side}_language")
 
 
 def _without_nulls_and_newlines(table: pa.Table) -> pa.Table:

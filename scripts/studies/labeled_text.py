@@ -160,7 +160,10 @@ def _open(source: str, columns: Sequence[str]) -> tuple[str, datasets.DatasetBui
         if not path:
             raise UserError(f"{source!r} names no data set of the hub: write hub:NAME or hub:NAME:CONFIG")
         return path, prepared_builder(
-            HubConfig(path=path, name=name or None), check="its name and configuration", instead=INSTEAD_OF_HUB
+            HubConfig(path=path, name=name or None),
+            columns,
+            check="its name and configuration",
+            instead=INSTEAD_OF_HUB,
         )
     file = Path(source).expanduser()
     suffix = Path(file.name.removesuffix(".gz")).suffix
@@ -171,10 +174,8 @@ def _open(source: str, columns: Sequence[str]) -> tuple[str, datasets.DatasetBui
     if file.stat().st_size == 0:
         raise UserError(f"{file} is empty: give a file with columns")
     kind, options = FORMATS[suffix]
-    if kind == "csv":  # as they are written: `NA` is a word, and 01 is not a number
-        options = {**options, "converters": dict.fromkeys(columns, str)}
     config = HubConfig(path=kind, data_files=glob.escape(str(file.resolve())))
-    return source, prepared_builder(config, check=str(file), instead=INSTEAD_OF_HUB, **options)
+    return source, prepared_builder(config, columns, check=str(file), instead=INSTEAD_OF_HUB, **options)
 
 
 def _feature(table: datasets.Dataset, column: str, path: str) -> Any:

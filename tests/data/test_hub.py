@@ -91,6 +91,17 @@ def test_a_column_of_numbers_may_lack_some(tmp_path: Path) -> None:
     assert HubCorpus(config).load("train")[-1] == {"source": "NA", "target": "null"}
 
 
+@pytest.mark.parametrize("number", ["007", "1.50", "True", "1" * 30])
+def test_cells_that_pandas_takes_for_numbers(number: str, tmp_path: Path) -> None:
+    """As it takes all cells of a column, or of the rows that it reads at once."""
+    (tmp_path / "x.csv").write_text("en,fr\n" + "cat,chat\n" * 10_000 + f"{number},{number}\n")
+    (tmp_path / "y.csv").write_text(f"en,fr\n{number},sept\n")
+    files = {"train": str(tmp_path / "x.csv"), "validation": str(tmp_path / "y.csv")}
+    corpus = HubCorpus(DataConfig(kind="hub", hub=HubConfig(path="csv", data_files=files)))
+    assert corpus.load("train")[-1] == {"source": number, "target": number}
+    assert corpus.load("validation")[:] == {"source": [number], "target": ["sept"]}
+
+
 @pytest.mark.parametrize(
     ("cells", "source"), [([None, "b"], ["", "b"]), (["a\nb", "c"], ["a b", "c"])], ids=["empty", "newline"]
 )
