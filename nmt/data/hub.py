@@ -181,9 +181,21 @@ def _two_columns(table: datasets.Dataset, config: DataConfig) -> datasets.Datase
         )
     table = table.select_columns(columns).rename_columns(dict(zip(columns, SIDES, strict=True)))
     sides = [table.data.column(side) for side in SIDES]
+    for side, column in zip(sides, columns, strict=True):
+        check_utf8(side, column, str(config.hub.path))
     if any(side.null_count or pc.any(pc.match_substring(side, "\n")).as_py() for side in sides):
         table = table.with_format("arrow").map(_without_nulls_and_newlines, batched=True, desc="joining lines")
     return table.with_format(None)
+
+
+def check_utf8(cells: pa.ChunkedArray, column: str, path: str) -> None:
+    """Raise UserError for a column of text that is not UTF-8, which no reader of JSON or Parquet files looks at."""
+    try:
+        cells.validate(full=True)
+    except pa.ArrowInvalid:
+        raise UserError(
+            f"column {column!r} of data set {path} is not UTF-8: convert its files, e.g. with iconv -f LATIN1 -t UTF-8"
+        ) from None
 
 
 def _column(table: datasets.Dataset, config: DataConfig, side: str) -> str:

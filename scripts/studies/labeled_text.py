@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import datasets
 
 from nmt.config.schema import HubConfig
-from nmt.data.hub import prepared_builder, read_split
+from nmt.data.hub import check_utf8, prepared_builder, read_split
 from nmt.errors import UserError, nearest
 from nmt.models.hub import SCHEME
 from studies.study import log
@@ -142,6 +142,7 @@ def load_labeled(
     for column in text_columns:
         if getattr(_feature(table, column, path), "dtype", None) not in ("string", "large_string"):
             raise UserError(f"column {column!r} of {path} does not hold text: name another of {_columns(table)}")
+        check_utf8(table.data.column(column), column, path)
     names = _label_names(table, label_column, path)
     rows = [row for row, name in enumerate(names) if name is not None]
     if not rows:

@@ -157,6 +157,16 @@ def test_wrong_column(tmp_path: Path, settings: dict[str, str], message: str) ->
     assert message in complaint(json_corpus(tmp_path, ROWS, **settings))
 
 
+def test_text_that_is_not_utf8(tmp_path: Path) -> None:
+    """The sentences are looked at, not columns that are not read."""
+    row = '{"en": "school", "fr": "école", "id": "é"}\n'
+    (tmp_path / "x.json").write_bytes(row.encode("latin1"))
+    config = DataConfig(kind="hub", hub=HubConfig(path="json", data_files={"train": str(tmp_path / "x.json")}))
+    assert "column 'fr' of data set json is not UTF-8: convert its files, e.g. with iconv -f" in complaint(config)
+    (tmp_path / "x.json").write_bytes(row.replace("é", "e", 1).encode("latin1"))
+    assert HubCorpus(config).load("train")["target"][:] == ["ecole"]
+
+
 def test_wrong_data_set(tmp_path: Path) -> None:
     assert "data=hub needs a data set: set data.hub.path" in complaint(DataConfig(kind="hub"))
     missing = HubConfig(path="json", data_files={"train": str(tmp_path / "none.json")})

@@ -146,6 +146,12 @@ def test_wrong_columns(kind: str, tmp_path: Path) -> None:
     assert f"data set {path} has no split 'test': set the split to one of train" in complaint(path, split="test")
 
 
+def test_text_that_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "text.json"
+    path.write_bytes('{"text": "café", "label": "good"}\n'.encode("latin1"))
+    assert f"column 'text' of data set {path} is not UTF-8: convert its files" in complaint(str(path))
+
+
 def test_columns_that_hold_something_else(tmp_path: Path) -> None:
     path = write(tmp_path, [{"text": 1, "label": [1]}])
     assert f"column 'text' of {path} does not hold text: name another of text, label" in complaint(path)
