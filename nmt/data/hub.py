@@ -1,8 +1,9 @@
 """Corpora of the Hugging Face hub (`data=hub`), and whatever else `datasets` reads: json, csv, parquet, ..."""
 
 import contextlib
+import errno
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ def read_split(builder: datasets.DatasetBuilder, name: str, path: str, key: str)
         key: the option's name in messages.
 
     Raises:
-        UserError: there is no such split, or the slice is malformed.
+        UserError: there is no such split, the slice is malformed, or the data set's cache is damaged.
     """
     base = re.split(r"[\[+]", name)[0]
     splits = list(map(str, builder.info.splits or ()))
@@ -80,9 +81,23 @@ def read_split(builder: datasets.DatasetBuilder, name: str, path: str, key: str)
     if not builder.info.splits[base].num_examples:
         raise UserError(f"data set {path} has no rows in its split {base!r}: look at it, or set {key} to another")
     try:
-        return builder.as_dataset(split=name).flatten()
+        with cache_errors(builder.cache_dir):
+            return builder.as_dataset(split=name).flatten()
+    except UserError:
+        raise
     except (ValueError, AssertionError) as error:
         raise UserError(f"{key}={name} cannot be read as a slice of a split: {one_line(error)}") from None
+
+
+@contextlib.contextmanager
+def cache_errors(folder: str | Path) -> Iterator[None]:
+    """Turn what is damaged or missing in a folder of `datasets`' cache into a UserError."""
+    try:
+        yield
+    except (pa.ArrowInvalid, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT):  # as on a full disk
+            raise
+        raise UserError(f"{folder} is damaged ({one_line(error)}): delete it, and it is made anew") from None
 
 
 def _builder(data: DataConfig) -> datasets.DatasetBuilder:
@@ -184,7 +199,8 @@ def _two_columns(table: datasets.Dataset, config: DataConfig) -> datasets.Datase
     for side, column in zip(sides, columns, strict=True):
         check_utf8(side, column, str(config.hub.path))
     if any(side.null_count or pc.any(pc.match_substring(side, "\n")).as_py() for side in sides):
-        table = table.with_format("arrow").map(_without_nulls_and_newlines, batched=True, desc="joining lines")
+        with cache_errors(Path(table.cache_files[0]["filename"]).parent):
+            table = table.with_format("arrow").map(_without_nulls_and_newlines, batched=True, desc="joining lines")
     return table.with_format(None)
 
 

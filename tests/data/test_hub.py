@@ -167,6 +167,23 @@ def test_text_that_is_not_utf8(tmp_path: Path) -> None:
     assert HubCorpus(config).load("train")["target"][:] == ["ecole"]
 
 
+@pytest.mark.parametrize("size", [None, 0, 50, 500, 1_000])
+@pytest.mark.parametrize("name", ["json-train.arrow", "cache-*.arrow"], ids=["prepared", "mended"])
+def test_a_damaged_cache(name: str, size: int | None, tmp_path: Path) -> None:
+    """Without a file, as those that clean caches leave it, or with a part of one, as a loss of power does."""
+    config = json_corpus(tmp_path, [{"en": "two\nlines", "fr": "deux"}] * 100)
+    wanted = HubCorpus(config).load("train")[:]
+    (damaged,) = Path(datasets.config.HF_DATASETS_CACHE).rglob(name)
+    if size is None:
+        damaged.unlink()
+    else:
+        os.truncate(damaged, size)
+    if size is not None or name == "json-train.arrow":  # the mended one is made anew
+        assert complaint(config).startswith(f"{damaged.parent} is damaged (")
+        shutil.rmtree(damaged.parent)
+    assert HubCorpus(config).load("train")[:] == wanted
+
+
 def test_wrong_data_set(tmp_path: Path) -> None:
     assert "data=hub needs a data set: set data.hub.path" in complaint(DataConfig(kind="hub"))
     missing = HubConfig(path="json", data_files={"train": str(tmp_path / "none.json")})
