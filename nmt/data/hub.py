@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -137,7 +138,9 @@ def prepared_builder(
         _check_reachable(config, instead)
     try:
         builder = _found_builder(config, columns, **options)
-        builder.download_and_prepare()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "Length of header")  # a row of a CSV file has cells without a column
+            builder.download_and_prepare()
     # Errors of `datasets`, of the hub's client, of its HTTP library, and of every file format.
     except Exception as error:
         if huggingface_hub.constants.HF_HUB_OFFLINE and isinstance(error, ConnectionError):
@@ -152,8 +155,9 @@ def prepared_builder(
 
 def _found_builder(config: HubConfig, columns: Sequence[str], **options: Any) -> datasets.DatasetBuilder:
     """Find a data set; one of CSV files a second time, as only then they are known to be."""
-    # `NA` is a word, and 007 no number
-    cells = {"converters": dict.fromkeys(columns, str), "keep_default_na": False, "na_values": [""]}
+    # `NA` is a word, 007 no number, and the first column is that of the first name.
+    texts = dict.fromkeys(columns, str)
+    cells = {"converters": texts, "keep_default_na": False, "na_values": [""], "index_col": False}
     place = {"name": config.name, "revision": config.revision, "data_files": config.data_files}
     find = partial(datasets.load_dataset_builder, config.path, **place, **options)
     try:

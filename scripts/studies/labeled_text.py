@@ -19,10 +19,9 @@ from studies.study import log
 INSTEAD_OF_HUB = "a file of your own"
 # By the suffix of a file: the builder of `datasets`, and its options. Cells of tab-separated files are not quoted, as
 # in those of GLUE and SNLI, in whose sentences single quotation marks occur.
-COMMAS: dict[str, Any] = {"index_col": False}
-TABS: dict[str, Any] = {**COMMAS, "sep": "\t", "quoting": csv.QUOTE_NONE}
+TABS: dict[str, Any] = {"sep": "\t", "quoting": csv.QUOTE_NONE}
 FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
-    ".csv": ("csv", COMMAS),
+    ".csv": ("csv", {}),
     ".tsv": ("csv", TABS),
     ".json": ("json", {}),
     ".jsonl": ("json", {}),

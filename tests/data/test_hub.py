@@ -102,6 +102,16 @@ def test_cells_that_pandas_takes_for_numbers(number: str, tmp_path: Path) -> Non
     assert corpus.load("validation")[:] == {"source": [number], "target": ["sept"]}
 
 
+def test_rows_of_more_cells_than_columns(tmp_path: Path) -> None:
+    """With the first row so, pandas would take its first cells for names of rows, and shift all cells."""
+    config = DataConfig(kind="hub", hub=HubConfig(path="csv", data_files={"train": str(tmp_path / "x.csv")}))
+    for rows in ("well, a cat,un chat\ndog,chien\n", "dog,chien\nwell, a cat,un chat\n"):
+        (tmp_path / "x.csv").write_text(f"en,fr\n{rows}")
+        assert "cannot load data set csv: " in complaint(config)
+    (tmp_path / "x.csv").write_text("en,fr\na cat,un chat,\ndog,chien,\n")  # each ends with a comma
+    assert HubCorpus(config).load("train")[:] == {"source": ["a cat", "dog"], "target": ["un chat", "chien"]}
+
+
 @pytest.mark.parametrize(
     ("cells", "source"), [([None, "b"], ["", "b"]), (["a\nb", "c"], ["a b", "c"])], ids=["empty", "newline"]
 )
