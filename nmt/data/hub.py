@@ -141,6 +141,11 @@ def prepared_builder(
         with warnings.catch_warnings():
             warnings.filterwarnings("error", "Length of header")  # a row of a CSV file has cells without a column
             builder.download_and_prepare()
+    except StopIteration:  # of a builder that looks at the first row
+        raise UserError(
+            f"data set {config.path} has no rows, or no file of that name ([ ] * ? stand for other characters): "
+            f"check {check}"
+        ) from None
     # Errors of `datasets`, of the hub's client, of its HTTP library, and of every file format.
     except Exception as error:
         if huggingface_hub.constants.HF_HUB_OFFLINE and isinstance(error, ConnectionError):

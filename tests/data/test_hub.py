@@ -198,6 +198,11 @@ def test_wrong_data_set(tmp_path: Path) -> None:
     assert "data=hub needs a data set: set data.hub.path" in complaint(DataConfig(kind="hub"))
     missing = HubConfig(path="json", data_files={"train": str(tmp_path / "none.json")})
     assert "cannot load data set json: " in complaint(DataConfig(kind="hub", hub=missing))
+    for name, rows in (("empty.json", ""), ("names[1].json", json.dumps(ROWS[0]))):
+        (tmp_path / name).write_text(rows)
+        nothing = HubConfig(path="json", data_files={"train": str(tmp_path / name)})
+        message = "data set json has no rows, or no file of that name ([ ] * ? stand for other characters): check data."
+        assert message in complaint(DataConfig(kind="hub", hub=nothing))
     (tmp_path / "bad.json").write_text("{ no json")
     broken = HubConfig(path="json", data_files={"train": str(tmp_path / "bad.json")})
     assert "cannot load data set json: " in complaint(DataConfig(kind="hub", hub=broken))
