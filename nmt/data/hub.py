@@ -39,8 +39,10 @@ class HubCorpus(Corpus):
             UserError: when the hub cannot be reached, or the data set, split or column does not exist.
         """
         name = self.split_config(split).name or split
-        table = read_split(_builder(self.config), name, str(self.config.hub.path), f"data.{split}.name")
-        return _two_columns(table, self.config)
+        builder = _builder(self.config)
+        table = read_split(builder, name, str(self.config.hub.path), f"data.{split}.name")
+        with cache_errors(builder.cache_dir):  # that of `datasets` holds what is mended, too
+            return _two_columns(table, self.config)
 
     def has_split(self, split: str) -> bool:
         """Return whether `data.<split>.name` names a split, or the data set has this one; raise UserError if that
@@ -208,8 +210,7 @@ def _two_columns(table: datasets.Dataset, config: DataConfig) -> datasets.Datase
     for side, column in zip(sides, columns, strict=True):
         check_utf8(side, column, str(config.hub.path))
     if any(side.null_count or pc.any(pc.match_substring(side, "\n")).as_py() for side in sides):
-        with cache_errors(Path(table.cache_files[0]["filename"]).parent):
-            table = table.with_format("arrow").map(_without_nulls_and_newlines, batched=True, desc="joining lines")
+        table = table.with_format("arrow").map(_without_nulls_and_newlines, batched=True, desc="joining lines")
     return table.with_format(None)
 
 
