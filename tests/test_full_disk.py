@@ -136,6 +136,20 @@ def test_translations_that_cannot_be_written_leave_the_file_before(
     assert {path.name for path in tmp_path.iterdir()} == {"in", "out"}
 
 
+@pytest.mark.parametrize("missing", [10, 20_000])
+def test_a_datastore_that_cannot_be_written_leaves_the_one_before(
+    run: Path, call: Callable[..., Completed], limited: Callable[..., Completed], missing: int
+) -> None:
+    """Also where only the last bytes of its index do not fit."""
+    assert call("datastore", "run").returncode == 0
+    before = contents(run)
+    done = limited((run / "datastore" / "index.faiss").stat().st_size - missing, "datastore", "run")
+    assert done.returncode == 2
+    assert is_one_error(done.stderr), done.stderr
+    assert "File too large" in done.stderr
+    assert contents(run) == before
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device of Linux that is always full")
 @pytest.mark.parametrize("module", ["translate", "evaluate", "train --help"])
 def test_standard_output_may_be_full(run: Path, module: str) -> None:

@@ -194,7 +194,8 @@ def save_datastore(
     with write_errors(folder, "free some space and start again"), temporary_folder(folder) as staging:
         new = staging / folder.name
         new.mkdir()
-        faiss.write_index(datastore.index, str(new / INDEX))
+        with (new / INDEX).open("wb") as file:  # faiss's own writer does not tell whether the end was written
+            faiss.write_index(datastore.index, faiss.PyCallbackIOWriter(file.write))
         np.save(new / PLACES, datastore.places)
         with (new / PAIRS).open("w", encoding="utf-8") as lines:
             lines.writelines(json.dumps(pair, ensure_ascii=False) + "\n" for pair in pairs)
