@@ -13,7 +13,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from nmt import Translator
-from nmt.config.schema import ServeConfig, TrainConfig, TrainerConfig
+from nmt.config.schema import EvaluateSearchConfig, ServeConfig, TrainConfig, TrainerConfig
 from nmt.models.checkpoint import TRAINING_STATE
 from nmt.serving.server import load
 from nmt.share import stage
@@ -90,6 +90,12 @@ def test_everything_that_takes_a_checkpoint_takes_an_address(
     assert [ours[name] for name in ("bleu", "aer", "step")] == [theirs[name] for name in ("bleu", "aer", "step")]
     served = load(ServeConfig(checkpoint=ADDRESS, compare="run"))
     assert served["checkpoint"].describe() == served["compare"].describe() | {"path": ADDRESS}
+    assert call("datastore", ADDRESS).returncode == 0
+    assert (tmp_path / "outputs" / "hub" / NAME / "datastore").is_dir()
+    search = EvaluateSearchConfig(neighbors=4)
+    assert load(ServeConfig(checkpoint=ADDRESS, search=search))["checkpoint"].translator.datastore is not None
+    done = call("evaluate", f"checkpoint={ADDRESS}", "num_heatmaps=0", "threads=1", "search.neighbors=4")
+    assert done.returncode == 0, done.stderr
     origin = find_initial_checkpoint(TrainConfig(trainer=TrainerConfig(initialize_from=ADDRESS), automatic=FIXED))
     assert origin is not None
     assert (origin / "model.safetensors").read_bytes() == shared["model.safetensors"]

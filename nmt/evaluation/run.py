@@ -42,8 +42,7 @@ def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
     if not is_address(config.checkpoint):
         config.checkpoint = str(run_of(local(config.checkpoint)))
     config.ensemble = [each if is_address(each) else str(run_of(local(each))) for each in config.ensemble]
-    checkpoint = local(config.checkpoint)
-    run_config = load_config(find_checkpoint(checkpoint) / CONFIG)
+    run_config = load_config(find_checkpoint(config.checkpoint) / CONFIG)
     for option, path in (("reverse", config.reverse), ("baseline", config.baseline)):
         if path is not None:
             check_languages(config, run_config.data, option, load_config(find_checkpoint(path) / CONFIG).data)
@@ -57,7 +56,7 @@ def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
             print(f"validation: {cleaning}")
     search = dataclasses.asdict(config.search)
     translator = Translator.load(
-        checkpoint,
+        config.checkpoint,
         config.device,
         config.precision,
         ensemble=config.ensemble,

@@ -11,7 +11,7 @@ from nmt.errors import UserError
 from nmt.evaluation.neighbors import nearest_places
 from nmt.evaluation.records import ALIGNMENTS, finite, read_records
 from nmt.evaluation.saliency import Explainer, obstacle_to_saliency
-from nmt.models.checkpoint import CONFIG, find_checkpoint, local, run_of, run_of_checkpoint
+from nmt.models.checkpoint import CONFIG, find_checkpoint, run_of, run_of_checkpoint
 from nmt.models.hub import is_address
 from nmt.serving.beam_tree import BeamRecorder
 from nmt.serving.prefix import PrefixForcing, next_words, prefix_ids, translate_with
@@ -41,10 +41,9 @@ class ServedRun:
     def load(cls, path: str, *, max_subwords: int, **settings: Any) -> "ServedRun":
         """Load a run, a checkpoint or a model of the hub; settings as for `Translator.load`."""
         path = path if is_address(path) else str(run_of(Path(path)))
-        folder = local(path)
-        data = load_config(find_checkpoint(folder) / CONFIG).data
+        data = load_config(find_checkpoint(path) / CONFIG).data
         languages = data.source_language, data.target_language
-        return cls(path, Translator.load(folder, **settings), languages, max_subwords)
+        return cls(path, Translator.load(path, **settings), languages, max_subwords)
 
     def describe(self) -> dict[str, Any]:
         """Return what the page and `/health` report about the run."""
