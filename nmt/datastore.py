@@ -6,6 +6,7 @@ also in text that the model was not trained on.
 """
 
 import argparse
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -30,7 +31,13 @@ def main(arguments: list[str] | None = None) -> None:
         options = build_parser().parse_args(arguments)
         if (options.source is None) != (options.target is None):
             raise UserError("--source and --target belong together: give both, or neither for the training text")
-        run(options)
+        from rich.console import Console
+
+        from nmt.training.console import LiveDisplay, LogHandler
+
+        with contextlib.closing(LogHandler(LiveDisplay(Console(stderr=True)))) as messages:
+            messages.open()
+            run(options)
 
 
 def run(options: argparse.Namespace) -> None:

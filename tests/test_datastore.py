@@ -57,6 +57,11 @@ def test_from_the_training_text_to_a_translation(
     assert mixed.stdout == again.stdout != alone.stdout
 
 
+def test_what_takes_long_is_told(run: Path, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nmt.data.tables.INTERVAL", 0.0)
+    assert "reading: done, 300 pairs, " in call("datastore", "run").stderr
+
+
 def test_a_model_learns_from_text_that_it_was_not_trained_on(run: Path, call: Callable[..., Any]) -> None:
     options = write(run.parent, "The small cat sleeps.\n", "Le petit chien mange.\n")
     assert call("datastore", "run", *options).returncode == 0
