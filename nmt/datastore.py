@@ -44,9 +44,10 @@ def run(options: argparse.Namespace) -> None:
     """Make the datastore as the options say.
 
     Raises:
-        UserError: there is no checkpoint or no text, faiss is not installed, or the datastore cannot be written.
+        UserError: there is no checkpoint or no text to read, faiss is not installed, or the datastore cannot be written.
     """
     from nmt.config.schema import SplitConfig
+    from nmt.data.batch import trained_rows
     from nmt.data.corpus import clean, load_split
     from nmt.data.tables import encode
     from nmt.fast.accelerate import accelerate
@@ -65,8 +66,9 @@ def run(options: argparse.Namespace) -> None:
     encoded = encode(corpus, checkpoint.tokenizers, cache_dir=data.cache_dir, num_workers=data.num_workers)
     if checkpoint.config.model.fast == "auto":
         accelerate(checkpoint.model)
-    datastore = build(checkpoint.model, encoded.source, encoded.target)
-    about = {"pairs": len(corpus), "tokens": len(datastore.tokens)}
+    rows = trained_rows(encoded.source.lengths, encoded.target.lengths, checkpoint.config.batch.max_length)
+    datastore = build(checkpoint.model, encoded.source, encoded.target, rows)
+    about = {"pairs": len(rows), "tokens": len(datastore.tokens)}
     pairs = ((pair["source"], pair["target"]) for pair in corpus)
     folder = save_datastore(options.run, checkpoint, datastore, pairs, about)
     print(f"written to {folder}: {about['tokens']:,} subwords; now translate with search.neighbors=32 (--neighbors 32)")

@@ -62,6 +62,20 @@ def test_what_takes_long_is_told(run: Path, call: Callable[..., Any], monkeypatc
     assert "reading: done, 300 pairs, " in call("datastore", "run").stderr
 
 
+def test_pairs_that_training_leaves_out_are_not_read(run: Path, call: Callable[..., Any]) -> None:
+    """A word of 2,000 letters would take the memory of 2,000 x 2,000 weights."""
+    options = write(run.parent, "The small cat sleeps.\n", "Le petit chien mange.\n")
+    for name, line in (("s.txt", "\u200b\nThe cat.\n" + "x" * 2_000), ("t.txt", "Le chien.\n\u200b\n" + "y" * 2_000)):
+        with (run.parent / name).open("a", encoding="utf-8") as file:
+            file.write(line)
+    done = call("datastore", "run", *options)
+    assert done.returncode == 0, done.stderr
+    assert "left out 2 training pairs with a side without subwords" in done.stderr
+    assert "left out 1 training pairs longer than 250 subwords" in done.stderr
+    assert json.loads((run / "datastore" / "datastore.json").read_text(encoding="utf-8"))["pairs"] == 30
+    assert set(np.load(run / "datastore" / "places.npy")[:, 1].tolist()) == set(range(30))
+
+
 def test_a_model_learns_from_text_that_it_was_not_trained_on(run: Path, call: Callable[..., Any]) -> None:
     options = write(run.parent, "The small cat sleeps.\n", "Le petit chien mange.\n")
     assert call("datastore", "run", *options).returncode == 0

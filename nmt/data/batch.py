@@ -278,6 +278,26 @@ class BatchWindows:
         return np.concatenate([blocks[block] for block in np.sort(np.array_split(order, self.count)[number])])
 
 
+def trained_rows(source: Int64Array, target: Int64Array, limit: int) -> Int64Array:
+    """Return the rows of pairs to train on, given the lengths of their sides: from 1 to `limit` subwords.
+
+    Raises:
+        UserError: there are none.
+    """
+    longest, is_empty = np.maximum(source, target), np.minimum(source, target) == 0
+    rows = np.flatnonzero((longest <= limit) & ~is_empty)
+    if is_empty.any():  # of characters that normalization drops, such as spaces of no width
+        logger.info("left out %d training pairs with a side without subwords", is_empty.sum())
+    if len(rows) == 0:
+        raise UserError(
+            f"no training pair is left: every one of {len(longest)} has a side of more than "
+            f"batch.max_length={limit} subwords, or of none; raise it or check the corpus"
+        )
+    if (longest > limit).any():
+        logger.info("left out %d training pairs longer than %d subwords", (longest > limit).sum(), limit)
+    return rows
+
+
 @dataclass(eq=False)
 class TrainLoader:
     """An endless stream of training batches whose order is a function of (seed, epoch) alone.
@@ -315,18 +335,7 @@ class TrainLoader:
 
     def __post_init__(self) -> None:
         assert 0 <= self.rank < self.world_size
-        source, target = self.encoded.source.lengths, self.encoded.target.lengths
-        longest, is_empty, limit = np.maximum(source, target), np.minimum(source, target) == 0, self.config.max_length
-        self._rows = np.flatnonzero((longest <= limit) & ~is_empty)
-        if is_empty.any():  # of characters that normalization drops, such as spaces of no width
-            logger.info("left out %d training pairs with a side without subwords", is_empty.sum())
-        if len(self._rows) == 0:
-            raise UserError(
-                f"no training pair is left: every one of {len(longest)} has a side of more than "
-                f"batch.max_length={limit} subwords, or of none; raise it or check the corpus"
-            )
-        if (longest > limit).any():
-            logger.info("left out %d training pairs longer than %d subwords", (longest > limit).sum(), limit)
+        self._rows = trained_rows(self.encoded.source.lengths, self.encoded.target.lengths, self.config.max_length)
         self._begin()
 
     def _begin(self) -> None:

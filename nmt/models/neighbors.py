@@ -29,7 +29,7 @@ from jaxtyping import Float, Int, Int32
 from torch import Tensor
 
 from nmt.config.schema import SearchConfig
-from nmt.data.batch import collate
+from nmt.data.batch import Int64Array, collate
 from nmt.data.sentence_batches import plan_sentences
 from nmt.data.tables import ProgressLog, Ragged, digest_of, temporary_folder
 from nmt.errors import UserError, write_errors
@@ -89,15 +89,16 @@ class Datastore:
         return (self.folder / PAIRS).read_text(encoding="utf-8").split("\n")
 
 
-def build(model: Seq2Seq, source: Ragged, target: Ragged) -> Datastore:
-    """Read pairs with a model (forced decoding), and return the datastore of their target tokens.
+def build(model: Seq2Seq, source: Ragged, target: Ragged, rows: Int64Array) -> Datastore:
+    """Read the pairs of some rows with a model (forced decoding), and return the datastore of their target tokens.
 
     Batches are read in random order, so that the first ones are a sample of the text, by which features are divided.
     """
     import faiss
 
     model.eval()
-    lengths = target.lengths + 1
+    lengths = np.zeros_like(target.lengths)
+    lengths[rows] = target.lengths[rows] + 1  # those of 0 are in no batch
     batches = plan_sentences(lengths, lengths, unit="tokens", size=BATCH, memory=BATCH)
     cells, size = max(1, round(math.sqrt(lengths.sum()))), model.output.in_features
     index: Any
@@ -107,16 +108,16 @@ def build(model: Seq2Seq, source: Ragged, target: Ragged) -> Datastore:
         index = faiss.index_factory(size, f"IVF{cells},PQ{size // math.gcd(size, 4)}x4fs,Refine(SQ8)")
         index.k_factor, faiss.extract_index_ivf(index).nprobe = CANDIDATES, PROBES
     waiting, places = [], []
-    with ProgressLog("reading", len(target)) as progress, torch.inference_mode():
+    with ProgressLog("reading", len(rows)) as progress, torch.inference_mode():
         for number in np.random.default_rng(SEED).permutation(len(batches)):
-            rows = batches[number]
-            batch = collate([source[row] for row in rows], [target[row] for row in rows], np.array(rows))
+            chosen = batches[number]
+            batch = collate([source[row] for row in chosen], [target[row] for row in chosen], np.array(chosen))
             batch = batch.to(next(model.parameters()).device)
             waiting.append(model(batch).features[batch.target_mask].float().cpu().numpy())
             tokens = batch.target_out[batch.target_mask].cpu().numpy()
             pairs, positions = np.nonzero(batch.target_mask.cpu().numpy())
             places.append(np.stack([tokens, batch.rows[pairs], positions], axis=1).astype(np.int32))
-            progress.add(len(rows))
+            progress.add(len(chosen))
             if index.is_trained or sum(map(len, waiting)) >= TO_DIVIDE * cells:
                 add_waiting(index, waiting)
         add_waiting(index, waiting)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from nmt.config.schema import SearchConfig
-from nmt.data.batch import collate
+from nmt.data.batch import Int64Array, collate
 from nmt.data.tables import Ragged
 from nmt.fast.accelerate import accelerate
 from nmt.models import neighbors
@@ -30,12 +30,13 @@ def exact(features: torch.Tensor, tokens: list[int], scale: float) -> Datastore:
     return Datastore(index, np.stack([np.array(tokens, np.int32)] * 3, axis=1), scale)
 
 
-def corpus(pairs: int) -> list[Ragged]:
-    """Random sentences of both sides."""
+def corpus(pairs: int) -> tuple[Ragged, Ragged, Int64Array]:
+    """Random sentences of both sides, and their rows."""
     generator = np.random.default_rng(0)
-    return [
+    source, target = (
         Ragged.of([generator.integers(4, VOCAB, generator.integers(1, 9)).tolist() for _ in range(pairs)]) for _ in "ab"
-    ]
+    )
+    return source, target, np.arange(pairs)
 
 
 @pytest.fixture
@@ -95,8 +96,8 @@ def test_a_datastore_holds_every_target_token_after_its_features(
     model: Seq2Seq, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(neighbors, "BATCH", 40)  # many batches
-    source, target = corpus(60)
-    datastore = build(model, source, target)
+    source, target, rows = corpus(60)
+    datastore = build(model, source, target, rows)
     assert len(datastore.tokens) == datastore.index.ntotal == int(target.lengths.sum()) + 60
     with torch.inference_mode():
         for row in range(60):
