@@ -95,6 +95,8 @@ def test_a_model_learns_from_text_that_it_was_not_trained_on(run: Path, call: Ca
         neighbors_of(mixed, translation)
     )
     assert neighbors_of(mixed, mixed.translate("")) == []
+    in_parts = mixed.translate(" ".join(LINES * 9))
+    assert (in_parts.parts > 1, neighbors_of(mixed, in_parts)) == (True, [])
     with pytest.raises(UserError, match="neighbors are shown where one model uses them"):
         neighbors_of(Translator.load(run, device="cpu"), translation)
     with pytest.raises(UserError, match="saliency needs gradients"):

@@ -33,10 +33,12 @@ class Neighbor:
 def neighbors_of(translator: Translator, translation: Translation, n: int = 3) -> list[tuple[str, list[Neighbor]]]:
     """Return each subword of a translation, and its n nearest places, nearest first; the last subword is the end.
 
+    Nothing for a translation in parts: the model has never read the whole of it.
+
     Raises:
         UserError: the translator uses no neighbors, or several models.
     """
-    if not translation.pieces:
+    if not translation.pieces or translation.parts > 1:
         return []
     ids = translator.tokenizers.target.ids_of(translation.pieces)
     found = nearest_places(translator, translation.source, ids, n)
