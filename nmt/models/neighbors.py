@@ -68,15 +68,16 @@ class Datastore:
     ) -> tuple[Float[Tensor, "row k"], Int[Tensor, "row k"]]:
         """Return the weights of the pairs nearest to each row, which sum to 1, and their rows of `places`.
 
-        Where the searched cells hold fewer than k, the weight of the others is 0.
+        Where the searched cells hold fewer than k, the weight of the others is 0; where they hold none, of all.
         """
         import faiss
 
         faiss.omp_set_num_threads(torch.get_num_threads())  # of the calling thread, as torch's
         squared, rows = self.index.search(features.detach().float().cpu().numpy(), search.neighbors)
-        distances = torch.from_numpy(squared)  # of the others, the greatest float32
-        weights = torch.softmax(-distances / (search.neighbor_temperature * self.scale), dim=1)
-        return weights, torch.from_numpy(rows).clamp(min=0)
+        distances = torch.from_numpy(squared).double()  # in float32 their quotients overflow where T s is small
+        weights = torch.softmax(-distances / (search.neighbor_temperature * self.scale), dim=1).float()
+        places = torch.from_numpy(rows)  # -1 of the others
+        return weights * (places >= 0), places.clamp(min=0)
 
     def sentence_pair(self, row: int) -> tuple[str, str]:
         """Return the source and the target of a row of `places`."""

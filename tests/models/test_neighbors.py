@@ -80,6 +80,27 @@ def test_places_that_hold_nothing_count_for_nothing(model: Seq2Seq) -> None:
     assert float(probabilities[0, 6]) > 0.3
 
 
+@torch.inference_mode()
+def test_cells_that_hold_nothing_leave_the_prediction_to_the_model(model: Seq2Seq) -> None:
+    """As those of a text that repeats one line can be."""
+    size = model.output.in_features
+    queries = torch.randn(3, size)
+    alone = model.predict(queries)
+    datastore = Datastore(faiss.IndexFlatL2(size), np.zeros((1, 3), np.int32), 0.001)
+    use_neighbors(model, datastore, SETTINGS)
+    torch.testing.assert_close(model.predict(queries), alone + math.log(0.7))
+
+
+@torch.inference_mode()
+def test_at_the_lowest_temperatures_the_nearest_alone_counts(model: Seq2Seq) -> None:
+    keys = torch.randn(20, model.output.in_features)
+    datastore = exact(keys, list(range(20)), scale=1e-12)
+    search = SearchConfig(neighbors=4, neighbor_temperature=1e-45)
+    weights, places = datastore.nearest(keys + 0.01, search)
+    assert weights.tolist() == [[1.0, 0.0, 0.0, 0.0]] * 20
+    assert places[:, 0].tolist() == list(range(20))
+
+
 @pytest.mark.usefixtures("kind")
 @torch.inference_mode()
 def test_cells_that_hold_too_few_leave_the_others_without_weight(model: Seq2Seq) -> None:
