@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> None:
     """Make the datastore as the options say.
 
     Raises:
-        UserError: there is no checkpoint or no text to read, faiss is not installed, or the datastore cannot be written.
+        UserError: there is no checkpoint or no text to read, faiss is not installed, or it cannot be written.
     """
     from nmt.config.schema import SplitConfig
     from nmt.data.batch import trained_rows

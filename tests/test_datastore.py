@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import faiss
 import numpy as np
 import pytest
 
@@ -112,6 +113,36 @@ def test_a_model_learns_from_text_that_it_was_not_trained_on(run: Path, call: Ca
     assert {words[place["word"]] for place in served.next(ask)["neighbors"]} == {"chien"}
     for ended in (TranslationRequest(""), TranslationRequest(LINES[0], prefix=["</s>"])):
         assert served.next(ended)["neighbors"] == []
+
+
+def test_a_datastore_may_be_replaced_while_it_is_used(
+    run: Path, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By one of another text, which a server that was started before does not show; nor is it read half and half."""
+    first = write(run.parent, "The small cat sleeps.\n", "Le petit chien mange.\n")
+    assert call("datastore", "run", *first).returncode == 0
+    settings: dict[str, Any] = {"device": "cpu", "neighbors": 4, "neighbor_weight": 0.9}
+    before = Translator.load(run, **settings)
+    shutil.move(run / "datastore", run / "first")
+    second = write(run.parent, "He sees my sister.\n", "Il voit ma sœur.\n")
+    assert call("datastore", "run", *second).returncode == 0
+    places = [place for _, found in neighbors_of(before, before.translate(LINES[0])) for place in found]
+    assert {place.source for place in places} == {LINES[0]}
+    shutil.move(run / "datastore", run / "second")
+    shutil.move(run / "first", run / "datastore")
+    read_index = faiss.read_index
+
+    def replaced_meanwhile(path: str) -> Any:
+        if (run / "second").exists():
+            shutil.rmtree(run / "datastore")
+            shutil.move(run / "second", run / "datastore")
+        return read_index(path)
+
+    monkeypatch.setattr(faiss, "read_index", replaced_meanwhile)
+    datastore = Translator.load(run, **settings).datastore
+    assert datastore is not None
+    assert datastore.index.ntotal == len(datastore.tokens)
+    assert datastore.sentence_pair(0) == ("He sees my sister.", "Il voit ma sœur.")
 
 
 def test_an_evaluation_with_neighbors_against_one_without(run: Path, call: Callable[..., Any]) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from jaxtyping import Float, Int, Int32
+from jaxtyping import Float, Int, Int32, UInt8
 from torch import Tensor
 
 from nmt.config.schema import SearchConfig
@@ -33,7 +33,7 @@ from nmt.data.batch import Int64Array, collate
 from nmt.data.sentence_batches import plan_sentences
 from nmt.data.tables import ProgressLog, Ragged, digest_of, temporary_folder
 from nmt.errors import UserError, write_errors
-from nmt.models.checkpoint import Checkpoint, place_for, replace_folder
+from nmt.models.checkpoint import Checkpoint, place_for, read_unreplaced, replace_folder
 from nmt.models.seq2seq import Seq2Seq
 
 ABOUT = "datastore.json"  # beside FILES, with their digests
@@ -51,17 +51,21 @@ class Datastore:
     """Features, and where in the text each is from. It is never changed.
 
     `places` has a row for each target token: the token, its sentence pair, and its position in the target. `scale` is s
-    of the module's docstring, `folder` where it has been loaded from.
+    of the module's docstring, `text` what `PAIRS` holds, mapped, so that it stays where the file is replaced.
     """
 
     def __init__(
-        self, index: Any, places: Int32[np.ndarray, "token 3"], scale: float, folder: Path | None = None
+        self,
+        index: Any,
+        places: Int32[np.ndarray, "token 3"],
+        scale: float,
+        text: UInt8[np.ndarray, " byte"] | None = None,
     ) -> None:
         self.index = index
         self.places = places
         self.tokens = torch.from_numpy(places[:, 0]).long()
         self.scale = scale
-        self.folder = folder
+        self.text = text
 
     def nearest(
         self, features: Float[Tensor, "row feature"], search: SearchConfig
@@ -86,8 +90,8 @@ class Datastore:
 
     @cached_property
     def _pairs(self) -> list[str]:
-        assert self.folder is not None, "a datastore that has been loaded"
-        return (self.folder / PAIRS).read_text(encoding="utf-8").split("\n")
+        assert self.text is not None, "a datastore that has been loaded"
+        return self.text.tobytes().decode().split("\n")
 
 
 def build(model: Seq2Seq, source: Ragged, target: Ragged, rows: Int64Array) -> Datastore:
@@ -209,18 +213,29 @@ def save_datastore(
 
 
 def load_datastore(run: str | Path, checkpoint: Checkpoint) -> Datastore:
-    """Read the datastore of a checkpoint, found at `run`.
+    """Read the datastore of a checkpoint, found at `run`; it is read again if another replaces it meanwhile.
 
     Raises:
         UserError: there is none, it is damaged, it is of other weights, or faiss is not installed.
     """
     check_installed()
+    place = place_for("datastore", run, checkpoint.folder)
+    make = f"make it anew with python -m nmt.datastore {run}"
+
+    def find() -> Path:
+        if not (place / ABOUT).is_file():
+            raise UserError(f"search.neighbors needs a datastore, and there is no {place}: {make}")
+        return place
+
+    return read_unreplaced(find, lambda folder: read_datastore(folder, checkpoint, make))
+
+
+def read_datastore(folder: Path, checkpoint: Checkpoint, make: str) -> Datastore:
+    """Read a folder of `save_datastore`; raise UserError, which says how to `make` it, if it is not as it was saved, or
+    of other weights than the checkpoint's.
+    """
     import faiss
 
-    folder = place_for("datastore", run, checkpoint.folder)
-    make = f"make it anew with python -m nmt.datastore {run}"
-    if not (folder / ABOUT).is_file():
-        raise UserError(f"search.neighbors needs a datastore, and there is no {folder}: {make}")
     try:
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
         model, scale, digests = about["model"], float(about["scale"]), about["digests"]
@@ -231,4 +246,5 @@ def load_datastore(run: str | Path, checkpoint: Checkpoint) -> Datastore:
         raise UserError(f"the datastore {folder} is damaged: {make}")
     if model != digest_of_weights(checkpoint.model):
         raise UserError(f"the datastore {folder} is of other weights than {checkpoint.folder}: {make}")
-    return Datastore(faiss.read_index(str(folder / INDEX)), np.load(folder / PLACES), scale, folder)
+    text = np.memmap(folder / PAIRS, mode="r")
+    return Datastore(faiss.read_index(str(folder / INDEX)), np.load(folder / PLACES), scale, text)
