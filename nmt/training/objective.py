@@ -28,7 +28,7 @@ def token_loss(
 ) -> Loss:
     """Return -sum_i [(1 - eps) log p(y_i) + eps / V sum_v log p(v)], V the size of the vocabulary.
 
-    eps is `label_smoothing`  (Szegedy et al., 2016). With `consistency`, alpha, the batch holds all pairs twice, which
+    eps is `label_smoothing` (Szegedy et al., 2016). With `consistency`, alpha, the batch holds all pairs twice, which
     dropout tells apart, and the objective is
 
         1/2 [NLL_1 + NLL_2 + alpha D],   D = 1/2 sum_i [KL(p_i || q_i) + KL(q_i || p_i)],
