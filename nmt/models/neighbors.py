@@ -201,7 +201,8 @@ def save_datastore(
         new = staging / folder.name
         new.mkdir()
         with (new / INDEX).open("wb") as file:  # faiss's own writer does not tell whether the end was written
-            faiss.write_index(datastore.index, faiss.PyCallbackIOWriter(file.write))
+            writer = faiss.PyCallbackIOWriter(file.write)  # type: ignore[attr-defined]
+            faiss.write_index(datastore.index, writer)
         np.save(new / PLACES, datastore.places)
         with (new / PAIRS).open("w", encoding="utf-8") as lines:
             lines.writelines(json.dumps(pair, ensure_ascii=False) + "\n" for pair in pairs)
