@@ -67,7 +67,7 @@ def examine(folder: Path) -> Iterator[Finding]:
 
 
 def examine_run(run: Path) -> Iterator[Finding]:
-    """Yield the findings for a run: its lock, checkpoints, configuration and records."""
+    """Yield the findings for a run: its lock, checkpoints, datastores, configuration and records."""
     from nmt.evaluation.records import RECORDS, read_records
     from nmt.models.checkpoint import retired
     from nmt.training.lock import lock_holder
@@ -90,9 +90,23 @@ def examine_run(run: Path) -> Iterator[Finding]:
     for leftover in sorted((run / "checkpoints").glob(".*")):
         if not holder:
             yield Finding("note", str(leftover), "was left by a killed training: the next one removes or restores it")
+    for name in ("datastore", "datastore-last"):
+        yield from examine_datastore(run / name)
     yield from examine_config(run / "config.yaml")
     yield from examine_records(run / "metrics.jsonl")
     yield from examine_records(run / "alignments.jsonl")
+
+
+def examine_datastore(folder: Path) -> Iterator[Finding]:
+    """Yield whether a datastore is as it was saved; whether it is of these weights is told where it is used."""
+    from nmt.models.neighbors import verified
+
+    if folder.is_dir():
+        about = verified(folder)
+        if about is None:
+            yield Finding("damaged", str(folder), "is not as it was saved: make it anew with python -m nmt.datastore")
+        else:
+            yield Finding("ok", str(folder), f"{about['tokens']:,} subwords")
 
 
 def examine_config(path: Path) -> Iterator[Finding]:

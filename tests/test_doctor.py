@@ -85,6 +85,19 @@ def test_any_file_that_is_damaged_is_named(run: Path, doctor: Callable[..., Any]
     assert str(run / "checkpoints" / "best") in damaged["found"]  # what to use instead
 
 
+def test_a_datastore(run: Path, doctor: Callable[..., Any], command: Callable[..., Any]) -> None:
+    assert command("datastore", "run", cwd=run.parent).returncode == 0
+    status, found, _ = doctor(run)
+    (well,) = (each for each in found if each["what"] == str(run / "datastore"))
+    assert (status, well["state"], well["found"].endswith(" subwords")) == (0, "ok", True)
+    with (run / "datastore" / "pairs.jsonl").open("a") as file:
+        file.write("\n")
+    status, found, _ = doctor(run)
+    (damaged,) = (each for each in found if each["state"] == "damaged")
+    assert (status, damaged["what"]) == (2, str(run / "datastore"))
+    assert "make it anew with python -m nmt.datastore" in damaged["found"]
+
+
 def test_a_state_of_another_version_cannot_be_continued(run: Path, doctor: Callable[..., Any]) -> None:
     """Its optimizer has other groups of parameters; resuming refuses it, too."""
     last = run / "checkpoints" / "last"

@@ -237,15 +237,20 @@ def read_datastore(folder: Path, checkpoint: Checkpoint, make: str) -> Datastore
     """
     import faiss
 
-    try:
-        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        model, scale, digests = about["model"], float(about["scale"]), about["digests"]
-        is_whole = all(digest_of(folder / name) == digests[name] for name in FILES)
-    except (OSError, ValueError, KeyError, TypeError):
-        is_whole = False
-    if not is_whole:
+    about = verified(folder)
+    if about is None:
         raise UserError(f"the datastore {folder} is damaged: {make}")
-    if model != digest_of_weights(checkpoint.model):
+    if about["model"] != digest_of_weights(checkpoint.model):
         raise UserError(f"the datastore {folder} is of other weights than {checkpoint.folder}: {make}")
     text = np.memmap(folder / PAIRS, mode="r")
-    return Datastore(faiss.read_index(str(folder / INDEX)), np.load(folder / PLACES), scale, text)
+    return Datastore(faiss.read_index(str(folder / INDEX)), np.load(folder / PLACES), about["scale"], text)
+
+
+def verified(folder: Path) -> dict[str, Any] | None:
+    """Return what `ABOUT` says of a datastore: `model`, `tokens`, `scale`; None unless it is as it was saved."""
+    try:
+        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        known = {"model": str(about["model"]), "tokens": int(about["tokens"]), "scale": float(about["scale"])}
+        return known if all(digest_of(folder / name) == about["digests"][name] for name in FILES) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
