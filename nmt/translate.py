@@ -99,7 +99,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--words", default="split", choices=WORDS, help=f"{words_help} (%(default)s)")
     add("--show-alignment", action="store_true", help="draw the attention of each sentence on standard error")
-    shown_help = "print the places of the datastore nearest to each subword on standard error; with --json, among it"
+    shown_help = "print the datastore's places nearest to each subword, on standard error or in the object of --json"
     add("--show-neighbors", action="store_true", help=shown_help)
     add("--heatmap", metavar="DIR", help="write the attention of each sentence as DIR/LINE.png")
     add("--json", action="store_true", help="one JSON object per line: text, score, words, weights, n_best")

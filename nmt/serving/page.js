@@ -179,7 +179,7 @@ class Pane {
     list.firstElementChild?.focus();
   }
 
-  // A place of the training text: its share, the target with the word that follows there, and the source.
+  // A place of the datastore's text: its share, the target with the word that follows there, and the source.
   addNeighbor({ weight, source, words, word }) {
     const { source_language: from, target_language: to } = this.run;
     const line = make("li", this.part(".near ul"));
