@@ -32,7 +32,6 @@ def serve() -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(f"nmt.{module}")
     # What a training imports when it begins: seconds for each child.
-    import torch._dynamo
     import torch.utils.tensorboard  # noqa: F401
 
     import nmt.evaluation.run
