@@ -105,10 +105,8 @@ def _label(axes: Axes, source_words: Sequence[str], target_words: Sequence[str],
     for label, word in zip(axes.get_xticklabels(), source_words, strict=True):
         label.set_rotation(0 if is_wide(word) else 90)
     axes.tick_params(length=0)
-    axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
-    axes.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
-    axes.tick_params(which="minor", length=0)
-    axes.grid(which="minor", color="0.9", linewidth=0.5)
+    axes.hlines(np.arange(rows + 1) - 0.5, -0.5, columns - 0.5, color="0.9", linewidth=0.5)
+    axes.vlines(np.arange(columns + 1) - 0.5, -0.5, rows - 0.5, color="0.9", linewidth=0.5)
     axes.spines[:].set_color("0.7")
 
 
