@@ -26,6 +26,21 @@ def test_linked_files_and_pictures_exist(page: Path) -> None:
     assert not missing
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_linked_headings_exist(page: Path) -> None:
+    missing = []
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", read(page)):
+        if "://" not in target and anchor not in anchors((page.parent / target) if target else page):
+            missing.append(f"{target}#{anchor}")
+    assert not missing
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that GitHub gives to a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", read(page), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
 def test_every_picture_of_the_gallery_is_shown() -> None:
     shown = re.findall(r"\((attention/[^)]+)\)", ATTENTION.read_text(encoding="utf-8"))
     drawn = [f"attention/{file.name}" for file in sorted((ROOT / "docs" / "attention").glob("*"))]
