@@ -4,7 +4,6 @@ A line ends at "\n", or "\r\n", and nowhere else: splitting at U+2028 or a form 
 would misalign the sides. A newline at the end of a file does not begin another line.
 """
 
-import contextlib
 import gzip
 import hashlib
 import itertools
@@ -14,7 +13,9 @@ import shutil
 import stat
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -53,7 +54,7 @@ class TextCorpus(Corpus):
             for file in parts:
                 digest.update(f"{column} {file.path.suffix} {file.size} ".encode())
                 with file.open() as content:
-                    for block in blocks_of(content.read):
+                    for block in iter(partial(content.read, BLOCK), b""):
                         digest.update(block)
 
         def build() -> Iterator[pa.Table]:
@@ -112,15 +113,12 @@ class TextFile:
                 shutil.copyfileobj(file, self._copy)
         self.size = self._identity[0] if self._copy is None else self._copy.tell()
 
-    @contextlib.contextmanager
-    def open(self) -> Iterator[BinaryIO]:
+    def open(self) -> AbstractContextManager[BinaryIO]:
         """Open its bytes, at their beginning."""
-        if self._copy is not None:
-            self._copy.seek(0)
-            yield self._copy
-            return
-        with self.path.open("rb") as file:
-            yield file
+        if self._copy is None:
+            return self.path.open("rb")
+        self._copy.seek(0)
+        return nullcontext(self._copy)
 
     def check_unchanged(self) -> None:
         """Raise UserError if the file was written since it was opened first."""
@@ -166,11 +164,11 @@ class TextFile:
             is_packed = self.path.suffix == ".gz" or file.read(2) == GZIP_MAGIC
             file.seek(0)
             if not is_packed:
-                yield from blocks_of(file.read)
+                yield from iter(partial(file.read, BLOCK), b"")
                 return
             limit, size = SMALL + self.max_gzip_ratio * self.size, 0
             try:
-                for block in blocks_of(gzip.GzipFile(fileobj=file).read):
+                for block in iter(partial(gzip.GzipFile(fileobj=file).read, BLOCK), b""):
                     size += len(block)
                     if size > limit:
                         break
@@ -191,12 +189,6 @@ def file_identity(file: BinaryIO) -> tuple[int, int]:
     """Return the size and the time of the last change of an open file."""
     status = os.fstat(file.fileno())
     return status.st_size, status.st_mtime_ns
-
-
-def blocks_of(read: Callable[[int], bytes]) -> Iterator[bytes]:
-    """Yield the bytes that `read` returns, some at a time."""
-    while block := read(BLOCK):
-        yield block
 
 
 def open_split(config: SplitConfig, split: str, max_gzip_ratio: float = math.inf) -> dict[str, list[TextFile]]:
