@@ -204,17 +204,16 @@ def cut_batches(order: IntArray, lengths: IntArray, *, unit: str, size: int) -> 
 class BatchWindow:
     """The batches of one window of an epoch. A batch holds indices into `sides`; `rows` maps them to corpus rows."""
 
-    place: tuple[int, int]  # epoch, number
     sides: tuple[Ragged, Ragged]
     batches: list[IntArray]
-    rows: IntArray | None = None  # None: indices are those of the corpus
-    alignment_targets: AlignmentTargets | None = None
+    rows: IntArray | None  # None: indices are those of the corpus
 
-    def __getitem__(self, index: int) -> Batch:
+    def batch(self, index: int, alignment_targets: AlignmentTargets | None) -> Batch:
+        """Return a batch, with `Batch.alignment` where attention is guided."""
         numbers = self.batches[index]
         sources, targets = ([side[number] for number in numbers.tolist()] for side in self.sides)
         rows = numbers if self.rows is None else self.rows[numbers]
-        alignment = None if self.alignment_targets is None else self.alignment_targets(rows, sources, targets)
+        alignment = None if alignment_targets is None else alignment_targets(rows, sources, targets)
         return collate(sources, targets, rows, alignment)
 
 
@@ -250,12 +249,18 @@ class BatchWindows:
             window=place[1],
             world_size=self.world_size,
         )
-        return BatchWindow(place, sides, [numbers[each] for each in plan], rows if self.sampling else None)
+        return BatchWindow(sides, [numbers[each] for each in plan], rows if self.sampling else None)
 
     def from_place(self, place: tuple[int, int]) -> Iterator[BatchWindow]:
         """Yield a window, and those after it without end."""
         places = ((epoch, window) for epoch in count(place[0]) for window in range(self.count))
         return map(self.plan, islice(places, place[1], None))
+
+    def coming(self, place: tuple[int, int]) -> Iterator[BatchWindow]:
+        """Return `from_place(place)`; where several windows are sampled, another process makes them, one ahead."""
+        if self.sampling and self.count > 1:
+            return made_ahead(self.from_place, place, what="the process that samples subwords", advice=IF_ENDED)
+        return self.from_place(place)
 
     def _segmented(self, rows: IntArray, place: tuple[int, int]) -> tuple[Ragged, Ragged]:
         """Return the sides of some pairs as they are segmented in this epoch."""
@@ -359,10 +364,10 @@ class TrainLoader:
         while True:
             planned = self._plan()
             for index in range(self.rank, len(planned.batches), self.world_size)[self.position :]:
-                batch = planned[index]
+                batch = planned.batch(index, self.alignment_targets)
                 self.position += 1
                 yield batch.pin_memory() if self.pin_memory else batch
-            self.window, self.position = self.window + 1, 0
+            self.window, self.position, self._planned = self.window + 1, 0, None
             if self.window == self._windows.count:
                 self.epoch, self.window = self.epoch + 1, 0
                 return
@@ -404,25 +409,14 @@ class TrainLoader:
         }
 
     def _plan(self) -> BatchWindow:
-        """Return the current window; where several are sampled, another process then begins the next."""
-        place = (self.epoch, self.window)
-        if self._planned is None or self._planned.place != place:
+        """Return the current window."""
+        if self._planned is None:
             with ProgressLog("planning batches"):
-                window = next(self._coming, None)
-                if window is None or window.place != place:
-                    self._coming = self._from(place)
-                    window = next(self._coming)
-            # Not before: a worker would have to pickle them.
-            self._planned = replace(window, alignment_targets=self.alignment_targets)
+                self._planned = next(self._coming, None)
+                if self._planned is None:  # there is no iterator yet, or its process was ended
+                    self._coming = self._windows.coming((self.epoch, self.window))
+                    self._planned = next(self._coming)
         return self._planned
-
-    def _from(self, place: tuple[int, int]) -> Iterator[BatchWindow]:
-        """Return this window and those after it."""
-        # Must not capture `self`, which holds the result: in a reference cycle, the process would not end at once.
-        if self.sampling and self._windows.count > 1:
-            make = self._windows.from_place
-            return made_ahead(make, place, what="the process that samples subwords", advice=IF_ENDED)
-        return self._windows.from_place(place)
 
 
 def fixed_batches(source: Ragged, target: Ragged, size: int) -> Iterator[Batch]:
