@@ -159,7 +159,7 @@ def make(api: Any, address: Address, *, private: bool) -> None:
     try:
         info = api.model_info(address.name, timeout=TIMEOUT)
     except RepositoryNotFoundError:
-        api.create_repo(address.name, **({"private": True} if private else {}))
+        api.create_repo(address.name, private=private or None)
     else:
         if private and not info.private:
             raise UserError(f"{address} exists and is public: leave --private out, or give another name")
