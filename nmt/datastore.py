@@ -41,11 +41,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Make the datastore as the options say.
-
-    Raises:
-        UserError: there is no checkpoint or no text to read, faiss is not installed, or it cannot be written.
-    """
+    """Make the datastore; raise UserError if a checkpoint, text or faiss is missing, or it cannot be written."""
     from nmt.config.schema import SplitConfig
     from nmt.data.batch import trained_rows
     from nmt.data.corpus import clean, load_split

@@ -187,12 +187,8 @@ def digest_of_weights(model: Seq2Seq) -> str:
 def save_datastore(
     run: str, checkpoint: Checkpoint, datastore: Datastore, pairs: Iterable[tuple[str, str]], about: dict[str, Any]
 ) -> Path:
-    """Write the datastore of a checkpoint, found at `run`, in place of an earlier one, and return its folder.
-
-    `pairs` are the sources and targets that it was built from.
-
-    Raises:
-        UserError: it cannot be written.
+    """Write the datastore of a checkpoint, found at `run`, in place of an earlier one, and return its folder; raise
+    UserError if it cannot be written. `pairs` are the sources and targets that it was built from.
     """
     import faiss
 
@@ -214,10 +210,8 @@ def save_datastore(
 
 
 def load_datastore(run: str | Path, checkpoint: Checkpoint) -> Datastore:
-    """Read the datastore of a checkpoint, found at `run`; it is read again if another replaces it meanwhile.
-
-    Raises:
-        UserError: there is none, it is damaged, it is of other weights, or faiss is not installed.
+    """Read the datastore of a checkpoint, found at `run`, and again if another replaces it meanwhile; raise UserError
+    if there is none, it is damaged, it is of other weights, or faiss is not installed.
     """
     check_installed()
     place = place_for("datastore", run, checkpoint.folder)
