@@ -27,12 +27,7 @@ UNKNOWN_PENALTY = 10.0  # nats below the least likely piece, as in sentencepiece
 
 
 class Sampler(ABC):
-    """Draws segmentations of lines.
-
-    Args:
-        processor: a sentencepiece processor.
-        alpha: how random they are; see the subclasses.
-    """
+    """Draws segmentations of lines by a sentencepiece processor; the subclasses say what `alpha` does."""
 
     def __init__(self, processor: Any, alpha: float) -> None:
         self.alpha = alpha
