@@ -284,10 +284,8 @@ class BatchWindows:
 
 
 def trained_rows(source: Int64Array, target: Int64Array, limit: int) -> Int64Array:
-    """Return the rows of pairs to train on, given the lengths of their sides: from 1 to `limit` subwords.
-
-    Raises:
-        UserError: there are none.
+    """Return the rows of pairs to train on, given the lengths of their sides: from 1 to `limit` subwords; raise
+    UserError if there are none.
     """
     longest, is_empty = np.maximum(source, target), np.minimum(source, target) == 0
     rows = np.flatnonzero((longest <= limit) & ~is_empty)
@@ -314,14 +312,9 @@ class TrainLoader:
     the window that were yielded. Rank r takes the batches r, r + `world_size`, ...: all ranks take equally many, and at
     any time batches of similar length.
 
-    Args:
-        sampling: above 0, segment every sentence anew in each epoch (`Tokenizer.sample` with this alpha), before
-            the batches are planned: sorted by other lengths than their own, a third of them would be padding. If there
-            are several windows, another process makes the next one ahead of time.
-        alignment_targets: makes `Batch.alignment`, where attention is guided.
-
-    Raises:
-        UserError: when no pair is left after leaving out those longer than `config.max_length` subwords.
+    With `sampling` above 0 every sentence is segmented anew in each epoch (`Tokenizer.sample` with this alpha), before
+    the batches are planned: sorted by other lengths than their own, a third of them would be padding.
+    `alignment_targets` makes `Batch.alignment`. Raises UserError as `trained_rows`.
     """
 
     encoded: EncodedCorpus
@@ -344,7 +337,6 @@ class TrainLoader:
         self._begin()
 
     def _begin(self) -> None:
-        """Forget what is planned."""
         self._windows = BatchWindows(
             self.encoded, self._rows, self.tokenizers, self.config, self.seed, self.sampling, self.world_size
         )
@@ -384,9 +376,8 @@ class TrainLoader:
         order = self._order()
         saved = order | {"batch.window": None} | state["order"]  # earlier versions have saved less
         for name, value in order.items():
-            before = saved[name]
-            if value != before:
-                was, now = ("larger than the corpus" if each is None else each for each in (before, value))
+            if value != saved[name]:
+                was, now = ("larger than the corpus" if each is None else each for each in (saved[name], value))
                 raise UserError(
                     f"cannot continue the training data where the checkpoint left it: {name} was {was} and is now "
                     f"{now}; restore it, or start in a new run_dir"

@@ -29,11 +29,8 @@ def open_corpus(config: DataConfig) -> Corpus:
 
 
 def load_split(config: DataConfig, split: str) -> datasets.Dataset:
-    """Return one of `SPLITS` (see `Corpus.load`); test_long is the grammar's only.
-
-    Raises:
-        UserError: for a split that is not configured or does not exist, an empty corpus, keys that belong to another
-            kind of corpus, and whatever the kind cannot read (see its `load`).
+    """Return one of `SPLITS` (see `Corpus.load`); test_long is the grammar's only. Raises UserError for a split that is
+    not configured or does not exist, an empty corpus, keys of another kind of corpus, and what the kind cannot read.
     """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
@@ -78,7 +75,7 @@ class CleaningReport:
 
 
 def clean(corpus: datasets.Dataset, config: CleaningConfig) -> tuple[datasets.Dataset, CleaningReport]:
-    """Drop the pairs that break a rule; the rest keep their order and columns.
+    """Drop the pairs that break a rule; the rest keep their order and columns. Raises UserError if none is left.
 
     With `shorter` and `longer` the numbers of words (separated by white space) of a pair's sides, it is dropped when
 
@@ -89,9 +86,6 @@ def clean(corpus: datasets.Dataset, config: CleaningConfig) -> tuple[datasets.Da
     A side is also too long if it has more than `max_length` characters of scripts without spaces. A pair is uneven only
     if that holds with these characters counted as words, too: a sentence of 30 English words and its Chinese
     translation, which has no spaces, are not uneven.
-
-    Raises:
-        UserError: when nothing is left.
     """
     text, broken = corpus.select_columns(list(SIDES)).with_format("arrow"), []
     with ProgressLog("cleaning", len(corpus)) as progress:

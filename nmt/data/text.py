@@ -94,12 +94,7 @@ class TextCorpus(Corpus):
 class TextFile:
     """A file of sentences that can be read repeatedly, in blocks; a pipe, which can be read only once, is copied.
 
-    Args:
-        path: the file.
-        max_gzip_ratio: how many times as large it may become, if it is gzipped.
-
-    Raises:
-        OSError: it cannot be read.
+    A gzipped one may become at most `max_gzip_ratio` times as large. Raises OSError if it cannot be read.
     """
 
     def __init__(self, path: Path, max_gzip_ratio: float = math.inf) -> None:
@@ -128,11 +123,8 @@ class TextFile:
                     raise UserError(f"{self.path} was changed while it was read: start again when it is complete")
 
     def blocks(self) -> Iterator[list[str]]:
-        """Yield the lines, without line ends, some at a time.
-
-        Raises:
-            UserError: when the bytes are not UTF-8 (with line and byte), not the gzip that name or first bytes claim,
-                or a gzip that becomes more than `max_gzip_ratio` times as large.
+        """Yield the lines, without line ends, some at a time; raise UserError for bytes that are not UTF-8 (with line
+        and byte), or not the gzip that name or first bytes claim, or one that becomes too large.
         """
         rest, position, number = bytearray(), 0, 0
         for part in itertools.chain(self._unpacked(), (b"",)):
@@ -215,11 +207,9 @@ def open_split(config: SplitConfig, split: str, max_gzip_ratio: float = math.inf
 
 
 def read_split(files: dict[str, list[TextFile]]) -> Iterator[pa.Table]:
-    """Yield the lines of each column, over all its files, in tables of about a megabyte.
-
-    Raises:
-        UserError: for columns of different line counts (naming both, and the first line where they seem to differ), a
-            malformed alignment or one that points outside its sentences, and see `TextFile.blocks`.
+    """Yield the lines of each column, over all its files, in tables of about a megabyte; raise UserError for columns of
+    different line counts (naming both, and the first line where they seem to differ), a malformed alignment or one that
+    points outside its sentences, and as `TextFile.blocks`.
     """
     for together in zip(*files.values(), strict=True):
         yield from _read_together(dict(zip(files, together, strict=True)))

@@ -134,8 +134,8 @@ class Tokenizer(PieceModel):
         return piece.removeprefix(WORD_MARK).replace(WORD_MARK, " ").encode()
 
     def _words_between_spaces(self, ids: list[int], line: str) -> tuple[list[str], list[int]] | None:
-        """Return the words of a text, with pieces assigned by their spans in it; None if the text has other ids, a piece
-        spans several words, or a word has no piece.
+        """Return the words of a line, with pieces assigned by their spans in it; None if it has other ids, a piece is
+        in several words, or a word has no piece.
         """
         spans = self._spans(ids, line)
         if spans is None or any(WORD_MARK in piece[1:] for piece in self.pieces(ids)):
