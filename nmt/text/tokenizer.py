@@ -116,7 +116,7 @@ class Tokenizer(PieceModel):
         words: list[bytes] = []
         word_of_piece: list[int] = []
         is_open = False  # whether the next piece may join the last word
-        for i in map(int, ids):
+        for i in ids:
             is_control, is_start = self._processor.is_control(i), self._processor.id_to_piece(i).startswith(WORD_MARK)
             # A mark alone starts a word that the next piece continues, even if that has a mark too.
             if not is_open or is_control or (is_start and words[-1]):
