@@ -119,10 +119,12 @@ class Decoder(nn.Module, ABC):
             )
 
     def build_attention(self, config: ModelConfig, state_size: int) -> AttentionMechanism:
+        """Build the attention over the encoder's states."""
         names = config.attention
         return build_attention(names.score, names.normalizer, names.window, attention_settings(config, state_size))
 
     def build_readout(self, config: ModelConfig, state_size: int) -> Readout:
+        """Build the readout."""
         size, rate = config.embedding_size, config.dropout_rate("output")
         sizes = (config.hidden_size, state_size, config.embedding_size, size)
         return READOUTS[config.readout](*sizes, rate, locked=config.locked_dropout)
