@@ -104,15 +104,15 @@ def clean(corpus: datasets.Dataset, config: CleaningConfig) -> tuple[datasets.Da
 
 def _broken_rules(table: pa.Table, config: CleaningConfig) -> npt.NDArray[np.int8]:
     """Return for each pair the first rule that it breaks: 1 empty, 2 too long, 3 uneven; 0 for none."""
-    counts = [_word_counts(table.column(side)) for side in SIDES]
-    characters = [pc.count_substring_regex(table.column(side), SPACELESS.pattern).to_numpy() for side in SIDES]
-    shorter, longer = np.minimum(*counts), np.maximum(*counts)
-    finer = [count + more for count, more in zip(counts, characters, strict=True)]
-    uneven = np.ones(len(table), bool)
-    for one, other in (counts, finer):
-        uneven &= np.maximum(one, other) > config.max_ratio * np.minimum(one, other) + RATIO_GRACE
-    is_long = np.maximum(longer, np.maximum(*characters)) > config.max_length
-    return np.select([shorter == 0, is_long, uneven], [1, 2, 3]).astype(np.int8)
+    columns = [table.column(side) for side in SIDES]
+    words = np.stack([_word_counts(column) for column in columns])
+    characters = np.stack([pc.count_substring_regex(column, SPACELESS.pattern).to_numpy() for column in columns])
+    is_long = np.maximum(words, characters).max(axis=0) > config.max_length
+    uneven, finely_uneven = (
+        counts.max(axis=0) > config.max_ratio * counts.min(axis=0) + RATIO_GRACE
+        for counts in (words, words + characters)
+    )
+    return np.select([words.min(axis=0) == 0, is_long, uneven & finely_uneven], [1, 2, 3]).astype(np.int8)
 
 
 def _word_counts(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
