@@ -150,11 +150,11 @@ class ProgressLog:
 
 def stored_table(path: Path, build: Callable[[Path], Iterable[pa.Table]]) -> Path:
     """Return `path`; unless it holds a table whose digest is that in PATH.sha256, first write the tables that `build`
-    yields: the parts of one table, at least one. Raises UserError if the folder cannot be made or written.
+    yields: the parts of one table, at least one, of which one at a time is in memory.
 
     The file is written as a temporary sibling and renamed, so it is never seen incomplete. Several processes may do
     this at once; the last rename wins, so the name must be determined by the content. `build` is given a folder for
-    temporary files (see `temporary_folder`).
+    temporary files (see `temporary_folder`). Raises UserError if the folder cannot be made or written.
     """
     if is_intact(path):
         remove_leftovers(path)

@@ -313,10 +313,10 @@ def usual_defaults() -> Iterator[None]:
 
 
 def check_sizes(config: TrainConfig, vocab_size: int, shapes: Mapping[str, list[int]]) -> None:
-    """Raise ValueError if weights of these shapes are too small for the configured model, before memory is allocated.
+    """Raise ValueError if weights of these shapes are too small for the configured model.
 
-    For each size, the model has a matrix with at least the number of elements given here. Exact shapes are checked when
-    the weights are loaded.
+    This rejects a damaged or hostile configuration before memory is allocated: for each size, the model has a matrix
+    with at least the number of elements given here. Exact shapes are checked when the weights are loaded.
     """
     model, numbers = config.model, sum(map(math.prod, shapes.values()))
     least = {

@@ -160,7 +160,9 @@ class Tokenizer(PieceModel):
         return [(bisect_right(ends, piece.begin), bisect_right(ends, piece.end)) for piece in pieces]
 
     def _ends(self, ids: list[int], words: list[str], word_of_piece: list[int]) -> list[int] | None:
-        """Return how many characters of its word are read when each piece ends; None if normalization changed these."""
+        """Return how many characters of its word are read when each piece ends; None if normalization has changed the
+        number of characters of a word.
+        """
         ends: list[int] = []
         decoder, read = codecs.getincrementaldecoder("utf-8")(errors="replace"), 0
         for i, word, following in zip(ids, word_of_piece, [*word_of_piece[1:], -1], strict=False):

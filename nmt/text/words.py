@@ -136,7 +136,7 @@ def is_abbreviation(word: str, follower: str) -> bool:
 def cut_words(words: Sequence[str], word_of_piece: Sequence[int], ends: Sequence[int]) -> tuple[list[str], list[int]]:
     """Cut words between spaces as `cuts_of` says, where a piece ends; return these, and the index of each piece's word.
 
-    `ends` are the characters of its word that are read when a piece ends. No piece is divided: what a model reads as
+    `ends` counts the characters of its word that are read when a piece ends. No piece is divided: what a model reads as
     one symbol has one weight.
     """
     allowed = cuts_of(" ".join(words))
