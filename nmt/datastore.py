@@ -8,7 +8,6 @@ also in text that the model was not trained on.
 import argparse
 import contextlib
 import dataclasses
-from typing import Any
 
 from nmt.cli import Parser, user_errors
 from nmt.errors import UserError
@@ -41,11 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Make the datastore as the options say.
-
-    Raises:
-        UserError: there is no checkpoint or no text to read, faiss is not installed, or it cannot be written.
-    """
+    """Make the datastore; raise UserError if a checkpoint, text or faiss is missing, or it cannot be written."""
     from nmt.config.schema import SplitConfig
     from nmt.data.batch import trained_rows
     from nmt.data.corpus import clean, load_split
@@ -59,8 +54,7 @@ def run(options: argparse.Namespace) -> None:
     data = checkpoint.config.data
     if options.source:
         text = SplitConfig(source=options.source, target=options.target)
-        changed: dict[str, Any] = {"kind": "text", "train": text}
-        data = dataclasses.replace(data, **changed)
+        data = dataclasses.replace(data, kind="text", train=text)
     corpus, cleaning = clean(load_split(data, "train"), data.cleaning)
     print(f"{'training text' if options.source is None else 'text'}: {cleaning}")
     encoded = encode(corpus, checkpoint.tokenizers, cache_dir=data.cache_dir, num_workers=data.num_workers)

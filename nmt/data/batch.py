@@ -204,17 +204,16 @@ def cut_batches(order: IntArray, lengths: IntArray, *, unit: str, size: int) -> 
 class BatchWindow:
     """The batches of one window of an epoch. A batch holds indices into `sides`; `rows` maps them to corpus rows."""
 
-    place: tuple[int, int]  # epoch, number
     sides: tuple[Ragged, Ragged]
     batches: list[IntArray]
-    rows: IntArray | None = None  # None: indices are those of the corpus
-    alignment_targets: AlignmentTargets | None = None
+    rows: IntArray | None  # None: indices are those of the corpus
 
-    def __getitem__(self, index: int) -> Batch:
+    def batch(self, index: int, alignment_targets: AlignmentTargets | None) -> Batch:
+        """Return a batch, with `Batch.alignment` where attention is guided."""
         numbers = self.batches[index]
         sources, targets = ([side[number] for number in numbers.tolist()] for side in self.sides)
         rows = numbers if self.rows is None else self.rows[numbers]
-        alignment = None if self.alignment_targets is None else self.alignment_targets(rows, sources, targets)
+        alignment = None if alignment_targets is None else alignment_targets(rows, sources, targets)
         return collate(sources, targets, rows, alignment)
 
 
@@ -250,12 +249,18 @@ class BatchWindows:
             window=place[1],
             world_size=self.world_size,
         )
-        return BatchWindow(place, sides, [numbers[each] for each in plan], rows if self.sampling else None)
+        return BatchWindow(sides, [numbers[each] for each in plan], rows if self.sampling else None)
 
     def from_place(self, place: tuple[int, int]) -> Iterator[BatchWindow]:
         """Yield a window, and those after it without end."""
         places = ((epoch, window) for epoch in count(place[0]) for window in range(self.count))
         return map(self.plan, islice(places, place[1], None))
+
+    def coming(self, place: tuple[int, int]) -> Iterator[BatchWindow]:
+        """Return `from_place(place)`; where several windows are sampled, another process makes them, one ahead."""
+        if self.sampling and self.count > 1:
+            return made_ahead(self.from_place, place, what="the process that samples subwords", advice=IF_ENDED)
+        return self.from_place(place)
 
     def _segmented(self, rows: IntArray, place: tuple[int, int]) -> tuple[Ragged, Ragged]:
         """Return the sides of some pairs as they are segmented in this epoch."""
@@ -279,10 +284,8 @@ class BatchWindows:
 
 
 def trained_rows(source: Int64Array, target: Int64Array, limit: int) -> Int64Array:
-    """Return the rows of pairs to train on, given the lengths of their sides: from 1 to `limit` subwords.
-
-    Raises:
-        UserError: there are none.
+    """Return the rows of pairs to train on, given the lengths of their sides: from 1 to `limit` subwords; raise
+    UserError if there are none.
     """
     longest, is_empty = np.maximum(source, target), np.minimum(source, target) == 0
     rows = np.flatnonzero((longest <= limit) & ~is_empty)
@@ -309,14 +312,9 @@ class TrainLoader:
     the window that were yielded. Rank r takes the batches r, r + `world_size`, ...: all ranks take equally many, and at
     any time batches of similar length.
 
-    Args:
-        sampling: above 0, segment every sentence anew in each epoch (`Tokenizer.sample` with this alpha), before
-            the batches are planned: sorted by other lengths than their own, a third of them would be padding. If there
-            are several windows, another process makes the next one ahead of time.
-        alignment_targets: makes `Batch.alignment`, where attention is guided.
-
-    Raises:
-        UserError: when no pair is left after leaving out those longer than `config.max_length` subwords.
+    With `sampling` above 0 every sentence is segmented anew in each epoch (`Tokenizer.sample` with this alpha), before
+    the batches are planned: sorted by other lengths than their own, a third of them would be padding.
+    `alignment_targets` makes `Batch.alignment`. Raises UserError as `trained_rows`.
     """
 
     encoded: EncodedCorpus
@@ -339,7 +337,6 @@ class TrainLoader:
         self._begin()
 
     def _begin(self) -> None:
-        """Forget what is planned."""
         self._windows = BatchWindows(
             self.encoded, self._rows, self.tokenizers, self.config, self.seed, self.sampling, self.world_size
         )
@@ -359,10 +356,10 @@ class TrainLoader:
         while True:
             planned = self._plan()
             for index in range(self.rank, len(planned.batches), self.world_size)[self.position :]:
-                batch = planned[index]
+                batch = planned.batch(index, self.alignment_targets)
                 self.position += 1
                 yield batch.pin_memory() if self.pin_memory else batch
-            self.window, self.position = self.window + 1, 0
+            self.window, self.position, self._planned = self.window + 1, 0, None
             if self.window == self._windows.count:
                 self.epoch, self.window = self.epoch + 1, 0
                 return
@@ -379,9 +376,8 @@ class TrainLoader:
         order = self._order()
         saved = order | {"batch.window": None} | state["order"]  # earlier versions have saved less
         for name, value in order.items():
-            before = saved[name]
-            if value != before:
-                was, now = ("larger than the corpus" if each is None else each for each in (before, value))
+            if value != saved[name]:
+                was, now = ("larger than the corpus" if each is None else each for each in (saved[name], value))
                 raise UserError(
                     f"cannot continue the training data where the checkpoint left it: {name} was {was} and is now "
                     f"{now}; restore it, or start in a new run_dir"
@@ -404,25 +400,14 @@ class TrainLoader:
         }
 
     def _plan(self) -> BatchWindow:
-        """Return the current window; where several are sampled, another process then begins the next."""
-        place = (self.epoch, self.window)
-        if self._planned is None or self._planned.place != place:
+        """Return the current window."""
+        if self._planned is None:
             with ProgressLog("planning batches"):
-                window = next(self._coming, None)
-                if window is None or window.place != place:
-                    self._coming = self._from(place)
-                    window = next(self._coming)
-            # Not before: a worker would have to pickle them.
-            self._planned = replace(window, alignment_targets=self.alignment_targets)
+                self._planned = next(self._coming, None)
+                if self._planned is None:  # there is no iterator yet, or its process was ended
+                    self._coming = self._windows.coming((self.epoch, self.window))
+                    self._planned = next(self._coming)
         return self._planned
-
-    def _from(self, place: tuple[int, int]) -> Iterator[BatchWindow]:
-        """Return this window and those after it."""
-        # Must not capture `self`, which holds the result: in a reference cycle, the process would not end at once.
-        if self.sampling and self._windows.count > 1:
-            make = self._windows.from_place
-            return made_ahead(make, place, what="the process that samples subwords", advice=IF_ENDED)
-        return self._windows.from_place(place)
 
 
 def fixed_batches(source: Ragged, target: Ragged, size: int) -> Iterator[Batch]:

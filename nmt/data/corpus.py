@@ -29,11 +29,8 @@ def open_corpus(config: DataConfig) -> Corpus:
 
 
 def load_split(config: DataConfig, split: str) -> datasets.Dataset:
-    """Return one of `SPLITS` (see `Corpus.load`); test_long is the grammar's only.
-
-    Raises:
-        UserError: for a split that is not configured or does not exist, an empty corpus, keys that belong to another
-            kind of corpus, and whatever the kind cannot read (see its `load`).
+    """Return one of `SPLITS` (see `Corpus.load`); test_long is the grammar's only. Raises UserError for a split that is
+    not configured or does not exist, an empty corpus, keys of another kind of corpus, and what the kind cannot read.
     """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
@@ -78,7 +75,7 @@ class CleaningReport:
 
 
 def clean(corpus: datasets.Dataset, config: CleaningConfig) -> tuple[datasets.Dataset, CleaningReport]:
-    """Drop the pairs that break a rule; the rest keep their order and columns.
+    """Drop the pairs that break a rule; the rest keep their order and columns. Raises UserError if none is left.
 
     With `shorter` and `longer` the numbers of words (separated by white space) of a pair's sides, it is dropped when
 
@@ -89,9 +86,6 @@ def clean(corpus: datasets.Dataset, config: CleaningConfig) -> tuple[datasets.Da
     A side is also too long if it has more than `max_length` characters of scripts without spaces. A pair is uneven only
     if that holds with these characters counted as words, too: a sentence of 30 English words and its Chinese
     translation, which has no spaces, are not uneven.
-
-    Raises:
-        UserError: when nothing is left.
     """
     text, broken = corpus.select_columns(list(SIDES)).with_format("arrow"), []
     with ProgressLog("cleaning", len(corpus)) as progress:
@@ -110,15 +104,15 @@ def clean(corpus: datasets.Dataset, config: CleaningConfig) -> tuple[datasets.Da
 
 def _broken_rules(table: pa.Table, config: CleaningConfig) -> npt.NDArray[np.int8]:
     """Return for each pair the first rule that it breaks: 1 empty, 2 too long, 3 uneven; 0 for none."""
-    counts = [_word_counts(table.column(side)) for side in SIDES]
-    characters = [pc.count_substring_regex(table.column(side), SPACELESS.pattern).to_numpy() for side in SIDES]
-    shorter, longer = np.minimum(*counts), np.maximum(*counts)
-    finer = [count + more for count, more in zip(counts, characters, strict=True)]
-    uneven = np.ones(len(table), bool)
-    for one, other in (counts, finer):
-        uneven &= np.maximum(one, other) > config.max_ratio * np.minimum(one, other) + RATIO_GRACE
-    is_long = np.maximum(longer, np.maximum(*characters)) > config.max_length
-    return np.select([shorter == 0, is_long, uneven], [1, 2, 3]).astype(np.int8)
+    columns = [table.column(side) for side in SIDES]
+    words = np.stack([_word_counts(column) for column in columns])
+    characters = np.stack([pc.count_substring_regex(column, SPACELESS.pattern).to_numpy() for column in columns])
+    is_long = np.maximum(words, characters).max(axis=0) > config.max_length
+    uneven, finely_uneven = (
+        counts.max(axis=0) > config.max_ratio * counts.min(axis=0) + RATIO_GRACE
+        for counts in (words, words + characters)
+    )
+    return np.select([words.min(axis=0) == 0, is_long, uneven & finely_uneven], [1, 2, 3]).astype(np.int8)
 
 
 def _word_counts(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:

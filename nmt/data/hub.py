@@ -30,13 +30,11 @@ class HubCorpus(Corpus):
 
     @progress_on_terminals_only(datasets)
     def load(self, split: str) -> datasets.Dataset:
-        """Return a split, memory-mapped from the cache of `datasets`.
+        """Return a split, memory-mapped from the cache of `datasets`; raise UserError if the hub cannot be reached, or
+        the data set, split or column does not exist.
 
         The sides are two columns, or two languages of a `translation` column (see `HubConfig`). An empty cell becomes
         an empty sentence, and a newline within a sentence a space.
-
-        Raises:
-            UserError: when the hub cannot be reached, or the data set, split or column does not exist.
         """
         name = self.split_config(split).name or split
         builder = _builder(self.config)
@@ -64,16 +62,10 @@ class HubCorpus(Corpus):
 
 @progress_on_terminals_only(datasets)
 def read_split(builder: datasets.DatasetBuilder, name: str, path: str, key: str) -> datasets.Dataset:
-    """Return a split, or a slice of one such as `train[:1000]`, with nested columns as `outer.inner`.
+    """Return a split, or a slice of one such as `train[:1000]`, with nested columns as `outer.inner`; raise UserError
+    if there is no such split, the slice is malformed, or the data set's cache is damaged.
 
-    Args:
-        builder: of a data set that is prepared.
-        name: the split or slice.
-        path: the data set's name in messages.
-        key: the option's name in messages.
-
-    Raises:
-        UserError: there is no such split, the slice is malformed, or the data set's cache is damaged.
+    The data set is one that is prepared; `path` and `key` are the names of it and of the option in messages.
     """
     base = re.split(r"[\[+]", name)[0]
     splits = list(map(str, builder.info.splits or ()))
@@ -121,7 +113,8 @@ def _builder(data: DataConfig) -> datasets.DatasetBuilder:
 def prepared_builder(
     config: HubConfig, columns: Sequence[str], *, check: str = "data.hub", instead: str = INSTEAD, **options: Any
 ) -> datasets.DatasetBuilder:
-    """Return the builder of a data set, which is downloaded unless it is in the cache.
+    """Return the builder of a data set, which is downloaded unless it is in the cache; raise UserError if the hub
+    cannot be reached, or the data set does not exist or cannot be read.
 
     Args:
         config: path, name, revision and files of the data set.
@@ -129,9 +122,6 @@ def prepared_builder(
         check: what a message tells to check.
         instead: what a message offers to use without the hub.
         options: of a local builder, such as the separator of CSV files.
-
-    Raises:
-        UserError: the hub cannot be reached, or the data set does not exist or cannot be read.
     """
     assert config.path
     files = str(config.data_files or "")

@@ -103,14 +103,12 @@ def lines_of(corpus: "datasets.Dataset", side: str) -> Iterator[str]:
 
 
 class ProgressLog:
-    """Logs the progress of the work in a block every few seconds: pairs done and in all, pairs per second, time left.
-
-    For work that does not count pairs, it logs the time taken so far. Work longer than `INTERVAL` is also logged when
-    it is done, and work shorter than `MIN_LOGGED_SECONDS` never. The interval starts at the last message of any work,
-    so that a series of short works is not silent.
+    """Logs the progress of the work in a block every few seconds: pairs done and in all, pairs per second, time left;
+    of work that does not count pairs, the time taken. Work longer than `INTERVAL` is also logged when it is done, and
+    work shorter than `MIN_LOGGED_SECONDS` never.
     """
 
-    last_message: ClassVar[float] = -math.inf  # its time, of any work
+    last_message: ClassVar[float] = -math.inf  # its time, of any work: a series of short works should not be silent
 
     def __init__(self, work: str, total: int | None = None) -> None:
         self.work = work
@@ -118,7 +116,6 @@ class ProgressLog:
         self.done = 0
 
     def add(self, count: int) -> None:
-        """Count pairs that are done."""
         self.done += count
 
     def __enter__(self) -> "ProgressLog":
@@ -152,18 +149,12 @@ class ProgressLog:
 
 
 def stored_table(path: Path, build: Callable[[Path], Iterable[pa.Table]]) -> Path:
-    """Return `path`; unless it holds an undamaged table, first write there the tables that `build` yields.
-
-    They are the parts of one table, at least one, so that only one part at a time is in memory.
-
-    An existing table is accepted if its digest equals that in PATH.sha256, which takes about a second per gigabyte.
+    """Return `path`; unless it holds a table whose digest is that in PATH.sha256, first write the tables that `build`
+    yields: the parts of one table, at least one, of which one at a time is in memory.
 
     The file is written as a temporary sibling and renamed, so it is never seen incomplete. Several processes may do
     this at once; the last rename wins, so the name must be determined by the content. `build` is given a folder for
-    temporary files (see `temporary_folder`).
-
-    Raises:
-        UserError: when the folder cannot be made or written.
+    temporary files (see `temporary_folder`). Raises UserError if the folder cannot be made or written.
     """
     if is_intact(path):
         remove_leftovers(path)
@@ -324,11 +315,9 @@ def encode(
     """Return the corpus (columns source and target) with its subword ids, from `cache_dir` if it is encoded there.
 
     Files are named by a digest of the text and the models. `num_workers` processes encode; a small corpus, this one.
-    `parts` are files that `encode_part` has written, to be joined; those that are missing are encoded here.
-
-    Raises:
-        UserError: when `cache_dir` cannot be written, or the file there has ids that the models do not have.
-        WorkerError: the system has ended one of these processes.
+    `parts` are files that `encode_part` has written, to be joined; those that are missing are encoded here. Raises
+    UserError if `cache_dir` cannot be written or the file there has ids that the models do not have, and WorkerError if
+    the system has ended one of these processes.
     """
 
     def batches() -> Iterator[tuple[Ragged, ...]]:
@@ -353,10 +342,7 @@ def encode_part(
 ) -> Path:
     """Encode one of `len(parts)` equal parts of a corpus, the `number`-th, into `parts[number]`; return that path.
 
-    There may be no more parts than pairs.
-
-    Raises:
-        UserError: when the file cannot be written.
+    There may be no more parts than pairs. Raises as `encode`.
     """
     first, end = (share * len(corpus) // len(parts) for share in (number, number + 1))
     mine = corpus.select(range(first, end))

@@ -4,7 +4,6 @@ A line ends at "\n", or "\r\n", and nowhere else: splitting at U+2028 or a form 
 would misalign the sides. A newline at the end of a file does not begin another line.
 """
 
-import contextlib
 import gzip
 import hashlib
 import itertools
@@ -14,7 +13,9 @@ import shutil
 import stat
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -53,7 +54,7 @@ class TextCorpus(Corpus):
             for file in parts:
                 digest.update(f"{column} {file.path.suffix} {file.size} ".encode())
                 with file.open() as content:
-                    for block in blocks_of(content.read):
+                    for block in iter(partial(content.read, BLOCK), b""):
                         digest.update(block)
 
         def build() -> Iterator[pa.Table]:
@@ -93,12 +94,7 @@ class TextCorpus(Corpus):
 class TextFile:
     """A file of sentences that can be read repeatedly, in blocks; a pipe, which can be read only once, is copied.
 
-    Args:
-        path: the file.
-        max_gzip_ratio: how many times as large it may become, if it is gzipped.
-
-    Raises:
-        OSError: it cannot be read.
+    A gzipped one may become at most `max_gzip_ratio` times as large. Raises OSError if it cannot be read.
     """
 
     def __init__(self, path: Path, max_gzip_ratio: float = math.inf) -> None:
@@ -112,15 +108,12 @@ class TextFile:
                 shutil.copyfileobj(file, self._copy)
         self.size = self._identity[0] if self._copy is None else self._copy.tell()
 
-    @contextlib.contextmanager
-    def open(self) -> Iterator[BinaryIO]:
+    def open(self) -> AbstractContextManager[BinaryIO]:
         """Open its bytes, at their beginning."""
-        if self._copy is not None:
-            self._copy.seek(0)
-            yield self._copy
-            return
-        with self.path.open("rb") as file:
-            yield file
+        if self._copy is None:
+            return self.path.open("rb")
+        self._copy.seek(0)
+        return nullcontext(self._copy)
 
     def check_unchanged(self) -> None:
         """Raise UserError if the file was written since it was opened first."""
@@ -130,11 +123,8 @@ class TextFile:
                     raise UserError(f"{self.path} was changed while it was read: start again when it is complete")
 
     def blocks(self) -> Iterator[list[str]]:
-        """Yield the lines, without line ends, some at a time.
-
-        Raises:
-            UserError: when the bytes are not UTF-8 (with line and byte), not the gzip that name or first bytes claim,
-                or a gzip that becomes more than `max_gzip_ratio` times as large.
+        """Yield the lines, without line ends, some at a time; raise UserError for bytes that are not UTF-8 (with line
+        and byte), or not the gzip that name or first bytes claim, or one that becomes too large.
         """
         rest, position, number = bytearray(), 0, 0
         for part in itertools.chain(self._unpacked(), (b"",)):
@@ -166,11 +156,11 @@ class TextFile:
             is_packed = self.path.suffix == ".gz" or file.read(2) == GZIP_MAGIC
             file.seek(0)
             if not is_packed:
-                yield from blocks_of(file.read)
+                yield from iter(partial(file.read, BLOCK), b"")
                 return
             limit, size = SMALL + self.max_gzip_ratio * self.size, 0
             try:
-                for block in blocks_of(gzip.GzipFile(fileobj=file).read):
+                for block in iter(partial(gzip.GzipFile(fileobj=file).read, BLOCK), b""):
                     size += len(block)
                     if size > limit:
                         break
@@ -191,12 +181,6 @@ def file_identity(file: BinaryIO) -> tuple[int, int]:
     """Return the size and the time of the last change of an open file."""
     status = os.fstat(file.fileno())
     return status.st_size, status.st_mtime_ns
-
-
-def blocks_of(read: Callable[[int], bytes]) -> Iterator[bytes]:
-    """Yield the bytes that `read` returns, some at a time."""
-    while block := read(BLOCK):
-        yield block
 
 
 def open_split(config: SplitConfig, split: str, max_gzip_ratio: float = math.inf) -> dict[str, list[TextFile]]:
@@ -223,11 +207,9 @@ def open_split(config: SplitConfig, split: str, max_gzip_ratio: float = math.inf
 
 
 def read_split(files: dict[str, list[TextFile]]) -> Iterator[pa.Table]:
-    """Yield the lines of each column, over all its files, in tables of about a megabyte.
-
-    Raises:
-        UserError: for columns of different line counts (naming both, and the first line where they seem to differ), a
-            malformed alignment or one that points outside its sentences, and see `TextFile.blocks`.
+    """Yield the lines of each column, over all its files, in tables of about a megabyte; raise UserError for columns of
+    different line counts (naming both, and the first line where they seem to differ), a malformed alignment or one that
+    points outside its sentences, and as `TextFile.blocks`.
     """
     for together in zip(*files.values(), strict=True):
         yield from _read_together(dict(zip(files, together, strict=True)))

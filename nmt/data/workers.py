@@ -30,10 +30,8 @@ def _end_with_parent() -> None:
 def made_ahead(make: Callable[..., Iterable[T]], *arguments: Any, what: str, advice: str) -> Iterator[T]:
     """Yield the items of `make(*arguments)`, which another process makes, one ahead of time.
 
-    It is ended with the iterator. Its errors are raised here, with its traceback as a note.
-
-    Raises:
-        WorkerError: the process was ended from outside; the message says `what` it is, and gives an `advice`.
+    It is ended with the iterator. Its errors are raised here, with its traceback as a note; where it is ended from
+    outside, a WorkerError says `what` it is, and gives an `advice`.
     """
     receiver, sender = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.Process(target=_send_all, args=(sender, make, *arguments), daemon=True)

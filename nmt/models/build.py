@@ -46,7 +46,6 @@ def build_model(config: ModelConfig, source_vocab: int, target_vocab: int, *, jo
 
 
 def build_embedding(config: ModelConfig, vocab_size: int) -> Embedding:
-    """Build the embedding of one side."""
     rate, words = config.dropout_rate("embedding"), config.word_dropout
     return Embedding(vocab_size, config.embedding_size, rate, word_dropout=words, locked=config.locked_dropout)
 
@@ -66,19 +65,10 @@ def initialize(model: nn.Module) -> None:
         else:
             nn.init.xavier_uniform_(parameter)
     for module in model.modules():
-        open_forget_gates(module)
         if isinstance(module, nn.LayerNorm):
             module.reset_parameters()
-
-
-def open_forget_gates(module: nn.Module) -> None:
-    """Set the forget gate's bias of an LSTM to 1 (Jozefowicz et al., 2015)."""
-    if isinstance(module, LSTM):
-        biases = [module.inputs.bias]
-    elif isinstance(module, nn.LSTM):
-        biases = [parameter for name, parameter in module.named_parameters() if name.startswith("bias_ih")]
-    else:
-        return
-    for bias in biases:
-        _, forget, _, _ = bias.detach().chunk(4)
-        forget.fill_(1.0)
+        elif isinstance(module, LSTM | nn.LSTM):
+            biases = [each for name, each in module.named_parameters() if name.startswith(("inputs.bias", "bias_ih"))]
+            for bias in biases:
+                _, forget, _, _ = bias.detach().chunk(4)
+                forget.fill_(1.0)  # (Jozefowicz et al., 2015)

@@ -64,13 +64,11 @@ def save_checkpoint(
     longest_source: int | None = None,
     training_state: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a checkpoint atomically: `folder` is always complete, the old one or the new one.
+    """Write a checkpoint atomically: `folder` is always complete, the old one or the new one; raise UserError if it
+    cannot be written.
 
     A temporary sibling is filled, flushed to disk and renamed into place. `longest_source` is the length of the longest
     training sources in subwords; if it is None, loading assumes `batch.max_length`.
-
-    Raises:
-        UserError: the disk is full, or the folder cannot be written.
     """
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     with write_errors(folder, "free some space and start again: what was saved before is as it was"):
@@ -165,12 +163,9 @@ def is_complete(folder: Path) -> bool:
 
 def find_checkpoint(path: str | Path) -> Path:
     """Return the checkpoint folder of a run (its best; before the first validation its last), of a checkpoint, or of a
-    model of the hub.
+    model of the hub; raise UserError if there is none, or the best has lost files.
 
     Nothing is renamed or written but the cache of the hub's client: a trainer may be running.
-
-    Raises:
-        UserError: there is none, or the best has lost files.
     """
     if not str(path):
         raise UserError("no checkpoint is named: give the folder of a run or of a checkpoint")
@@ -231,10 +226,8 @@ def place_for(name: str, run: str | Path, folder: Path) -> Path:
 
 
 def local(path: str | Path) -> Path:
-    """Return a local path unchanged; download an address of the hub (`nmt.models.hub`) and return its folder.
-
-    Raises:
-        UserError: the download fails, or the files are not a model of nmt.
+    """Return a local path unchanged; download an address of the hub (`nmt.models.hub`) and return its folder, or raise
+    UserError if that fails or the files are not a model of nmt.
     """
     if not is_address(path):
         return Path(path).expanduser()
@@ -245,13 +238,11 @@ def local(path: str | Path) -> Path:
 
 
 def load_checkpoint(path: str | Path, device: str | torch.device = "cpu", *, verified: bool = True) -> Checkpoint:
-    """Load a run's best checkpoint, a checkpoint folder, or a model of the hub, ready to translate.
+    """Load a run's best checkpoint, a checkpoint folder, or a model of the hub, ready to translate; raise UserError if
+    there is none, or its files do not fit together.
 
     It is read again if a trainer has replaced it meanwhile. `verified`: its files are compared with its manifest, which
     takes about a second per gigabyte.
-
-    Raises:
-        UserError: there is none, or its files do not fit together.
     """
     return read_unreplaced(lambda: find_checkpoint(path), lambda folder: read_checkpoint(folder, device, verified))
 
@@ -343,11 +334,8 @@ def check_sizes(config: TrainConfig, vocab_size: int, shapes: Mapping[str, list[
 
 @contextlib.contextmanager
 def training_state(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the `training_state` that `save_checkpoint` was given, to resume from; never runs code from the file.
-
-    Raises:
-        UserError: it is missing or unreadable, or the block cannot use it. The checkpoint can still translate, but
-            training cannot be resumed from it.
+    """Yield the `training_state` that `save_checkpoint` was given, to resume from; raise UserError if it is missing or
+    unreadable, or the block cannot use it: then the checkpoint can only translate. Never runs code from the file.
     """
     path = folder / TRAINING_STATE
     if not path.is_file():

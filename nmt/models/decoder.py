@@ -25,19 +25,12 @@ from nmt.models.layers import CELLS, READOUTS, Attentional, Cell, Embedding, Rea
 
 
 class DecoderState(NamedTuple):
-    """The state that a step hands to the next.
-
-    Attributes:
-        layers: the state of each recurrent layer.
-        feedback: the vector fed to the next step, if the decoder feeds one back (`Luong`); else None.
-        position: the number of steps done.
-        past: the accumulated attention, if the attention uses coverage (`CoverageAttention`); else None.
-    """
+    """The state that a step hands to the next."""
 
     layers: tuple[Float[Tensor, "batch beam state"], ...]
-    feedback: Float[Tensor, "batch beam feedback"] | None
-    position: Position
-    past: Float[Tensor, "batch beam source"] | None = None
+    feedback: Float[Tensor, "batch beam feedback"] | None  # to the next step, of decoders that feed back (`Luong`)
+    position: Position  # the number of steps done
+    past: Float[Tensor, "batch beam source"] | None = None  # accumulated attention, with coverage (`CoverageAttention`)
 
     def select(self, beams: Int[Tensor, "batch k"]) -> "DecoderState":
         """Return the states of `beams`, k hypotheses of each sentence."""
@@ -69,14 +62,11 @@ class Emission(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """Inputs of the output layer, and attention weights, for each target position.
-
-    `sampled` is set where training draws the weights at random.
-    """
+    """Inputs of the output layer, and attention weights, for each target position."""
 
     features: Float[Tensor, "batch target feature"]
     weights: Float[Tensor, "batch target source"]
-    sampled: SampledAttention = SampledAttention()
+    sampled: SampledAttention = SampledAttention()  # set where training draws the weights at random
 
 
 class Decoder(nn.Module, ABC):
@@ -167,8 +157,7 @@ class Decoder(nn.Module, ABC):
 
     def attend(self, query: Query, memory: Memory, state: DecoderState) -> Attended:
         """Attend with a query at the position of the state."""
-        attended: Attended = self.attention(query, memory, state.position, state.past)
-        return attended
+        return self.attention(query, memory, state.position, state.past)
 
     def emit(
         self,
@@ -229,10 +218,7 @@ class Bahdanau(Decoder):
 
 @final
 class FixedContextDecoder(Bahdanau):
-    """s_i = f(s_{i-1}, y_{i-1}, c), c the whole sentence in one vector: what attention was invented to replace.
-
-    The encoder-decoder of Cho et al. (2014) and Sutskever et al. (2014).
-    """
+    """s_i = f(s_{i-1}, y_{i-1}, c), c the sentence in one vector  (Cho et al., 2014; Sutskever et al., 2014)."""
 
     attends = False
 

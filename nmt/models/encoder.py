@@ -1,7 +1,4 @@
-"""Encoders: from a source sentence to the states that a decoder attends to.
-
-A new one is a class here and a line in `ENCODERS`.
-"""
+"""Encoders: from a source sentence to the states that a decoder attends to; a new one is a line in `ENCODERS`."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple, final
@@ -17,28 +14,17 @@ from nmt.models.layers import Dropout, Embedding, SelfAttention
 
 
 class EncoderOutput(NamedTuple):
-    """A batch of encoded sentences.
+    """A batch of encoded sentences."""
 
-    Attributes:
-        states: a vector for each source position; arbitrary on padding.
-        final: a vector for each decoder layer to start from.
-        summary: the whole sentence in one vector of the size of a state.
-    """
-
-    states: Float[Tensor, "batch source state"]
-    final: Float[Tensor, "batch layers final"]
-    summary: Float[Tensor, "batch state"]
+    states: Float[Tensor, "batch source state"]  # arbitrary on padding
+    final: Float[Tensor, "batch layers final"]  # for each decoder layer to start from
+    summary: Float[Tensor, "batch state"]  # the whole sentence in one vector
 
 
 class Encoder(nn.Module, ABC):
-    """Reads source sentences. Padding never changes a result.
+    """Reads source sentences. Padding never changes a result."""
 
-    Attributes:
-        embedding: the source embedding.
-        state_size, final_size: sizes of the vectors in `EncoderOutput`.
-    """
-
-    state_size: int
+    state_size: int  # of the vectors in `EncoderOutput`
     final_size: int
 
     def __init__(self, config: ModelConfig, embedding: Embedding) -> None:

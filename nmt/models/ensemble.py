@@ -22,11 +22,9 @@ class EnsembleState(NamedTuple):
     members: tuple[SearchState, ...]
 
     def select(self, beams: Int[Tensor, "batch k"]) -> "EnsembleState":
-        """Return the state of `beams`, k hypotheses of each sentence."""
         return EnsembleState(tuple(state.select(beams) for state in self.members))
 
     def keep(self, sentences: Int[Tensor, " kept"]) -> "EnsembleState":
-        """Return the state of some of the sentences."""
         return EnsembleState(tuple(state.keep(sentences) for state in self.members))
 
 
@@ -47,22 +45,18 @@ class Ensemble(nn.Module):
         source_mask: Bool[Tensor, "batch source"],
         source_lengths: Int[Tensor, " batch"],
     ) -> EnsembleState:
-        """Encode sentences with every member; `source_lengths` is on the CPU."""
         return EnsembleState(tuple(member.start(source, source_mask, source_lengths) for member in self.members))
 
     def step(self, tokens: Int[Tensor, "batch beam"], state: EnsembleState) -> StepOutput[EnsembleState]:
-        """Extend every hypothesis by a token."""
         steps = [member.step(tokens, each) for member, each in zip(self.members, state.members, strict=True)]
         log_probs = log_mean([step.log_probs for step in steps])
         state = EnsembleState(tuple(step.state for step in steps))
         return StepOutput(log_probs, mean([step.weights for step in steps]), state)
 
     def attend(self, batch: Batch) -> Float[Tensor, "batch target source"]:
-        """Return the attention to given targets."""
         return mean([member.attend(batch) for member in self.members])
 
     def log_probs(self, batch: Batch) -> Float[Tensor, "batch target"]:
-        """Return log p(y_i | y_<i, x) of given targets, 0 on padding."""
         return log_mean([member.log_probs(batch) for member in self.members])
 
 

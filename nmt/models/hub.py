@@ -59,11 +59,8 @@ def fetch(address: Address, names: Sequence[str]) -> Path:
     """Download the named files of a model, and nothing else; return their folder in the client's cache.
 
     Cached files are not downloaded again. If the hub cannot be reached, the files downloaded last are used, and a
-    notice says so; after a download that was interrupted they are those of before.
-
-    Raises:
-        UserError: there is no such model or revision, it may not be read, or the hub cannot be reached and the cache
-            does not have it.
+    notice says so; after a download that was interrupted they are those of before. Raises UserError if there is no such
+    model or revision, it may not be read, or neither the hub can be reached nor the cache has it.
     """
     from huggingface_hub import snapshot_download
 
@@ -97,10 +94,8 @@ def cached_snapshot(address: Address, names: Sequence[str], failure: Unreachable
 
 
 def announce(address: Address, names: Sequence[str]) -> str | None:
-    """Return the commit, and print the size of the download, if there is one.
-
-    Raises:
-        UnreachableError: the hub cannot be reached; others are the client's.
+    """Return the commit, and print the size of the download, if there is one; raise UnreachableError, or the client's
+    errors.
     """
     from huggingface_hub import HfApi, constants, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
@@ -124,7 +119,8 @@ def announce(address: Address, names: Sequence[str]) -> str | None:
 
 
 def upload(files: Sequence[Path], address: Address, known: Iterable[str], *, private: bool, message: str) -> str:
-    """Upload files as one commit to a model of the hub, which is made if there is none; return its web address.
+    """Upload files as one commit to a model of the hub, which is made if there is none; return its web address, or
+    raise UserError if there is no token, it may not write there, or the hub cannot be reached or refuses a file.
 
     Args:
         files: under their names they replace those of the model.
@@ -132,9 +128,6 @@ def upload(files: Sequence[Path], address: Address, known: Iterable[str], *, pri
         known: names of files that are deleted from the model if they are not among `files`.
         private: whether a model that is made can be read by its owner only.
         message: of the commit.
-
-    Raises:
-        UserError: there is no token, or it may not write there, or the hub cannot be reached or refuses a file.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants, get_token
 
@@ -159,7 +152,7 @@ def make(api: Any, address: Address, *, private: bool) -> None:
     try:
         info = api.model_info(address.name, timeout=TIMEOUT)
     except RepositoryNotFoundError:
-        api.create_repo(address.name, **({"private": True} if private else {}))
+        api.create_repo(address.name, private=private or None)
     else:
         if private and not info.private:
             raise UserError(f"{address} exists and is public: leave --private out, or give another name")

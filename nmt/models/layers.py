@@ -58,8 +58,7 @@ class Embedding(nn.Embedding):
 
     def forward(self, tokens: Int[Tensor, "*tokens"], steps: int = 1) -> Float[Tensor, "*tokens embedding"]:
         """Embed tokens; the steps of a sentence are along the axis `steps`."""
-        embedded: Tensor = self.dropout(super().forward(tokens) * self.scale, steps)
-        return self.word_dropout(embedded, -1)
+        return self.word_dropout(self.dropout(super().forward(tokens) * self.scale, steps), -1)
 
 
 class Cell(nn.Module, ABC):
@@ -190,13 +189,9 @@ Features = Float[Tensor, "batch target feature"]
 
 
 class Readout(nn.Module, ABC):
-    """Computes the input features of the output layer, for any number of steps at once.
+    """Computes the input features of the output layer, for any number of steps at once."""
 
-    Attributes:
-        size: size of the features.
-    """
-
-    size: int
+    size: int  # of the features
 
     def project_word(self, embedded: Float[Tensor, "*words embedding"]) -> Float[Tensor, "*words term"] | None:
         """Return what an embedded word contributes to the features, or None if words do not enter them."""

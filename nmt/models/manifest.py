@@ -25,12 +25,8 @@ def write_manifest(folder: Path) -> None:
 
 
 def verify(folder: Path, concerns: Callable[[str], bool]) -> None:
-    """Check a checkpoint's files against its manifest: those for whose names `concerns(name)` is true.
-
-    Checkpoints that were saved without one are not checked.
-
-    Raises:
-        UserError: a file is missing or is not as it was saved, or the manifest cannot be read.
+    """Check a checkpoint's files against its manifest, if it has one: those for whose names `concerns(name)` is true;
+    raise UserError if one is missing or is not as it was saved, or the manifest cannot be read.
     """
     path = folder / MANIFEST
     if not path.exists():

@@ -17,6 +17,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,25 +48,18 @@ SAMPLE, RANK = 1000, 16  # s is the median distance of so many pairs to their 16
 SEED = 1
 
 
+@dataclass(frozen=True, eq=False)
 class Datastore:
-    """Features, and where in the text each is from. It is never changed.
+    """Features, and where in the text each is from."""
 
-    `places` has a row for each target token: the token, its sentence pair, and its position in the target. `scale` is s
-    of the module's docstring, `text` what `PAIRS` holds, mapped, so that it stays where the file is replaced.
-    """
+    index: Any
+    places: Int32[np.ndarray, "token 3"]  # of each target token: the token, its sentence pair, its position
+    scale: float  # s of the module's docstring
+    text: UInt8[np.ndarray, " byte"] | None = None  # of `PAIRS`, mapped, so that it stays where the file is replaced
 
-    def __init__(
-        self,
-        index: Any,
-        places: Int32[np.ndarray, "token 3"],
-        scale: float,
-        text: UInt8[np.ndarray, " byte"] | None = None,
-    ) -> None:
-        self.index = index
-        self.places = places
-        self.tokens = torch.from_numpy(places[:, 0]).long()
-        self.scale = scale
-        self.text = text
+    @cached_property
+    def tokens(self) -> Int[Tensor, " token"]:
+        return torch.from_numpy(self.places[:, 0]).long()
 
     def nearest(
         self, features: Float[Tensor, "row feature"], search: SearchConfig
@@ -187,12 +181,8 @@ def digest_of_weights(model: Seq2Seq) -> str:
 def save_datastore(
     run: str, checkpoint: Checkpoint, datastore: Datastore, pairs: Iterable[tuple[str, str]], about: dict[str, Any]
 ) -> Path:
-    """Write the datastore of a checkpoint, found at `run`, in place of an earlier one, and return its folder.
-
-    `pairs` are the sources and targets that it was built from.
-
-    Raises:
-        UserError: it cannot be written.
+    """Write the datastore of a checkpoint, found at `run`, in place of an earlier one, and return its folder; raise
+    UserError if it cannot be written. `pairs` are the sources and targets that it was built from.
     """
     import faiss
 
@@ -214,10 +204,8 @@ def save_datastore(
 
 
 def load_datastore(run: str | Path, checkpoint: Checkpoint) -> Datastore:
-    """Read the datastore of a checkpoint, found at `run`; it is read again if another replaces it meanwhile.
-
-    Raises:
-        UserError: there is none, it is damaged, it is of other weights, or faiss is not installed.
+    """Read the datastore of a checkpoint, found at `run`, and again if another replaces it meanwhile; raise UserError
+    if there is none, it is damaged, it is of other weights, or faiss is not installed.
     """
     check_installed()
     place = place_for("datastore", run, checkpoint.folder)

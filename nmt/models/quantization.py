@@ -19,11 +19,8 @@ def quantize(model: Model) -> Model:
     largest magnitude of each row over 127.5, computed once; s_x and z_x follow from the range of all x of a product,
     computed each time. This is PyTorch's dynamic quantization, with the arithmetic of Jacob et al. (2018), who fix the
     ranges. Maps with a single input or output gain nothing and are left alone, as are the encoder, which runs once per
-    sentence, and the embeddings. Of an ensemble every model is quantized.
-    The model can only translate afterwards.
-
-    Raises:
-        UserError: the model is not on a CPU.
+    sentence, and the embeddings. Of an ensemble every model is quantized. The model can only translate afterwards.
+    Raises UserError if it is not on a CPU.
     """
     from torch.ao.quantization import per_channel_dynamic_qconfig, quantize_dynamic
 

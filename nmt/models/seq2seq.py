@@ -56,8 +56,7 @@ class Seq2Seq(nn.Module):
 
     def attend(self, batch: Batch) -> Float[Tensor, "batch target source"]:
         """Return the attention to given targets (forced decoding)."""
-        decoded: Decoded = self(batch)
-        return decoded.weights
+        return self(batch).weights
 
     def log_probs(self, batch: Batch) -> Float[Tensor, "batch target"]:
         """Return log p(y_i | y_<i, x) of given targets, 0 on padding."""

@@ -22,12 +22,8 @@ def split_line(line: str, size: Callable[[str], int], longest: int | None) -> li
 
     Parts are sentences, as most training pairs are: a model trained on single sentences translates the first of several
     and stops. Sentences of more than `longest` subwords are cut further, down to single characters. Takes
-    O(n log n) time for a line of n characters.
-
-    Args:
-        line: the text.
-        size: returns the number of subwords of a text.
-        longest: the number of subwords of the longest sentence that was trained on; None: lines are never cut.
+    O(n log n) time for a line of n characters. `size` returns the number of subwords of a text, `longest` is that of
+    the longest sentence that was trained on; if it is None, lines are never cut.
     """
     # Almost every subword has at least one byte, so most lines need not be segmented to decide this.
     if longest is None or len(line.encode()) <= CUT_FACTOR * longest or size(line) <= CUT_FACTOR * longest:

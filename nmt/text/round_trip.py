@@ -47,11 +47,7 @@ def warn_of_changes(
 ) -> None:
     """Log a warning if many target lines cannot be produced exactly, because decoding their subwords gives other text.
 
-    Args:
-        corpus: the training text.
-        tokenizer: of the target.
-        lowercase: whether differences in case are ignored, as scores ignore them.
-        is_learned: whether the subwords are learned in this run, so that keys can change them.
+    `lowercase`: differences in case are ignored, as scores ignore them. `is_learned`: keys can change these subwords.
     """
     if isinstance(tokenizer, Vocabulary):  # it has unknown words, and marks of its own
         return

@@ -86,12 +86,8 @@ def normalize(lines: Sequence[str], normalization: str) -> list[str]:
 
 
 def load_model(model: bytes) -> tuple[bytes, sentencepiece.SentencePieceProcessor]:
-    """Return a serialized model and its processor, with pad, unk, bos and eos at 0, 1, 2 and 3.
-
-    A model that has them elsewhere, or not at all, is renumbered.
-
-    Raises:
-        UserError: when the bytes are not a sentencepiece model.
+    """Return a serialized model and its processor, with pad, unk, bos and eos at 0, 1, 2 and 3: one that has them
+    elsewhere, or not at all, is renumbered. Raises UserError for bytes that are not a sentencepiece model.
     """
     processor = _processor(model)
     ids = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 from nmt.errors import UserError
 from nmt.text.sentencepiece_model import parse
@@ -23,16 +23,13 @@ WORD = re.compile(f"{WORD_MARK}*[^{WORD_MARK}]+|{WORD_MARK}+")
 CACHED_WORDS = 50_000  # of a BPE model
 CACHED_CHARACTERS = 500_000  # of the words of a unigram model; about half a KB each
 Agenda = list[tuple[float, int, int, str]]  # of merges: minus the score, the positions of the two symbols, the pair
+# Of the pieces that may end at a position of a word: their starts, ids, and cumulative weights.
+Arrivals = tuple[list[int], list[list[int]], list[float]]
 UNKNOWN_PENALTY = 10.0  # nats below the least likely piece, as in sentencepiece
 
 
 class Sampler(ABC):
-    """Draws segmentations of lines.
-
-    Args:
-        processor: a sentencepiece processor.
-        alpha: how random they are; see the subclasses.
-    """
+    """Draws segmentations of lines by a sentencepiece processor; the subclasses say what `alpha` does."""
 
     def __init__(self, processor: Any, alpha: float) -> None:
         self.alpha = alpha
@@ -69,14 +66,6 @@ class Sampler(ABC):
     def _draw(self, word: str, generator: random.Random) -> list[int]: ...
 
 
-class Arrivals(NamedTuple):
-    """The pieces that may end at a position of a word: their starts, ids, and cumulative weights."""
-
-    starts: list[int]
-    ids: list[list[int]]
-    sums: list[float]
-
-
 @final
 class Unigram(Sampler):
     """P(segmentation | word) ~ prod_i P(piece_i)^alpha  (Kudo, 2018): forward filtering, backward sampling."""
@@ -102,7 +91,8 @@ class Unigram(Sampler):
         return lattice
 
     def _filter(self, word: str) -> list[Arrivals]:
-        totals, lattice = [0.0], []  # totals[end]: log of the total weight of the segmentations of word[:end]
+        lattice: list[Arrivals] = []
+        totals = [0.0]  # totals[end]: log of the total weight of the segmentations of word[:end]
         for end in range(1, len(word) + 1):
             earliest = max(0, end - self.longest)
             starts = [s for s in range(earliest, end) if word[s:end] in self.ids or s == end - 1]
@@ -110,7 +100,7 @@ class Unigram(Sampler):
             largest = max(logs)
             sums = list(accumulate(math.exp(log - largest) for log in logs))
             totals.append(largest + math.log(sums[-1]))
-            lattice.append(Arrivals(starts, [self._spell(word[s:end]) for s in starts], sums))
+            lattice.append((starts, [self._spell(word[s:end]) for s in starts], sums))
         return lattice
 
     def _draw(self, word: str, generator: random.Random) -> list[int]:

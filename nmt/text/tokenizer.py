@@ -30,11 +30,8 @@ logger = logging.getLogger(__name__)
 class Tokenizer(PieceModel):
     """One sentencepiece model with pad, unk, bos and eos at 0, 1, 2 and 3; `len()` is the vocabulary's size.
 
-    Args:
-        model: a serialized sentencepiece model; with other ids it is renumbered, and segmentations do not change.
-
-    Raises:
-        UserError: when the bytes are not a sentencepiece model.
+    Made from a serialized model; one with other ids is renumbered, and segmentations do not change. Raises UserError
+    for bytes that are not a sentencepiece model.
     """
 
     suffix, kind = ".model", "sentencepiece model"
@@ -67,7 +64,7 @@ class Tokenizer(PieceModel):
     def decode(self, ids_of_sentences: Iterable[Iterable[int]]) -> list[str]:
         """Return the text of each sentence as one line: special tokens are dropped, a newline becomes a space."""
         kept = [[int(i) for i in ids if i > EOS] for ids in ids_of_sentences]
-        texts: list[str] = self._processor.decode(kept, num_threads=1) if kept else []
+        texts = self._processor.decode(kept, num_threads=1) if kept else []
         return [text.replace("\n", " ") for text in texts]
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
@@ -75,7 +72,7 @@ class Tokenizer(PieceModel):
         return [self._processor.id_to_piece(int(i)) for i in ids]
 
     def id_of(self, piece: str) -> int | None:
-        number: int = self._processor.piece_to_id(piece)  # that of the unknown piece, where there is none
+        number = self._processor.piece_to_id(piece)  # that of the unknown piece, where there is none
         return number if self._processor.id_to_piece(number) == piece else None
 
     def words(self, ids: Iterable[int], line: str | None = None) -> tuple[list[str], list[int]]:
@@ -119,7 +116,7 @@ class Tokenizer(PieceModel):
         words: list[bytes] = []
         word_of_piece: list[int] = []
         is_open = False  # whether the next piece may join the last word
-        for i in map(int, ids):
+        for i in ids:
             is_control, is_start = self._processor.is_control(i), self._processor.id_to_piece(i).startswith(WORD_MARK)
             # A mark alone starts a word that the next piece continues, even if that has a mark too.
             if not is_open or is_control or (is_start and words[-1]):
@@ -137,35 +134,34 @@ class Tokenizer(PieceModel):
         return piece.removeprefix(WORD_MARK).replace(WORD_MARK, " ").encode()
 
     def _words_between_spaces(self, ids: list[int], line: str) -> tuple[list[str], list[int]] | None:
-        """Return the words of a text, with pieces assigned by their spans in it.
-
-        None if the ids are another segmentation, a piece spans several words, or a word has no piece.
+        """Return the words of a line, with pieces assigned by their spans in it; None if it has other ids, a piece is
+        in several words, or a word has no piece.
         """
-        pieces = self._spans(line)
-        if [piece.id for piece in pieces] != ids or any(WORD_MARK in piece.piece[1:] for piece in pieces):
+        spans = self._spans(ids, line)
+        if spans is None or any(WORD_MARK in piece[1:] for piece in self.pieces(ids)):
             return None
-        spans = list(re.finditer(r"\S+", line))
-        offsets = byte_offsets(line)
-        ends = [offsets[span.end() - 1] for span in spans]
+        words = list(re.finditer(r"\S+", line))
+        ends = [word.end() for word in words]
         # A piece belongs to the word in which it ends; a space, or an empty span, to the word after it.
-        word_of_piece = [bisect_right(ends, max(piece.begin, piece.end - 1)) for piece in pieces]
-        if set(word_of_piece) != set(range(len(spans))):
+        word_of_piece = [bisect_right(ends, max(begin, end - 1)) for begin, end in spans]
+        if set(word_of_piece) != set(range(len(words))):
             return None
-        return [span.group() for span in spans], word_of_piece
+        return [word.group() for word in words], word_of_piece
 
-    def _spans(self, line: str) -> list[Any]:
-        """Return the pieces of a line with `id`, `piece`, and `begin` and `end` in its bytes."""
+    def _spans(self, ids: list[int], line: str) -> list[tuple[int, int]] | None:
+        """Return where each piece begins and ends in a line, in characters; None if the line has other ids."""
         from sentencepiece import sentencepiece_pb2
 
-        message: Any = sentencepiece_pb2
-        return list(
-            message.SentencePieceText.FromString(self._processor.encode(line, out_type="serialized_proto")).pieces
-        )
+        text: Any = sentencepiece_pb2
+        pieces = text.SentencePieceText.FromString(self._processor.encode(line, out_type="serialized_proto")).pieces
+        if [piece.id for piece in pieces] != ids:
+            return None
+        ends = list(accumulate(len(character.encode()) for character in line))  # of characters, in bytes
+        return [(bisect_right(ends, piece.begin), bisect_right(ends, piece.end)) for piece in pieces]
 
     def _ends(self, ids: list[int], words: list[str], word_of_piece: list[int]) -> list[int] | None:
-        """Return how many characters of its word are read when each piece ends.
-
-        None if normalization has changed the number of characters of a word.
+        """Return how many characters of its word are read when each piece ends; None if normalization has changed the
+        number of characters of a word.
         """
         ends: list[int] = []
         decoder, read = codecs.getincrementaldecoder("utf-8")(errors="replace"), 0
@@ -180,22 +176,18 @@ class Tokenizer(PieceModel):
 
     def _ends_in(self, line: str, ids: list[int], words: list[str], word_of_piece: list[int]) -> list[int] | None:
         """Return the same from the spans of the pieces in their line; None if its words are others."""
-        pieces = self._spans(line)
-        if [piece.id for piece in pieces] != ids or words != line.split():
+        spans = self._spans(ids, line)
+        if spans is None or words != line.split():
             return None
-        starts = [span.start() for span in re.finditer(r"\S+", line)]
-        offsets = byte_offsets(line)
-        ends = [bisect_right(offsets, piece.end) for piece in pieces]
-        return [max(0, end - starts[word]) for end, word in zip(ends, word_of_piece, strict=True)]
+        starts = [word.start() for word in re.finditer(r"\S+", line)]
+        return [max(0, end - starts[word]) for (_, end), word in zip(spans, word_of_piece, strict=True)]
 
     @classmethod
     def train(cls, lines: Iterable[str], config: TokenizerConfig, vocab_size: int) -> "Tokenizer":
         """Learn a model of at most `vocab_size` pieces; the same lines always give the same model.
 
-        The vocabulary is smaller where the text has too few subwords, with a warning in the log.
-
-        Raises:
-            UserError: when there is no text, or more distinct characters than `vocab_size` has room for.
+        There are fewer, with a warning in the log, where the text has too few subwords. Raises UserError if there is no
+        text, or `vocab_size` has no room for its characters.
         """
         lines = [line for line in lines if line and not line.isspace()]
         if not lines:
@@ -206,11 +198,6 @@ class Tokenizer(PieceModel):
                 "tokenizer.vocab_size lowered from %d to %d: the text has no more subwords", vocab_size, len(tokenizer)
             )
         return tokenizer
-
-
-def byte_offsets(line: str) -> list[int]:
-    """Return where each character of a line ends in its UTF-8 bytes."""
-    return list(accumulate(len(character.encode()) for character in line))
 
 
 @dataclass(frozen=True, eq=False)

@@ -75,12 +75,9 @@ class Vocabulary(PieceModel):
     U+2581 for the underscore) are recognized by their marks, and merged into words again. A piece outside the
     vocabulary is unknown: its id is UNK, its text `<unk>`.
 
-    Args:
-        model: the pieces in UTF-8, one per line, most frequent first. Counts or scores after a piece, and special
-            tokens among the pieces, are ignored, so that the vocabulary files of other toolkits can be read.
-
-    Raises:
-        UserError: when the bytes are not that.
+    Made from the pieces in UTF-8, one per line, most frequent first. Counts or scores after a piece, and special tokens
+    among the pieces, are ignored, so that the vocabulary files of other toolkits can be read. Raises UserError for
+    bytes that are not that.
     """
 
     suffix, kind = ".vocab", "vocabulary"

@@ -134,19 +134,13 @@ def is_abbreviation(word: str, follower: str) -> bool:
 
 
 def cut_words(words: Sequence[str], word_of_piece: Sequence[int], ends: Sequence[int]) -> tuple[list[str], list[int]]:
-    """Cut words as `cuts_of` says, where a piece ends; return the new words, and the index of each piece's word.
+    """Cut words between spaces as `cuts_of` says, where a piece ends; return these, and the index of each piece's word.
 
-    No piece is divided: what a model reads as one symbol has one weight.
-
-    Args:
-        words: the words between spaces.
-        word_of_piece: the index of each piece's word.
-        ends: how many characters of its word are read when a piece ends.
+    `ends` counts the characters of its word that are read when a piece ends. No piece is divided: what a model reads as
+    one symbol has one weight.
     """
     allowed = cuts_of(" ".join(words))
-    starts = [0]
-    for word in words:
-        starts.append(starts[-1] + len(word) + 1)
+    starts = list(itertools.accumulate((len(word) + 1 for word in words), initial=0))
     new_words: list[str] = []
     new_word_of_piece: list[int] = []
     begin = 0  # of the open word, within the word between spaces

@@ -134,7 +134,7 @@ def test_a_window_is_a_function_of_seed_and_place(make):
     streamed = contents(islice(stream(loader), 40))
     windows = make(window=50, sampling=0.2)._windows
     made = [(epoch, number) for epoch in range(9) for number in range(windows.count)]
-    alone = [window[index] for window in map(windows.plan, made) for index in range(len(window.batches))]
+    alone = [window.batch(index, None) for window in map(windows.plan, made) for index in range(len(window.batches))]
     assert streamed == contents(alone[:40])
 
 

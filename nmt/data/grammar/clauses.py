@@ -57,7 +57,6 @@ class Clauses:
         self._nouns = NounPhrases(lexicon, choose)
 
     def clause(self, budget: int, tense: Tense) -> Phrase:
-        """Subject and predicate."""
         if budget >= 5 and self._choose.chance(0.05):
             return self._existential(budget, tense)
         kind = self._choose.weighted(SUBJECT_KINDS)

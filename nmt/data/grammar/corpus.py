@@ -1,15 +1,7 @@
 """The built-in corpus: English-French pairs with gold word alignments, from a synchronous grammar of our own.
 
-The French sentence is a function of the English one, so a perfect translator scores a BLEU of 100. The parts:
-
-    lexicon.toml, lexicon.py  the words
-    words.py                  parts of speech and their inflection
-    phrase.py                 pairs of word sequences with their links; elision, contraction, spelling
-    nouns.py                  noun phrases
-    verbs.py                  verb groups: negation, clitic pronouns, participles
-    clauses.py                predicates and relative clauses
-    sentences.py              subordinate clauses and coordination
-    chooser.py                reproducible random choices
+The French sentence is a function of the English one, so a perfect translator scores a BLEU of 100. Words are in
+lexicon.toml and lexicon.py, and become phrases (nouns.py, verbs.py), clauses (clauses.py) and sentences (sentences.py).
 """
 
 import hashlib
@@ -51,7 +43,6 @@ class GrammarCorpus(Corpus):
         return self.stored(digest.hexdigest(), build)
 
     def has_split(self, split: str) -> bool:
-        """Whether there is such a split: the grammar generates all of them."""
         return split in SPLITS
 
     has_gold = has_split  # it aligns all pairs
@@ -71,10 +62,8 @@ class AlignedPair(NamedTuple):
 def generate(config: GrammarConfig, split: str) -> list[AlignedPair]:
     """Return the distinct pairs of one split; the same pairs in the same order wherever it runs.
 
-    The checksum of a sentence decides its split, so splits never overlap, whatever their sizes.
-
-    Raises:
-        UserError: if there is no such split, or not that many sentences within the bounds on length.
+    The checksum of a sentence decides its split, so splits never overlap, whatever their sizes. Raises UserError if
+    there is no such split, or not that many sentences within the bounds on length.
     """
     sizes = (config.train_size, config.validation_size, config.test_size, config.long_size)
     if split not in SPLITS:

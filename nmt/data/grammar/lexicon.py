@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +51,10 @@ BE = Verb(
     french={Tense.PRESENT: ("est", "sont"), Tense.PAST: ("était", "étaient"), Tense.FUTURE: ("sera", "seront")},
     copular=True,
 )
-EXIST = Verb(
-    base="be",
-    english=BE.english,
+EXIST = replace(
+    BE,
     infinitive="avoir",
     french={Tense.PRESENT: ("a", "a"), Tense.PAST: ("avait", "avait"), Tense.FUTURE: ("aura", "aura")},
-    copular=True,
 )
 
 

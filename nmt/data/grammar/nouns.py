@@ -5,17 +5,7 @@ from dataclasses import dataclass
 from nmt.data.grammar.chooser import Chooser
 from nmt.data.grammar.lexicon import NUMERALS, SUBJECT_PRONOUNS, THE, VERY, Lexicon
 from nmt.data.grammar.phrase import Phrase, SourceWord, TargetWord, unit
-from nmt.data.grammar.words import (
-    Adjective,
-    Adverb,
-    Agreement,
-    Determiner,
-    Kind,
-    Name,
-    Noun,
-    Preposition,
-    Pronoun,
-)
+from nmt.data.grammar.words import Adjective, Adverb, Agreement, Determiner, Kind, Noun, Preposition
 
 
 @dataclass(frozen=True)
@@ -71,11 +61,11 @@ class NounPhrases:
         self._adjectives = {kind: [word for word in lexicon.adjectives if kind in word.kinds] for kind in Kind}
 
     def pronoun(self) -> NounPhrase:
-        pronoun: Pronoun = self._choose.pick(SUBJECT_PRONOUNS)
+        pronoun = self._choose.pick(SUBJECT_PRONOUNS)
         return NounPhrase(unit(pronoun.english, pronoun.french), pronoun.agreement, Kind.PERSON)
 
     def name(self, kind: Kind) -> NounPhrase:
-        name: Name = self._choose.pick([name for name in self._lexicon.names if name.kind is kind])
+        name = self._choose.pick([name for name in self._lexicon.names if name.kind is kind])
         return NounPhrase(unit(name.english, name.french), Agreement(name.feminine), kind)
 
     def simple(self, budget: int, kind: Kind, definite: bool | None = None) -> NounPhrase:

@@ -95,7 +95,8 @@ def merge(words: Sequence[TargetWord], fuse: Callable[[TargetWord, TargetWord], 
 
 def elide(before: TargetWord, word: TargetWord) -> TargetWord | None:
     """Return `l'homme` for `le homme`; the elided word's links become possible only."""
-    if not _elides(before.text, word.text):
+    is_elided = before.text in ELIDED and begins_with_vowel(word.text)
+    if not is_elided and not (before.text == "si" and word.text in ("il", "ils")):
         return None
     return TargetWord(f"{before.text[:-1]}'{word.text}", word.sure, before.sure + before.possible + word.possible)
 
@@ -113,12 +114,6 @@ def fit_articles(english: Sequence[str]) -> list[str]:
         if word == "a" and following[0].lower() in ENGLISH_VOWELS:
             words[i] = "an"
     return words
-
-
-def _elides(word: str, following: str) -> bool:
-    if word == "si":
-        return following in ("il", "ils")
-    return word in ELIDED and begins_with_vowel(following)
 
 
 def _line(texts: Sequence[str]) -> str:
