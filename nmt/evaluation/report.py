@@ -94,7 +94,6 @@ def template(name: str, *, autoescape: bool) -> jinja2.Template:
     )
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     environment.filters["marked"] = mark_differences
-    environment.filters["missing"] = mark_missing
     return environment.get_template(name)
 
 
@@ -135,22 +134,17 @@ def comparison(baseline: Mapping[str, Any]) -> list[list[str]]:
     return rows
 
 
-def mark_differences(hypothesis: str, reference: str) -> Markup:
-    """Return the hypothesis as HTML, with the words that do not align with the reference in `<mark>`."""
-    matching = {block.a + k for block in matching_blocks(hypothesis, reference) for k in range(block.size)}
-    return mark_others(hypothesis, matching, Markup("<mark>{}</mark>"))
-
-
-def mark_missing(reference: str, hypothesis: str) -> Markup:
-    """Return the reference as HTML, with the words that the translation lacks in `<mark class=missing>`."""
-    matching = {block.b + k for block in matching_blocks(hypothesis, reference) for k in range(block.size)}
-    return mark_others(reference, matching, Markup("<mark class=missing>{}</mark>"))
-
-
-def matching_blocks(hypothesis: str, reference: str) -> list[difflib.Match]:
-    """Return the runs of words that align."""
+def mark_differences(hypothesis: str, reference: str) -> tuple[Markup, Markup]:
+    """Return both as HTML: the hypothesis with the words that do not align with the reference in `<mark>`, the
+    reference with those that the hypothesis lacks in `<mark class=missing>`.
+    """
     words = text_words(hypothesis), text_words(reference)
-    return difflib.SequenceMatcher(None, *words, autojunk=False).get_matching_blocks()
+    blocks = difflib.SequenceMatcher(None, *words, autojunk=False).get_matching_blocks()
+    aligned = [(block.a + k, block.b + k) for block in blocks for k in range(block.size)]
+    return (
+        mark_others(hypothesis, {ours for ours, _ in aligned}, Markup("<mark>{}</mark>")),
+        mark_others(reference, {theirs for _, theirs in aligned}, Markup("<mark class=missing>{}</mark>")),
+    )
 
 
 def mark_others(line: str, matching: Collection[int], mark: Markup) -> Markup:
