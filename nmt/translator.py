@@ -37,7 +37,6 @@ from nmt.translation import (
     Words,
     alignment_of_words,
     copy_unknown_words,
-    distinct_texts,
     empty_translation,
     join_parts,
     to_pairs,
@@ -235,7 +234,10 @@ class Translator:
             searched = self._translate_sentences([sentences[row] for row in rows], width, None)
             found, rows = dict(zip(rows, searched, strict=True)), []
             for row, translations in found.items():
-                results[row] = distinct_texts(translations)[:n]
+                first_of_text: dict[str, Translation] = {}
+                for translation in translations:
+                    first_of_text.setdefault(translation.text, translation)
+                results[row] = list(first_of_text.values())[:n]
                 if len(results[row]) < n and len(translations) == width:
                     rows.append(row)
             width *= 2
