@@ -66,19 +66,12 @@ class PrefixForcing:
 
 
 class NextWord(NamedTuple):
-    """A word that may come next.
+    """A word that may come next."""
 
-    Attributes:
-        word: the word; empty for the end of the translation.
-        probability: the product of the probabilities of its pieces, given the prefix.
-        pieces: the prefix and the word, by name; to be given as the next prefix.
-        joins: whether it continues the last word of the prefix.
-    """
-
-    word: str
-    probability: float
-    pieces: list[str]
-    joins: bool
+    word: str  # empty for the end of the translation
+    probability: float  # the product of those of its pieces, given the prefix
+    pieces: list[str]  # the prefix and the word, by name; to be given as the next prefix
+    joins: bool  # whether it continues the last word of the prefix
 
 
 def prefix_ids(
