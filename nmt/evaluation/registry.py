@@ -204,16 +204,13 @@ def table_rows(values: Values) -> list[tuple[str, str, str]]:
 
 def report_cards(values: Values) -> list[tuple[str, str, str]]:
     """Return label, number and note of each card of the report."""
-    return [
-        (metric.report_display or capitalized(metric.table_display)).as_cells(values.get(name), values)
-        for name, metric in shown_metrics(values).items()
-        if metric.in_report
-    ]
-
-
-def capitalized(display: Display) -> Display:
-    """Return a display whose label begins with a capital letter."""
-    return display._replace(label=display.label[:1].upper() + display.label[1:])
+    cards = []
+    for name, metric in shown_metrics(values).items():
+        if metric.in_report:
+            label = metric.table_display.label
+            display = metric.report_display or metric.table_display._replace(label=label[:1].upper() + label[1:])
+            cards.append(display.as_cells(values.get(name), values))
+    return cards
 
 
 def compared() -> dict[str, str]:

@@ -24,15 +24,14 @@ def alignment_html(data: Mapping[str, Any]) -> str:
     `data` is as in `SentencePair.to_dict`; alignment.js lists what else may be in it. All text is escaped. The two
     sentences are shown if scripts do not run.
     """
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    template = environment.from_string(asset("alignment.html.j2"))
-    texts = {"source": data["source"], "text": data["text"]}
-    return template.render(data=json.dumps(data), css=asset("alignment.css"), js=asset("alignment.js"), **texts)
+    template = jinja2.Template(asset("alignment.html.j2"), autoescape=True, undefined=jinja2.StrictUndefined)
+    assets = {"css": asset("alignment.css"), "js": asset("alignment.js")}
+    return template.render(source=data["source"], text=data["text"], data=json.dumps(data), **assets)
 
 
 @functools.cache
 def asset(name: str) -> str:
-    """Return the text of `alignment.css` or `alignment.js`."""
+    """Return the text of a file of this folder."""
     return (HERE / name).read_text(encoding="utf-8")
 
 
