@@ -118,10 +118,8 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def sampling_of(options: argparse.Namespace) -> dict[str, Any] | None:
-    """Return the settings of `Translator.sample` given by the options of `add_sampling`, or None for search.
-
-    Raises:
-        UserError: a setting is out of range, or sampling options are mixed with search options.
+    """Return the settings of `Translator.sample` given by the options of `add_sampling`, or None for search; raise
+    UserError if a setting is out of range, or options of sampling and of searching are mixed.
     """
     settings = {field.name: getattr(options, field.name) for field in dataclasses.fields(SamplingConfig)}
     if not options.sample:
@@ -144,10 +142,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
-    """Parse the options. `checkpoint=RUN`, the spelling of `nmt.evaluate`, is accepted as well.
-
-    Raises:
-        UserError: a text looks like another setting of `nmt.evaluate` and does not come after `--`.
+    """Parse the options; `checkpoint=RUN`, the spelling of `nmt.evaluate`, is accepted as well. Raise UserError for a
+    text that looks like another setting of `nmt.evaluate` and does not come after `--`.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     if "--" in arguments:

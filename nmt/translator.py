@@ -165,12 +165,8 @@ class Translator:
     def translate(self, sentences: Iterable[str]) -> list[Translation]: ...
 
     def translate(self, sentences: str | Iterable[str]) -> Translation | list[Translation]:
-        """Return the best translation of a sentence, or of each of several (a list, a column of a table), in order.
-
-        That of an empty sentence is empty.
-
-        Raises:
-            UserError: a sentence is not a text.
+        """Return the best translation of a sentence, or of each of several (a list, a column of a table), in order, or
+        raise UserError for one that is not a text. That of an empty sentence is empty.
         """
         best = [n_best[0] for n_best in self.translate_n_best(to_sentences(sentences), 1)]
         return best[0] if isinstance(sentences, str) else best

@@ -58,12 +58,10 @@ def by_sacrebleu(build: Callable[[str, bool], SacrebleuMetric]) -> Callable[[Out
 
 
 def measure_ter(outcome: Outcome) -> Score:
-    """Return TER; where most references are in a script without spaces, of characters.
-
-    Its Asian option divides East Asian scripts alone.
-    """
+    """Return TER; where most references are in a script without spaces, of characters."""
     if not is_spaceless(outcome.references):
         return corpus_score(ter(outcome.lowercase), outcome.hypotheses, outcome.references)
+    # `asian` divides East Asian scripts alone.
     sides = outcome.hypotheses, outcome.references
     hypotheses, references = ([with_spaces(line) for line in lines] for lines in sides)
     return corpus_score(ter(outcome.lowercase, asian=True), hypotheses, references)

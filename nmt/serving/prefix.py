@@ -77,12 +77,10 @@ class NextWord(NamedTuple):
 def prefix_ids(
     tokenizer: Tokenizer | Vocabulary, prefix: str | Sequence[str], *, allow_unknown: bool = False
 ) -> list[int]:
-    """Return the subword ids of a prefix, given as text or by the names of subwords (`</s>` ends the translation).
+    """Return the subword ids of a prefix, given as text or by the names of subwords (`</s>` ends the translation), or
+    raise UserError for a subword that is not one of the model's, or cannot be produced.
 
     If `allow_unknown`, a word may be unknown: a source word takes its place.
-
-    Raises:
-        UserError: a subword is not one of the model's, or cannot be produced.
     """
     try:
         ids = tokenizer.encode([prefix])[0] if isinstance(prefix, str) else tokenizer.ids_of(prefix)

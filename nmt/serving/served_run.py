@@ -137,8 +137,7 @@ def word_starts(translation: Translation) -> list[int]:
 def validations(path: str) -> list[dict[str, Any]]:
     """Return the sample sentences of a run at each update at which training has kept them, in that order.
 
-    Each is `{"step": N, "samples": [...]}`; a sample has the fields of a line of `alignments.jsonl`. A run that has
-    kept none gives an empty list.
+    Each is `{"step": N, "samples": [...]}`; a sample has the fields of a line of `alignments.jsonl`.
     """
     folder = Path(path)
     steps: dict[int, dict[int, Any]] = {}

@@ -17,11 +17,8 @@ LOOPBACK = ["127.0.0.1", "localhost", "::1", "[::1]"]
 
 
 def serve(config: ServeConfig) -> None:
-    """Load the runs and serve until interrupted.
-
-    Raises:
-        KeyboardInterrupt: it was interrupted.
-        UserError: there is no such run, the runs do not fit together, or the address cannot be used.
+    """Load the runs and serve until interrupted, then raise KeyboardInterrupt; raise UserError if there is no such run,
+    the runs do not fit together, or the address cannot be used.
     """
     if config.threads is not None:
         torch.set_num_threads(config.threads)
