@@ -14,9 +14,6 @@ import numpy as np
 
 from nmt.alignment.weights import Weights
 
-HERE = Path(__file__).parent
-DIGITS = 4  # of a weight
-
 
 def alignment_html(data: Mapping[str, Any]) -> str:
     """Return the view of `data` as a fragment of HTML that needs nothing beside it, for notebooks.
@@ -32,9 +29,9 @@ def alignment_html(data: Mapping[str, Any]) -> str:
 @functools.cache
 def asset(name: str) -> str:
     """Return the text of a file of this folder."""
-    return (HERE / name).read_text(encoding="utf-8")
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def round_weights(weights: Weights) -> list[list[float]]:
     """Return weights as rows of numbers with four digits."""
-    return np.round(weights.astype(np.float64), DIGITS).tolist()
+    return np.round(weights.astype(np.float64), 4).tolist()
