@@ -52,14 +52,13 @@ def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
         corpus, cleaning = clean(corpus, run_config.data.cleaning)
         if cleaning.kept < cleaning.total:
             print(f"validation: {cleaning}")
-    search = dataclasses.asdict(config.search)
     translator = Translator.load(
         config.checkpoint,
         config.device,
         config.precision,
         ensemble=config.ensemble,
         words=config.alignment.words,
-        **search,
+        **dataclasses.asdict(config.search),
     )
     folder = output_folder(config, swept, run_config.data)
     if config.output is None and is_other:

@@ -127,11 +127,8 @@ def word_starts(translation: Translation) -> list[int]:
     if translation.is_unaligned:
         return []
     words, word_of_piece = translation.words
-    starts = [word_of_piece.index(number) for number in range(len(words))]
-    if len(words) == len(translation.target_words):
-        return starts
     # Words of East Asian characters are shown one character at a time.
-    return [start for word, start in zip(words, starts, strict=True) for _ in characters_of(word)]
+    return [word_of_piece.index(number) for number, word in enumerate(words) for _ in characters_of(word)]
 
 
 def validations(path: str) -> list[dict[str, Any]]:
