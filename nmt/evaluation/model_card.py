@@ -137,7 +137,7 @@ def score_rows(scores: Values) -> Iterator[tuple[str, str, str, str]]:
     """Yield name, label, number and note of each score that an evaluation has, without those of the machine."""
     for name, metric in shown_metrics(scores).items():
         if scores.get(name) is not None and name not in OF_THE_MACHINE:
-            yield name, *metric.table_display.as_cells(scores[name], scores)
+            yield name, *metric.table_display.as_cells(name, scores)
 
 
 def format_signatures(scores: Values, name: str) -> str:

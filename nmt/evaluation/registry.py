@@ -26,8 +26,9 @@ class Display(NamedTuple):
     note: str | Callable[[Values], str] = ""  # beside the number, or a function of metrics.json that returns it
     scale: float = 1.0  # a factor of the number shown; 100 for percent
 
-    def as_cells(self, value: float | None, values: Values) -> tuple[str, str, str]:
-        """Return label, number and note."""
+    def as_cells(self, name: str, values: Values) -> tuple[str, str, str]:
+        """Return label, number and note of the metric of that name."""
+        value = values.get(name)
         number = format_number(None if value is None else self.scale * value, self.digits)
         return self.label, number, self.note if isinstance(self.note, str) else self.note(values)
 
@@ -195,11 +196,6 @@ def shown_metrics(values: Values) -> dict[str, Metric]:
     return {name: metric for name, metric in metrics.items() if not metric.on_request or values.get(name) is not None}
 
 
-def table_rows(values: Values) -> list[tuple[str, str, str]]:
-    """Return label, number and note of each row of the table."""
-    return [metric.table_display.as_cells(values.get(name), values) for name, metric in shown_metrics(values).items()]
-
-
 def report_cards(values: Values) -> list[tuple[str, str, str]]:
     """Return label, number and note of each card of the report."""
     cards = []
@@ -207,7 +203,7 @@ def report_cards(values: Values) -> list[tuple[str, str, str]]:
         if metric.in_report:
             label = metric.table_display.label
             display = metric.report_display or metric.table_display._replace(label=label[:1].upper() + label[1:])
-            cards.append(display.as_cells(values.get(name), values))
+            cards.append(display.as_cells(name, values))
     return cards
 
 

@@ -16,7 +16,7 @@ from rich.table import Column, Table
 
 from nmt.alignment.pharaoh import Links
 from nmt.alignment.weights import Alignment
-from nmt.evaluation.registry import Values, compared, format_number, report_cards, table_rows
+from nmt.evaluation.registry import Values, compared, format_number, report_cards, shown_metrics
 from nmt.text.words import text_words, word_spans
 from nmt.view.alignment import asset
 
@@ -182,8 +182,8 @@ def print_table(metrics: Values, console: Console | None = None) -> None:
     baseline = metrics["baseline"]
     title = f"{metrics['split']}: {metrics['sentences']:,} sentences"
     table = Table("metric", Column("score", justify="right"), "", title=title, title_justify="left")
-    for row in table_rows(metrics):
-        table.add_row(*map(escape_markup, row))
+    for name, metric in shown_metrics(metrics).items():
+        table.add_row(*map(escape_markup, metric.table_display.as_cells(name, metrics)))
     if baseline is not None:
         for name, label in compared().items():
             test = baseline[name]
