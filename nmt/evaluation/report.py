@@ -1,7 +1,6 @@
 """The report of an evaluation: a table on the terminal, and a self-contained HTML page made from `report.html.j2`."""
 
 import difflib
-import functools
 import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -81,7 +80,6 @@ def alignment_data(alignment: Alignment, saliency: Alignment | None, gold: Links
     return data | known
 
 
-@functools.cache
 def template(name: str, *, autoescape: bool) -> jinja2.Template:
     """Return a template of this folder."""
     environment = jinja2.Environment(

@@ -3,7 +3,6 @@
 One element, `<nmt-alignment>` of `alignment.js`, used by the page of `nmt.serve`, by `report.html` and in notebooks.
 """
 
-import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +25,6 @@ def alignment_html(data: Mapping[str, Any]) -> str:
     return template.render(source=data["source"], text=data["text"], data=json.dumps(data), **assets)
 
 
-@functools.cache
 def asset(name: str) -> str:
     """Return the text of a file of this folder."""
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
