@@ -118,10 +118,8 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def sampling_of(options: argparse.Namespace) -> dict[str, Any] | None:
-    """Return the settings of `Translator.sample` given by the options of `add_sampling`, or None for search.
-
-    Raises:
-        UserError: a setting is out of range, or sampling options are mixed with search options.
+    """Return the settings of `Translator.sample` given by the options of `add_sampling`, or None for search; raise
+    UserError if a setting is out of range, or options of sampling and of searching are mixed.
     """
     settings = {field.name: getattr(options, field.name) for field in dataclasses.fields(SamplingConfig)}
     if not options.sample:
@@ -144,10 +142,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
-    """Parse the options. `checkpoint=RUN`, the spelling of `nmt.evaluate`, is accepted as well.
-
-    Raises:
-        UserError: a text looks like another setting of `nmt.evaluate` and does not come after `--`.
+    """Parse the options; `checkpoint=RUN`, the spelling of `nmt.evaluate`, is accepted as well. Raise UserError for a
+    text that looks like another setting of `nmt.evaluate` and does not come after `--`.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     if "--" in arguments:
@@ -175,7 +171,10 @@ def run(options: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         lines = iter(options.text or read_lines(*open_input(options.input, stack)))
         translator = load_translator(options)
-        find_neighbors = neighbor_finder(translator) if options.show_neighbors else None
+        from nmt.evaluation.neighbors import NO_NEIGHBORS, neighbors_of, neighbors_text  # imports torch
+
+        if options.show_neighbors and translator.datastore is None:
+            raise UserError(NO_NEIGHBORS)
         shown = (options.alignments, options.json, options.show_alignment, options.heatmap)
         translator.with_alignment = any(shown)
         translate: Callable[[list[str], int], list[list[Translation]]] = translator.translate_n_best
@@ -189,11 +188,11 @@ def run(options: argparse.Namespace) -> None:
             best = {}
             for n_best in translate(chunk, options.n_best):
                 number += 1
-                neighbors = find_neighbors(n_best[0]) if find_neighbors else None
+                neighbors = neighbors_of(translator, n_best[0]) if options.show_neighbors else None
                 print(render(n_best, options, neighbors), file=output)
                 show_attention(n_best[0], number, options)
                 if neighbors and not options.json:
-                    print_neighbors(neighbors)
+                    print(neighbors_text(neighbors), file=sys.stderr)
                 best[number] = n_best[0]
             output.flush()
             print_notices(best, with_alignment=translator.with_alignment, with_heatmap=bool(options.heatmap))
@@ -372,26 +371,6 @@ def show_attention(translation: "Translation", number: int, options: argparse.Na
             save_png(draw_heatmap(translation.weights, *words), folder / f"{number:05d}.png")
         except OSError as error:
             raise UserError(f"cannot write heatmaps to {folder}: {error.strerror}") from error
-
-
-def neighbor_finder(translator: "Translator") -> "Callable[[Translation], Neighbors]":
-    """Return a function that finds the neighbors of a translation.
-
-    Raises:
-        UserError: the translator uses none.
-    """
-    from nmt.evaluation.neighbors import NO_NEIGHBORS, neighbors_of
-
-    if translator.datastore is None:
-        raise UserError(NO_NEIGHBORS)
-    return functools.partial(neighbors_of, translator)
-
-
-def print_neighbors(neighbors: "Neighbors") -> None:
-    """Print them on standard error."""
-    from nmt.evaluation.neighbors import neighbors_text
-
-    print(neighbors_text(neighbors), file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -89,14 +89,6 @@ def empty_translation(sentence: str) -> Translation:
     )
 
 
-def distinct_texts(translations: Iterable[Translation]) -> list[Translation]:
-    """Return the first translation of each text, in order."""
-    first_of_text: dict[str, Translation] = {}
-    for translation in translations:
-        first_of_text.setdefault(translation.text, translation)
-    return list(first_of_text.values())
-
-
 def join_parts(sentence: str, parts: Sequence[list[Translation]]) -> list[Translation]:
     """Combine the translations of a sentence's parts into translations of the sentence, best first.
 

@@ -37,7 +37,6 @@ from nmt.translation import (
     Words,
     alignment_of_words,
     copy_unknown_words,
-    distinct_texts,
     empty_translation,
     join_parts,
     to_pairs,
@@ -166,12 +165,8 @@ class Translator:
     def translate(self, sentences: Iterable[str]) -> list[Translation]: ...
 
     def translate(self, sentences: str | Iterable[str]) -> Translation | list[Translation]:
-        """Return the best translation of a sentence, or of each of several (a list, a column of a table), in order.
-
-        That of an empty sentence is empty.
-
-        Raises:
-            UserError: a sentence is not a text.
+        """Return the best translation of a sentence, or of each of several (a list, a column of a table), in order, or
+        raise UserError for one that is not a text. That of an empty sentence is empty.
         """
         best = [n_best[0] for n_best in self.translate_n_best(to_sentences(sentences), 1)]
         return best[0] if isinstance(sentences, str) else best
@@ -235,7 +230,10 @@ class Translator:
             searched = self._translate_sentences([sentences[row] for row in rows], width, None)
             found, rows = dict(zip(rows, searched, strict=True)), []
             for row, translations in found.items():
-                results[row] = distinct_texts(translations)[:n]
+                first_of_text: dict[str, Translation] = {}
+                for translation in translations:
+                    first_of_text.setdefault(translation.text, translation)
+                results[row] = list(first_of_text.values())[:n]
                 if len(results[row]) < n and len(translations) == width:
                     rows.append(row)
             width *= 2

@@ -19,13 +19,11 @@ class AlignmentScores(NamedTuple):
 
 
 def alignment_error_rate(hypotheses: Sequence[Collection[Link]], gold: Sequence[Links]) -> AlignmentScores:
-    """Score the links A of a corpus against sure links S and possible links P (Och & Ney, 2003).
+    """Score the links A of a corpus against sure links S and possible links P (Och & Ney, 2003); raise
+    ValueError if there is not a gold for each.
 
     AER = 1 - (|A & S| + |A & P|) / (|A| + |S|), precision = |A & P| / |A|, recall = |A & S| / |S|.
     Where a denominator is 0 there is no error to make: AER is 0, precision and recall are 1.
-
-    Raises:
-        ValueError: the sequences differ in length.
     """
     in_sure = in_possible = num_links = num_sure = 0
     for links, truth in zip(hypotheses, gold, strict=True):

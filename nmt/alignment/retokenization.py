@@ -12,8 +12,7 @@ from nmt.alignment.weights import Alignment
 def retokenize_weights(
     alignment: Alignment, source_words: Sequence[str], target_words: Sequence[str]
 ) -> Float[np.ndarray, "target source"] | None:
-    """Return the weights between other words of the same texts, treating a word's weight as even over its characters.
-
+    """Return the weights between other words of the same texts, treating a word's weight as even over its characters;
     None if the words do not form the same texts.
     """
     source = shared_characters(alignment.source_words, source_words)

@@ -35,10 +35,6 @@ class AlignmentTargets:
     the word mark, or, in pre-segmented text, the pieces themselves. A pair in which spaces and pieces
     disagree (normalization splits a word, a piece spans several) has no target.
 
-    Args:
-        corpus: a table with the columns source, target and alignment (Pharaoh notation).
-        tokenizers: the models of the two sides.
-
     Raises:
         UserError: no pair has links, or none of a sample of those that have can be given a target.
     """
@@ -53,10 +49,7 @@ class AlignmentTargets:
     def __call__(self, rows: IntArray, sources: Sequence[IntArray], targets: Sequence[IntArray]) -> list[Attention]:
         """Return the target of each pair, 0 for a pair that has none.
 
-        Args:
-            rows: indices of the pairs in the corpus.
-            sources: the ids of their sources, as they are segmented now.
-            targets: the ids of their targets.
+        `rows` are indices of pairs in the corpus, `sources` and `targets` their ids, as they are segmented now.
         """
         attention = []
         text = self._text[rows.tolist()]
@@ -123,16 +116,14 @@ def target_attention(links: str, source_word: npt.NDArray[np.int64], target_word
 
         p(j, i) = 1 / n_j  if the word of target piece j is linked to that of source piece i, else 0,
 
-    with n_j the number of pieces of all source words it is linked to. Possible links count for a word without sure
-    ones (targets from given links: Chen et al., 2016).
+    with n_j the number of pieces of all source words it is linked to: rows of p [target pieces, source pieces] sum to
+    1, or are 0 where the piece's word has no link. Possible links count for a word without sure ones (targets from
+    given links: Chen et al., 2016).
 
     Args:
         links: Pharaoh notation, within the pair's words.
         source_word: the index of the word of each source piece.
         target_word: the index of the word of each target piece.
-
-    Returns:
-        p [target pieces, source pieces]: rows sum to 1, or are 0 where the piece's word has no link.
     """
     gold = parse_pharaoh(links)
     has_sure = {j for _, j in gold.sure}

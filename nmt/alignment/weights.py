@@ -52,8 +52,7 @@ def concatenate(parts: Sequence[Alignment]) -> Alignment:
 def split_characters(alignment: Alignment) -> Alignment:
     """Split words of East Asian characters, each a piece of the model, into single characters.
 
-    Each target character gets the attention of its piece; each source character an equal share of its piece's
-    attention.
+    A target character gets the attention of its piece, a source character an equal share of its piece's attention.
     """
     words = alignment.source_words, alignment.target_words
     sources, targets = ([characters_of(word) for word in side] for side in words)

@@ -43,15 +43,13 @@ def evaluate_split(
     baseline: Baseline | None = None,
     views: AlignmentViews | None = None,
 ) -> dict[str, Any]:
-    """Translate and score a corpus and write metrics.json, hypotheses.txt, alignments.pharaoh, report.html, heatmaps/.
+    """Translate and score a corpus, write metrics.json, hypotheses.txt, alignments.pharaoh, report.html and heatmaps/,
+    and return the contents of metrics.json.
 
     Alignment error rates are of the references (forced decoding), because gold links join their words; entropy,
     coverage, correlation and heatmaps are of the translations. An older evaluation in `folder` is replaced file by file
     once all files are complete; without a folder nothing is written. Of the `views`, a reverse translator adds
     alignments.intersection.pharaoh, and an explainer the saliency beside every heatmap.
-
-    Returns:
-        The contents of metrics.json.
 
     Raises:
         UserError: the corpus is empty, its gold alignments are wrong, BLEU's tokenizer is not available, or `folder`

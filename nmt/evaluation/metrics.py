@@ -30,10 +30,9 @@ class Score(NamedTuple):
 
 
 def bleu(tokenize: str = "13a", lowercase: bool = False, *, warn: bool = False) -> BLEU:
-    """BLEU (Papineni et al., 2002), from 0 to 100. With `warn`, sacrebleu warns about text that looks tokenized.
+    """BLEU (Papineni et al., 2002), from 0 to 100; raise UserError if the tokenizer is not available.
 
-    Raises:
-        UserError: the tokenizer is not available.
+    With `warn`, sacrebleu warns about text that looks tokenized.
     """
     try:
         return BLEU(tokenize=tokenize, lowercase=lowercase, force=not warn)
@@ -59,10 +58,7 @@ def ter(lowercase: bool = False, *, asian: bool = False) -> TER:
 
 
 def bleu_tokenizer(config: TrainConfig) -> str:
-    """Return sacrebleu's tokenizer for a run: `bleu_tokenize`, else by the target language.
-
-    Pre-segmented text needs none of a language: 13a.
-    """
+    """Return sacrebleu's tokenizer for a run: `bleu_tokenize`, else by the target language; 13a of segmented text."""
     if config.bleu_tokenize is not None:
         return config.bleu_tokenize
     if config.tokenizer.kind == "whitespace":
@@ -110,8 +106,7 @@ def bleu_by_length(
     """Corpus BLEU of the sentences whose source has 1-10, 11-20, ... words, an entry for each bucket with any.
 
     Words are the parts between spaces, in segmented text its pieces, or the characters of a script without spaces.
-
-    An entry has `min_words`, `max_words`, `sentences` and `bleu`. Sources without words are in no bucket.
+    Sources without words are in no bucket.
     """
     buckets: dict[int, list[int]] = {}
     for index, source in enumerate(sources):

@@ -32,15 +32,13 @@ PATH_KEYS = ("tokenizer.source_model", "tokenizer.target_model", "trainer.initia
 
 
 def write_card(best: Path, run: Path, cleaning: Mapping[str, CleaningReport], data: DataConfig | None = None) -> None:
-    """Write the model card of a run's best checkpoint into its folder, with a heatmap, after the final evaluation.
+    """Write the model card of a run's best checkpoint into its folder, with a heatmap, after the final evaluation, or
+    raise UserError.
 
     It is YAML between two lines `---`, then Markdown; `hub:USER/NAME` stands for the address. Nothing is written if
     there is no such checkpoint, or if its card was edited. `cleaning` holds, for each split where it is known, what
     cleaning dropped. `data` is the text that was scored, where it may differ from that configured when the checkpoint
     was saved.
-
-    Raises:
-        UserError: it cannot be written.
     """
     import yaml
 
@@ -139,7 +137,7 @@ def score_rows(scores: Values) -> Iterator[tuple[str, str, str, str]]:
     """Yield name, label, number and note of each score that an evaluation has, without those of the machine."""
     for name, metric in shown_metrics(scores).items():
         if scores.get(name) is not None and name not in OF_THE_MACHINE:
-            yield name, *metric.table_display.as_cells(scores[name], scores)
+            yield name, *metric.table_display.as_cells(name, scores)
 
 
 def format_signatures(scores: Values, name: str) -> str:

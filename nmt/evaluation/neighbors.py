@@ -31,12 +31,9 @@ class Neighbor:
 
 
 def neighbors_of(translator: Translator, translation: Translation, n: int = 3) -> list[tuple[str, list[Neighbor]]]:
-    """Return each subword of a translation, and its n nearest places, nearest first; the last subword is the end.
+    """Return each subword of a translation, and its n nearest places (`nearest_places`); the last subword is the end.
 
     Nothing for a translation in parts: the model has never read the whole of it.
-
-    Raises:
-        UserError: the translator uses no neighbors, or several models.
     """
     if not translation.pieces or translation.parts > 1:
         return []
@@ -47,13 +44,11 @@ def neighbors_of(translator: Translator, translation: Translation, n: int = 3) -
 
 @torch.inference_mode()
 def nearest_places(translator: Translator, sentence: str, target_ids: Sequence[int], n: int) -> list[list[Neighbor]]:
-    """Return the n nearest places, nearest first, of each target token, and last of what follows them.
+    """Return the n nearest places, nearest first, of each target token, and last of what follows them; raise UserError
+    if the translator uses no neighbors, or several models.
 
     The model reads the target after its source (forced decoding), and the features of each place are looked up as in a
     search (`nmt.models.neighbors`).
-
-    Raises:
-        UserError: the translator uses no neighbors, or several models.
     """
     model, datastore = translator.model, translator.datastore
     if datastore is None:

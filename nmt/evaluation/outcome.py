@@ -45,9 +45,7 @@ class Outcome:
     @cached_property
     def saliency_correlation(self) -> Correlation:
         """Rank correlation of attention and saliency over source words."""
-        if self.saliency is None:
-            return Correlation(None, None)
-        pairs = zip(self.weights, self.saliency, strict=True)
+        pairs = zip(self.weights, self.saliency or [None] * len(self.weights), strict=True)
         known = [(attention, saliency.weights) for attention, saliency in pairs if saliency is not None]
         return rank_correlation([attention for attention, _ in known], [saliency for _, saliency in known])
 

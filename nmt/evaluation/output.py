@@ -96,10 +96,7 @@ def pick(translations: Sequence[Translation], count: int) -> list[int]:
 
 
 def draw_heatmaps(folder: Path, sentences: Sequence[AlignedSentence]) -> None:
-    """Write a PNG for each sentence, named by its line.
-
-    Gold is outlined where the translation is the reference, whose parts between spaces gold links join.
-    """
+    """Write a PNG for each sentence, named by its line; gold is outlined where the translation is the reference."""
     folder.mkdir()
     for sentence in sentences:
         translation, name = sentence.translation, f"{sentence.row.number:05d}.png"

@@ -18,10 +18,8 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def keep_records(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
-    """Drop records that are not wanted, and lines that are damaged or that a crash left incomplete.
-
-    Raises:
-        UserError: the file cannot be written; it is as it was.
+    """Drop records that are not wanted, and lines that are damaged or that a crash left incomplete; raise UserError if
+    the file cannot be written, and leave it as it was.
     """
     lines = record_lines(path)
     kept = [line for line in lines if (record := parse_record(line)) is not None and wanted(record)]

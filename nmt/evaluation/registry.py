@@ -26,8 +26,9 @@ class Display(NamedTuple):
     note: str | Callable[[Values], str] = ""  # beside the number, or a function of metrics.json that returns it
     scale: float = 1.0  # a factor of the number shown; 100 for percent
 
-    def as_cells(self, value: float | None, values: Values) -> tuple[str, str, str]:
-        """Return label, number and note."""
+    def as_cells(self, name: str, values: Values) -> tuple[str, str, str]:
+        """Return label, number and note of the metric of that name."""
+        value = values.get(name)
         number = format_number(None if value is None else self.scale * value, self.digits)
         return self.label, number, self.note if isinstance(self.note, str) else self.note(values)
 
@@ -58,12 +59,10 @@ def by_sacrebleu(build: Callable[[str, bool], SacrebleuMetric]) -> Callable[[Out
 
 
 def measure_ter(outcome: Outcome) -> Score:
-    """Return TER; where most references are in a script without spaces, of characters.
-
-    Its Asian option divides East Asian scripts alone.
-    """
+    """Return TER; where most references are in a script without spaces, of characters."""
     if not is_spaceless(outcome.references):
         return corpus_score(ter(outcome.lowercase), outcome.hypotheses, outcome.references)
+    # `asian` divides East Asian scripts alone.
     sides = outcome.hypotheses, outcome.references
     hypotheses, references = ([with_spaces(line) for line in lines] for lines in sides)
     return corpus_score(ter(outcome.lowercase, asian=True), hypotheses, references)
@@ -197,23 +196,15 @@ def shown_metrics(values: Values) -> dict[str, Metric]:
     return {name: metric for name, metric in metrics.items() if not metric.on_request or values.get(name) is not None}
 
 
-def table_rows(values: Values) -> list[tuple[str, str, str]]:
-    """Return label, number and note of each row of the table."""
-    return [metric.table_display.as_cells(values.get(name), values) for name, metric in shown_metrics(values).items()]
-
-
 def report_cards(values: Values) -> list[tuple[str, str, str]]:
     """Return label, number and note of each card of the report."""
-    return [
-        (metric.report_display or capitalized(metric.table_display)).as_cells(values.get(name), values)
-        for name, metric in shown_metrics(values).items()
-        if metric.in_report
-    ]
-
-
-def capitalized(display: Display) -> Display:
-    """Return a display whose label begins with a capital letter."""
-    return display._replace(label=display.label[:1].upper() + display.label[1:])
+    cards = []
+    for name, metric in shown_metrics(values).items():
+        if metric.in_report:
+            label = metric.table_display.label
+            display = metric.report_display or metric.table_display._replace(label=label[:1].upper() + label[1:])
+            cards.append(display.as_cells(name, values))
+    return cards
 
 
 def compared() -> dict[str, str]:

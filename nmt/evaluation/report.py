@@ -1,7 +1,6 @@
 """The report of an evaluation: a table on the terminal, and a self-contained HTML page made from `report.html.j2`."""
 
 import difflib
-import functools
 import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from rich.table import Column, Table
 
 from nmt.alignment.pharaoh import Links
 from nmt.alignment.weights import Alignment
-from nmt.evaluation.registry import Values, compared, format_number, report_cards, table_rows
+from nmt.evaluation.registry import Values, compared, format_number, report_cards, shown_metrics
 from nmt.text.words import text_words, word_spans
 from nmt.view.alignment import asset
 
@@ -81,7 +80,6 @@ def alignment_data(alignment: Alignment, saliency: Alignment | None, gold: Links
     return data | known
 
 
-@functools.cache
 def template(name: str, *, autoescape: bool) -> jinja2.Template:
     """Return a template of this folder."""
     environment = jinja2.Environment(
@@ -94,7 +92,6 @@ def template(name: str, *, autoescape: bool) -> jinja2.Template:
     )
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     environment.filters["marked"] = mark_differences
-    environment.filters["missing"] = mark_missing
     return environment.get_template(name)
 
 
@@ -135,22 +132,17 @@ def comparison(baseline: Mapping[str, Any]) -> list[list[str]]:
     return rows
 
 
-def mark_differences(hypothesis: str, reference: str) -> Markup:
-    """Return the hypothesis as HTML, with the words that do not align with the reference in `<mark>`."""
-    matching = {block.a + k for block in matching_blocks(hypothesis, reference) for k in range(block.size)}
-    return mark_others(hypothesis, matching, Markup("<mark>{}</mark>"))
-
-
-def mark_missing(reference: str, hypothesis: str) -> Markup:
-    """Return the reference as HTML, with the words that the translation lacks in `<mark class=missing>`."""
-    matching = {block.b + k for block in matching_blocks(hypothesis, reference) for k in range(block.size)}
-    return mark_others(reference, matching, Markup("<mark class=missing>{}</mark>"))
-
-
-def matching_blocks(hypothesis: str, reference: str) -> list[difflib.Match]:
-    """Return the runs of words that align."""
+def mark_differences(hypothesis: str, reference: str) -> tuple[Markup, Markup]:
+    """Return both as HTML: the hypothesis with the words that do not align with the reference in `<mark>`, the
+    reference with those that the hypothesis lacks in `<mark class=missing>`.
+    """
     words = text_words(hypothesis), text_words(reference)
-    return difflib.SequenceMatcher(None, *words, autojunk=False).get_matching_blocks()
+    blocks = difflib.SequenceMatcher(None, *words, autojunk=False).get_matching_blocks()
+    aligned = [(block.a + k, block.b + k) for block in blocks for k in range(block.size)]
+    return (
+        mark_others(hypothesis, {ours for ours, _ in aligned}, Markup("<mark>{}</mark>")),
+        mark_others(reference, {theirs for _, theirs in aligned}, Markup("<mark class=missing>{}</mark>")),
+    )
 
 
 def mark_others(line: str, matching: Collection[int], mark: Markup) -> Markup:
@@ -188,8 +180,8 @@ def print_table(metrics: Values, console: Console | None = None) -> None:
     baseline = metrics["baseline"]
     title = f"{metrics['split']}: {metrics['sentences']:,} sentences"
     table = Table("metric", Column("score", justify="right"), "", title=title, title_justify="left")
-    for row in table_rows(metrics):
-        table.add_row(*map(escape_markup, row))
+    for name, metric in shown_metrics(metrics).items():
+        table.add_row(*map(escape_markup, metric.table_display.as_cells(name, metrics)))
     if baseline is not None:
         for name, label in compared().items():
             test = baseline[name]

@@ -32,10 +32,8 @@ MAX_NAME_BYTES = 200  # of a folder; file systems allow 255
 
 
 def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
-    """Translate and score a split, print a table and write the files. `swept` is passed to `output_folder`.
-
-    Raises:
-        UserError: runs, settings and text do not fit together.
+    """Translate and score a split, print a table and write the files; raise UserError if runs, settings and text do not
+    fit together. `swept` is passed to `output_folder`.
     """
     if config.threads is not None:
         torch.set_num_threads(config.threads)
@@ -54,14 +52,13 @@ def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
         corpus, cleaning = clean(corpus, run_config.data.cleaning)
         if cleaning.kept < cleaning.total:
             print(f"validation: {cleaning}")
-    search = dataclasses.asdict(config.search)
     translator = Translator.load(
         config.checkpoint,
         config.device,
         config.precision,
         ensemble=config.ensemble,
         words=config.alignment.words,
-        **search,
+        **dataclasses.asdict(config.search),
     )
     folder = output_folder(config, swept, run_config.data)
     if config.output is None and is_other:
@@ -105,10 +102,8 @@ def choose_baseline(config: EvaluateConfig, translator: Translator, corpus: data
 
 
 def choose_views(config: EvaluateConfig, translator: Translator) -> AlignmentViews:
-    """Return how sentence pairs are aligned, besides the attention.
-
-    Raises:
-        UserError: saliency is requested where it cannot be computed, or a threshold is given without its method.
+    """Return how sentence pairs are aligned, besides the attention; raise UserError if saliency is requested where it
+    cannot be computed, or a threshold is given without its method.
     """
     method, threshold = config.alignment.method, config.alignment.threshold
     if method != "threshold" and threshold != LinksConfig().threshold:

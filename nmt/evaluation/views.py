@@ -107,10 +107,9 @@ def gold_scores(
 
 def alignment_settings(views: AlignmentViews) -> Mapping[str, Any]:
     """Return the settings of the alignment scores, for metrics.json."""
-    uses_threshold = views.rule.method == "threshold"
     return {
         "alignment_method": views.rule.method,
-        "alignment_threshold": views.rule.threshold if uses_threshold else None,
+        "alignment_threshold": views.rule.threshold if views.rule.method == "threshold" else None,
         "alignment_words": views.words,
         "reverse": views.reverse_run,
     }

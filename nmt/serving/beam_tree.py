@@ -10,19 +10,12 @@ from nmt.search.hypothesis import EOS, StepModel, StepOutput
 
 
 class Node(NamedTuple):
-    """A hypothesis that was in the beam.
+    """A hypothesis that was in the beam."""
 
-    Attributes:
-        parent: index of the hypothesis that it extends; -1 for the empty one.
-        token: the subword by which it does, by id.
-        log_prob: log-probability of the hypothesis.
-        step: its length.
-    """
-
-    parent: int
-    token: int
+    parent: int  # index of the hypothesis that it extends; -1 for the empty one
+    token: int  # id of the subword by which it does
     log_prob: float
-    step: int
+    step: int  # its length
 
 
 class BeamRecorderState(NamedTuple):

@@ -50,11 +50,8 @@ class RequestQueue:
         self.is_ending: Callable[[], bool] = lambda: False  # the server: no further request is answered
 
     async def run(self, request: Request, function: Callable[..., T], *arguments: Any) -> T:
-        """Wait for the request's turn and return function(*arguments).
-
-        Raises:
-            HTTPException: 503 if too many requests are waiting or the server is shutting down; 499 if the client has
-                disconnected meanwhile.
+        """Wait for the request's turn and return function(*arguments); raise HTTPException 503 if too many requests are
+        waiting or the server is shutting down, 499 if the client has disconnected meanwhile.
         """
         if self.waiting >= self.max_waiting:
             message = f"busy: {self.waiting} requests are waiting already; try again in a moment"

@@ -66,30 +66,21 @@ class PrefixForcing:
 
 
 class NextWord(NamedTuple):
-    """A word that may come next.
+    """A word that may come next."""
 
-    Attributes:
-        word: the word; empty for the end of the translation.
-        probability: the product of the probabilities of its pieces, given the prefix.
-        pieces: the prefix and the word, by name; to be given as the next prefix.
-        joins: whether it continues the last word of the prefix.
-    """
-
-    word: str
-    probability: float
-    pieces: list[str]
-    joins: bool
+    word: str  # empty for the end of the translation
+    probability: float  # the product of those of its pieces, given the prefix
+    pieces: list[str]  # the prefix and the word, by name; to be given as the next prefix
+    joins: bool  # whether it continues the last word of the prefix
 
 
 def prefix_ids(
     tokenizer: Tokenizer | Vocabulary, prefix: str | Sequence[str], *, allow_unknown: bool = False
 ) -> list[int]:
-    """Return the subword ids of a prefix, given as text or by the names of subwords (`</s>` ends the translation).
+    """Return the subword ids of a prefix, given as text or by the names of subwords (`</s>` ends the translation), or
+    raise UserError for a subword that is not one of the model's, or cannot be produced.
 
     If `allow_unknown`, a word may be unknown: a source word takes its place.
-
-    Raises:
-        UserError: a subword is not one of the model's, or cannot be produced.
     """
     try:
         ids = tokenizer.encode([prefix])[0] if isinstance(prefix, str) else tokenizer.ids_of(prefix)
@@ -117,13 +108,6 @@ def translate_with(
     return variant.translate_n_best([sentence], n)[0]
 
 
-class WordBeginning(NamedTuple):
-    """The ids of the prefix and of the first pieces of a word, and the log-probability of these pieces."""
-
-    ids: list[int]
-    log_prob: float
-
-
 @torch.inference_mode()
 def next_words(translator: Translator, sentence: str, prefix: Sequence[int], count: int) -> list[NextWord]:
     """Return the most probable words after a prefix, best first.
@@ -147,25 +131,23 @@ def next_words(translator: Translator, sentence: str, prefix: Sequence[int], cou
             step: Any = model.step(source.new_full((1, 1), token), state)
             state = step.state
 
-        def words_after(beginning: WordBeginning, step: Any, width: int) -> Iterator[tuple[WordBeginning, NextWord]]:
-            beginnings = extend(translator, beginning, step, width)
-            completed = complete_words(translator, beginnings, step.state, len(prefix))
-            for each, word in zip(beginnings, completed, strict=True):
-                is_copied = each.ids[-1] == UNK
-                yield each, word._replace(word=copied_word(translator, sentence, ids, step)) if is_copied else word
-
-        def words_of(width: int) -> Iterator[NextWord]:
-            for beginning, word in words_after(WordBeginning([*prefix], 0.0), step, width):
-                if target.pieces(beginning.ids[-1:]) == [WORD_MARK]:
-                    after = model.step(source.new_full((1, 1), beginning.ids[-1]), state)
-                    yield from (further for _, further in words_after(beginning, after, width))
+        def words_after(pieces: list[int], log_prob: float, step: Any, width: int) -> Iterator[NextWord]:
+            best, tokens = without_specials(translator, step.log_probs)[0, 0].topk(min(width, len(target) - 3))
+            totals = (best + log_prob).tolist()
+            words = complete_words(translator, pieces, tokens, totals, step.state, len(prefix))
+            for token, total, word in zip(tokens.tolist(), totals, words, strict=True):
+                if token == UNK:
+                    yield word._replace(word=copied_word(translator, sentence, ids, step))
+                elif len(pieces) == len(prefix) and target.pieces([token]) == [WORD_MARK]:
+                    after = model.step(source.new_full((1, 1), token), state)
+                    yield from words_after([*pieces, token], total, after, width)
                 else:
                     yield word
 
-        width, words = count, merge_equal_words(words_of(count))
+        width, words = count, merge_equal_words(words_after([*prefix], 0.0, step, count))
         while len(words) < count and width < min(MOST_WIDENING * count, len(target)):
             width *= 2
-            words = merge_equal_words(words_of(width))
+            words = merge_equal_words(words_after([*prefix], 0.0, step, width))
     return words[:count]
 
 
@@ -186,25 +168,18 @@ def copied_word(translator: Translator, sentence: str, ids: list[int], step: Ste
     return copy_unknown_words(alignment_of_words(source_words, ([SPECIALS[UNK]], [0]), weights), [0]).target_words[0]
 
 
-def extend(translator: Translator, beginning: WordBeginning, step: StepOutput[Any], count: int) -> list[WordBeginning]:
-    """Return the beginning with each of the `count` most probable pieces of a step after it."""
-    best, tokens = without_specials(translator, step.log_probs)[0, 0].topk(min(count, step.log_probs.shape[2] - 3))
-    totals = (best + beginning.log_prob).tolist()
-    return [WordBeginning([*beginning.ids, token], total) for token, total in zip(tokens.tolist(), totals, strict=True)]
-
-
 def complete_words(
-    translator: Translator, beginnings: Sequence[WordBeginning], state: Any, start: int
+    translator: Translator, pieces: list[int], tokens: Tensor, log_probs: list[float], state: Any, start: int
 ) -> list[NextWord]:
     """Complete words whose pieces begin at `start`, by the most probable continuation.
 
-    `state` is the state before the last piece of the beginnings, which have all others in common.
+    Each is read as `pieces`, after which the model is in `state`, and one of `tokens`, with a log-probability for both.
     """
     tokenizer = translator.tokenizers.target
-    ids, log_probs = [[*beginning.ids] for beginning in beginnings], [beginning.log_prob for beginning in beginnings]
-    tokens = torch.tensor([[pieces[-1] for pieces in ids]], device=translator.device)
+    ids, log_probs = [[*pieces, token] for token in tokens.tolist()], [*log_probs]
+    tokens = tokens[None]
     state = state.select(torch.zeros_like(tokens))
-    is_open = [pieces[-1] != EOS for pieces in ids]
+    is_open = [each[-1] != EOS for each in ids]
     for _ in range(MAX_PIECES):
         step: Any = translator.model.step(tokens, state)
         best, tokens = without_specials(translator, step.log_probs).max(dim=2)
@@ -216,7 +191,7 @@ def complete_words(
                 log_probs[row] += float(best[0, row])
         if not any(is_open):
             break
-    return [next_word(tokenizer, pieces, start, total) for pieces, total in zip(ids, log_probs, strict=True)]
+    return [next_word(tokenizer, each, start, total) for each, total in zip(ids, log_probs, strict=True)]
 
 
 def same_word(tokenizer: Tokenizer | Vocabulary, ids: list[int], start: int) -> bool:

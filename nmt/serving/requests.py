@@ -17,23 +17,14 @@ JSON_TYPES = TYPES | {dict: "an object", float: "a number", type(None): "null"}
 
 
 class TranslationRequest(NamedTuple):
-    """A checked request of `/translate` or `/next`.
-
-    Attributes:
-        text: the sentence.
-        run: `checkpoint` or `compare`.
-        prefix: how the translation begins: text, or names of subwords as in an answer's `pieces`.
-        n_best: translations to return; of `/next`, words.
-        saliency: whether to compute it.
-        tree: whether to return the tree of the search.
-    """
+    """A checked request of `/translate` or `/next`."""
 
     text: str
-    run: str = "checkpoint"
-    prefix: str | list[str] = ""
-    n_best: int = 1
+    run: str = "checkpoint"  # or `compare`
+    prefix: str | list[str] = ""  # how the translation begins: text, or names of subwords as in an answer's `pieces`
+    n_best: int = 1  # translations to return; of `/next`, words
     saliency: bool = False
-    tree: bool = False
+    tree: bool = False  # of the search
 
 
 FIELDS: dict[str, tuple[type, ...]] = {

@@ -33,10 +33,6 @@ class ServedRun:
     languages: tuple[str, str]  # of source and target
     max_subwords: int  # of a sentence
 
-    def __post_init__(self) -> None:
-        self.obstacle = obstacle_to_saliency(self.translator)
-        self.explainer = None if self.obstacle else Explainer(self.translator)
-
     @classmethod
     def load(cls, path: str, *, max_subwords: int, **settings: Any) -> "ServedRun":
         """Load a run, a checkpoint or a model of the hub; settings as for `Translator.load`."""
@@ -57,7 +53,7 @@ class ServedRun:
             "length_penalty": search.length_penalty,
             "neighbors": search.neighbors,
             "precision": self.translator.precision,
-            "saliency": self.explainer is not None,
+            "saliency": obstacle_to_saliency(self.translator) is None,
         }
 
     def translate(self, request: TranslationRequest) -> dict[str, Any]:
@@ -65,9 +61,8 @@ class ServedRun:
         search's tree and the saliency, but not of a text that is translated in parts; raise UserError if sentence or
         prefix is too long, the prefix cannot be forced, or there is no saliency.
         """
-        if request.saliency and self.obstacle:
-            raise UserError(self.obstacle)
         started = time.perf_counter()
+        explainer = Explainer(self.translator) if request.saliency else None
         prefix = self._prefix(request)
         forcing = PrefixForcing(self.translator.model, prefix)
         # The recorder follows one search: a text in parts has several at a time.
@@ -75,8 +70,8 @@ class ServedRun:
         recorder = BeamRecorder(forcing) if request.tree and is_whole else None
         translations = translate_with(self.translator, recorder or forcing, request.text, prefix, request.n_best)
         best = self._answer(translations[0])
-        if request.saliency and self.explainer is not None:
-            (saliency,) = self.explainer.translations(translations[:1])
+        if explainer is not None:
+            (saliency,) = explainer.translations(translations[:1])
             best |= {} if saliency is None else {"saliency": round_weights(saliency.weights)}
         if recorder is not None:
             best["tree"] = self._tree(recorder, translations)
@@ -132,18 +127,14 @@ def word_starts(translation: Translation) -> list[int]:
     if translation.is_unaligned:
         return []
     words, word_of_piece = translation.words
-    starts = [word_of_piece.index(number) for number in range(len(words))]
-    if len(words) == len(translation.target_words):
-        return starts
     # Words of East Asian characters are shown one character at a time.
-    return [start for word, start in zip(words, starts, strict=True) for _ in characters_of(word)]
+    return [word_of_piece.index(number) for number, word in enumerate(words) for _ in characters_of(word)]
 
 
 def validations(path: str) -> list[dict[str, Any]]:
     """Return the sample sentences of a run at each update at which training has kept them, in that order.
 
-    Each is `{"step": N, "samples": [...]}`; a sample has the fields of a line of `alignments.jsonl`. A run that has
-    kept none gives an empty list.
+    Each is `{"step": N, "samples": [...]}`; a sample has the fields of a line of `alignments.jsonl`.
     """
     folder = Path(path)
     steps: dict[int, dict[int, Any]] = {}

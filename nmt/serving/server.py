@@ -17,21 +17,17 @@ LOOPBACK = ["127.0.0.1", "localhost", "::1", "[::1]"]
 
 
 def serve(config: ServeConfig) -> None:
-    """Load the runs and serve until interrupted.
-
-    Raises:
-        KeyboardInterrupt: it was interrupted.
-        UserError: there is no such run, the runs do not fit together, or the address cannot be used.
+    """Load the runs and serve until interrupted, then raise KeyboardInterrupt; raise UserError if there is no such run,
+    the runs do not fit together, or the address cannot be used.
     """
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     with listen(config.host, config.port) as listener:
         api = Api(load(config), max_waiting=config.max_waiting, requests_per_second=config.requests_per_second)
-        is_local = is_loopback(config.host)
         app = build_app(api, hosts_of(config.host))
         host, port = listener.getsockname()[:2]
         url_host = f"[{host}]" if ":" in host else host
-        note = "" if is_local else "; other machines can reach it, and there is no password"
+        note = "" if is_loopback(config.host) else "; other machines can reach it, and there is no password"
         print(f"serving {config.checkpoint} at http://{url_host}:{port} (Ctrl-C ends it{note})", flush=True)
         settings = uvicorn.Config(
             app,

@@ -3,7 +3,6 @@
 One element, `<nmt-alignment>` of `alignment.js`, used by the page of `nmt.serve`, by `report.html` and in notebooks.
 """
 
-import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +13,6 @@ import numpy as np
 
 from nmt.alignment.weights import Weights
 
-HERE = Path(__file__).parent
-DIGITS = 4  # of a weight
-
 
 def alignment_html(data: Mapping[str, Any]) -> str:
     """Return the view of `data` as a fragment of HTML that needs nothing beside it, for notebooks.
@@ -24,18 +20,16 @@ def alignment_html(data: Mapping[str, Any]) -> str:
     `data` is as in `SentencePair.to_dict`; alignment.js lists what else may be in it. All text is escaped. The two
     sentences are shown if scripts do not run.
     """
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    template = environment.from_string(asset("alignment.html.j2"))
-    texts = {"source": data["source"], "text": data["text"]}
-    return template.render(data=json.dumps(data), css=asset("alignment.css"), js=asset("alignment.js"), **texts)
+    template = jinja2.Template(asset("alignment.html.j2"), autoescape=True, undefined=jinja2.StrictUndefined)
+    assets = {"css": asset("alignment.css"), "js": asset("alignment.js")}
+    return template.render(source=data["source"], text=data["text"], data=json.dumps(data), **assets)
 
 
-@functools.cache
 def asset(name: str) -> str:
-    """Return the text of `alignment.css` or `alignment.js`."""
-    return (HERE / name).read_text(encoding="utf-8")
+    """Return the text of a file of this folder."""
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def round_weights(weights: Weights) -> list[list[float]]:
     """Return weights as rows of numbers with four digits."""
-    return np.round(weights.astype(np.float64), DIGITS).tolist()
+    return np.round(weights.astype(np.float64), 4).tolist()

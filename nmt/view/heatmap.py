@@ -34,8 +34,7 @@ class Heatmap(Figure):
 
     def _repr_png_(self) -> bytes:
         file = io.BytesIO()
-        with _without_warnings():
-            self.savefig(file, format="png")
+        save_png(self, file)
         return file.getvalue()
 
 
@@ -71,10 +70,10 @@ def draw_heatmap(
     return figure
 
 
-def save_png(figure: Figure, path: Path) -> None:
+def save_png(figure: Figure, file: Path | io.BytesIO) -> None:
     """Write a figure as PNG."""
     with _without_warnings():
-        figure.savefig(path, format="png")
+        figure.savefig(file, format="png")
 
 
 def to_array(figure: Figure, *, width: int | None = None) -> UInt8[np.ndarray, "height width 3"]:

@@ -13,7 +13,6 @@ from nmt.evaluation.report import (
     Sentence,
     alignment_data,
     mark_differences,
-    mark_missing,
     render_report,
     summary,
 )
@@ -128,7 +127,7 @@ def test_empty_parts_are_left_out() -> None:
     ],
 )
 def test_differences_are_marked(hypothesis: str, reference: str, marked: str) -> None:
-    assert mark_differences(hypothesis, reference) == marked
+    assert mark_differences(hypothesis, reference)[0] == marked
 
 
 @pytest.mark.parametrize(
@@ -183,14 +182,12 @@ def test_the_worst_stand_first() -> None:
     ],
 )
 def test_words_that_a_translation_lacks_are_marked(reference: str, hypothesis: str, marked: str) -> None:
-    assert mark_missing(reference, hypothesis) == marked
+    assert mark_differences(hypothesis, reference)[1] == marked
 
 
 def test_what_both_sides_agree_on_is_the_same() -> None:
-    hypothesis, reference = "a b a c", "b a a"
-    kept = [re.sub(r" *<mark[^>]*>.*?</mark> *", " ", side(*pair)).split() for side, pair in (
-        (mark_differences, (hypothesis, reference)), (mark_missing, (reference, hypothesis)),
-    )]  # fmt: skip
+    sides = mark_differences("a b a c", "b a a")
+    kept = [re.sub(r" *<mark[^>]*>.*?</mark> *", " ", side).split() for side in sides]
     assert kept[0] == kept[1] != []
 
 
