@@ -22,20 +22,16 @@ def duration(seconds: float | None) -> str:
 
 
 def utf16_advice(content: bytes) -> str | None:
-    """Return what text in UTF-16 is, and how to convert it, from its beginning; None for other text."""
-    encoding = utf16_of(content)
-    return None if encoding is None else f"not UTF-8 but UTF-16: convert it, with iconv -f {encoding} -t UTF-8"
-
-
-def utf16_of(content: bytes) -> str | None:
-    """Return the name of the encoding of text in UTF-16, whose ASCII is UTF-8 full of NULs, too; None for other text.
+    """Return what text in UTF-16, whose ASCII is UTF-8 full of NULs, is, and how to convert it; None for other text.
 
     The first four bytes tell, without a byte order mark those of two Latin characters. Then the order has to be named:
     iconv would take that of the machine, or the other.
     """
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "UTF-16"
     zeros = [byte == 0 for byte in content[:4]]
-    if zeros == [True, False] * 2:
-        return "UTF-16BE"
-    return "UTF-16LE" if zeros == [False, True] * 2 else None
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encoding = "UTF-16"
+    elif zeros in ([True, False] * 2, [False, True] * 2):
+        encoding = "UTF-16BE" if zeros[0] else "UTF-16LE"
+    else:
+        return None
+    return f"not UTF-8 but UTF-16: convert it, with iconv -f {encoding} -t UTF-8"

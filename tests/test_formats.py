@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.formats import duration, from_here, utf16_of
+from nmt.formats import duration, from_here, utf16_advice
 
 
 @pytest.mark.parametrize(
@@ -25,9 +25,10 @@ def test_paths_below_the_working_directory_are_relative(tmp_path: Path, monkeypa
 @pytest.mark.parametrize("text", ["He sleeps.\n", "\nHe sleeps.\n", "a\n", "\ufeff\u732b\n"])
 @pytest.mark.parametrize("encoding", ["UTF-16LE", "UTF-16BE"])
 def test_text_in_utf16_is_recognized(text: str, encoding: str) -> None:
-    assert utf16_of(text.encode(encoding)) == ("UTF-16" if text.startswith("\ufeff") else encoding)
+    named = "UTF-16" if text.startswith("\ufeff") else encoding
+    assert str(utf16_advice(text.encode(encoding))).endswith(f"iconv -f {named} -t UTF-8")
 
 
 @pytest.mark.parametrize("content", [b"", b"\0", b"\0a b\n", b"a\0 b\n", b"\0\0\0\0", b"ab\0\0"])
 def test_a_stray_nul_is_text(content: bytes) -> None:
-    assert utf16_of(content) is None
+    assert utf16_advice(content) is None
