@@ -41,7 +41,13 @@ def fill_defaults(composed: Any, schema: type[Config]) -> Config:
     UserError if a key does not exist, or `automatic` names one that cannot be automatic.
     """
     check_names(composed)
-    config = _replace_nulls(composed, schema)
+    given = {
+        name: value
+        for name, member, value in keys(composed)
+        if value is not None or not member.metadata.get("automatic")
+    }
+    config = schema()
+    set_keys(config, given)
     if isinstance(config, TrainConfig):
         allowed = AUTOMATIC if composed.automatic is None else composed.automatic
         for name in allowed:
@@ -49,17 +55,6 @@ def fill_defaults(composed: Any, schema: type[Config]) -> Config:
                 raise unknown("key in automatic", name, AUTOMATIC)
         config.automatic = [name for name in AUTOMATIC if name in allowed and value_of(composed, name) is None]
     return config
-
-
-def _replace_nulls(composed: Any, schema: type[Config]) -> Config:
-    values = {}
-    for member in dataclasses.fields(schema):  # type: ignore[arg-type]
-        value = getattr(composed, member.name)
-        if isinstance(member.type, type) and dataclasses.is_dataclass(member.type):
-            values[member.name] = _replace_nulls(value, member.type)
-        elif value is not None or not member.metadata.get("automatic"):
-            values[member.name] = value
-    return schema(**values)
 
 
 def value_of(config: Any, name: str) -> Any:
