@@ -1,5 +1,6 @@
 """Reports of a run: console and `train.log`, `metrics.jsonl`, TensorBoard."""
 
+import contextlib
 import json
 import logging
 import time
@@ -38,7 +39,7 @@ class Reporter:
         self.display = LiveDisplay(console or Console(stderr=True))
         self.phase: Phase = self.display.phase  # shows how far a validation or test has come
         self.log = LogHandler(self.display)
-        self.tensorboard: TensorBoard | None = None
+        self.open_files = contextlib.ExitStack()
         self.step = 0
         self.samples_step = -1  # the last update whose samples were reported
 
@@ -49,8 +50,7 @@ class Reporter:
     def __exit__(self, *error: object) -> None:
         self.end_progress()
         self.log.close()
-        if self.tensorboard is not None:
-            self.tensorboard.close()
+        self.open_files.close()
 
     def start(self, summary: str, step: int = 0) -> None:
         """Create or continue the files of the run, show the model's summary, and start the live bar.
@@ -66,6 +66,7 @@ class Reporter:
         self.step = step
         self.samples_step = max((record["step"] for record in read_records(self.run_dir / ALIGNMENTS)), default=-1)
         self.tensorboard = TensorBoard(self.run_dir / "tensorboard", after=step)
+        self.open_files.callback(self.tensorboard.close)
         for line in summary.splitlines():
             logger.info("%s", line)
         self.display.progress.start()
@@ -80,7 +81,7 @@ class Reporter:
                 "updates skipped since the last report, their gradients not being finite: %d", measured["skipped"]
             )
         self._record("train", {"epoch": progress.epochs, **measured})
-        self._tensorboard.scalars("train", measured, self.step)
+        self.tensorboard.scalars("train", measured, self.step)
 
     def progress(self, progress: Progress, measured: Mapping[str, float]) -> None:
         """Show the same on the console and in `train.log` alone."""
@@ -105,7 +106,7 @@ class Reporter:
         )
         logger.info("validation at update %d: %s", step, values)
         self._record("validation", {**metrics, "digest": digest})
-        self._tensorboard.scalars("validation", metrics, step)
+        self.tensorboard.scalars("validation", metrics, step)
         self.samples(step=step, samples=samples)
 
     def samples(self, *, step: int, samples: Sequence[Sample]) -> None:
@@ -113,7 +114,7 @@ class Reporter:
         if step == self.samples_step:
             return
         self.samples_step = step
-        self._tensorboard.samples(samples, step)
+        self.tensorboard.samples(samples, step)
         if samples:
             lines = (json.dumps(as_record(step, number, sample)) for number, sample in enumerate(samples))
             append(self.run_dir / ALIGNMENTS, "".join(f"{line}\n" for line in lines))
@@ -139,7 +140,7 @@ class Reporter:
         of_the_model = {name: value for name, value in scores.items() if name not in OF_THE_MACHINE}
         # TensorBoard cannot take back a point.
         if not any(of_the_model.items() <= record.items() for record in earlier):
-            self._tensorboard.final(hyperparameters(self.config), scores, self.step)
+            self.tensorboard.final(hyperparameters(self.config), scores, self.step)
         # Imported here because matplotlib takes 30 MiB, which only the process that reports needs.
         from nmt.evaluation.filmstrips import write_filmstrips
 
@@ -150,11 +151,6 @@ class Reporter:
     def _is_final(self, record: Mapping[str, Any]) -> bool:
         """Return whether a record has the scores of the test split at this update."""
         return (record["step"], record.get("event")) == (self.step, "final")
-
-    @property
-    def _tensorboard(self) -> TensorBoard:
-        assert self.tensorboard is not None, "report after start()"
-        return self.tensorboard
 
     def _record(self, event: str, values: Mapping[str, Any]) -> None:
         record = {"event": event, "step": self.step, "time": round(time.time(), 3), **finite(values)}
