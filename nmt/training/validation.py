@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, replace
 from typing import Any, final
 
 import datasets
@@ -34,33 +34,29 @@ class Validation:
 
 
 @final
+@dataclass(eq=False)
 class Validator:
     """Measures a model on the validation split; calls are collective, and every rank does a part of the work."""
 
-    def __init__(
-        self,
-        corpus: datasets.Dataset,
-        tokenizers: Tokenizers,
-        config: TrainConfig,
-        device: torch.device,
-        phase: Phase = silent_phase,
-        processes: ProcessGroup = SINGLE_PROCESS,
-        *,
-        longest: int | None = None,
-    ) -> None:
-        self.tokenizers = tokenizers
+    corpus: InitVar[datasets.Dataset]
+    tokenizers: Tokenizers
+    config: TrainConfig
+    device: torch.device
+    phase: Phase = silent_phase
+    processes: ProcessGroup = SINGLE_PROCESS
+    _: KW_ONLY
+    longest: int | None = None
+
+    def __post_init__(self, corpus: datasets.Dataset) -> None:
+        config = self.config
+        self.metric = config.trainer.metric
         self.search = replace(config.search, beam_size=config.trainer.validation_beam_size)
         self.scoring: dict[str, Any] = {"tokenize": bleu_tokenizer(config), "lowercase": config.lowercase}
-        self.device = device
-        self.phase = phase
-        self.processes = processes
-        self.longest = longest
-        self.metric = config.trainer.metric
         self.sources, self.targets = list(corpus["source"]), list(corpus["target"])
         self.sample_rows = choose_sample_rows(self.sources, config.trainer.num_samples)
         self.gold = read_gold(corpus, "validation")
         if METRICS[self.metric].needs_gold:
-            check_comparable(self.metric, tokenizers, self.sources, self.targets)
+            check_comparable(self.metric, self.tokenizers, self.sources, self.targets)
 
     @property
     def digest(self) -> str:
