@@ -40,15 +40,10 @@ class Parser(argparse.ArgumentParser):
 
 @contextlib.contextmanager
 def user_errors(*, show: bool = True) -> Iterator[None]:
-    """Turn UserError, KeyboardInterrupt, BrokenPipeError, full memory or disks, and forbidden files into exit statuses.
+    """Turn the exceptions that `status_and_message` knows into SystemExit, after printing one line.
 
-    Args:
-        show: whether to print them; of several processes with the same error, one does. An error of one rank alone
-            is printed anyway.
-
-    Raises:
-        SystemExit: 2 after printing one line for a `UserError`, full memory, a full disk or a forbidden file, 130 on
-            interruption, 141 on a broken pipe.
+    `show`: whether to print it; of several processes with the same error, one does. An error of one rank alone is
+    printed anyway.
     """
     open_streams()
     try:
@@ -182,10 +177,8 @@ def hydra_main(
 
 
 def prepare_rank(environment: RankEnvironment) -> None:
-    """Keep ranks other than 0 from making Hydra's folders, and silence a warning of DistributedDataParallel.
-
-    Raises:
-        UserError: several processes are asked to run a sweep.
+    """Keep ranks other than 0 from making Hydra's folders, and silence a warning of DistributedDataParallel; raise
+    UserError if several processes are asked to run a sweep.
     """
     if environment.world_size > 1 and any(map(asks_for_sweep, sys.argv[1:])):
         raise UserError("a sweep (-m) uses one process per job: start it without torchrun, or train a single setting")

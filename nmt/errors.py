@@ -97,14 +97,9 @@ def write_failure(error: BaseException) -> str | None:
 
 @contextlib.contextmanager
 def write_errors(what: object, advice: str = "") -> Iterator[None]:
-    """Turn a failure to write into a UserError.
+    """Turn a failure to write `what` into a UserError with an `advice`.
 
-    Args:
-        what: what is written.
-        advice: what to do; by default, to free some space if that may help, or to choose another folder.
-
-    Raises:
-        UserError: it cannot be written.
+    By default that is to free some space, if it may help, or to choose another folder.
     """
     try:
         yield

@@ -32,10 +32,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Upload as the options say.
-
-    Raises:
-        UserError: the address is malformed, the best checkpoint is missing or damaged, or the hub refuses.
+    """Upload as the options say; raise UserError if the address is malformed, the checkpoint is missing or damaged, or
+    the hub refuses.
     """
     from nmt.models.checkpoint import CARD, SHARED
     from nmt.models.hub import parse_address, upload
@@ -61,10 +59,8 @@ def run(options: argparse.Namespace) -> None:
 def stage(run: Path, folder: Path, address: str) -> list[Path]:
     """Copy the shared files of a run's best checkpoint; start over if training replaces it meanwhile.
 
-    A missing model card is written. In the card, the address replaces its placeholder.
-
-    Raises:
-        UserError: there is no such checkpoint, or it is damaged.
+    A missing model card is written. In the card, the address replaces its placeholder. Raises UserError if there is no
+    such checkpoint, or it is damaged.
     """
     from nmt.evaluation.model_card import write_card
     from nmt.models.checkpoint import CARD, SHARED, load_checkpoint, read_unreplaced, run_of_checkpoint

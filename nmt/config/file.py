@@ -15,10 +15,8 @@ MAX_BRACKETS = 1_000
 
 
 def save_config(config: Any, path: Path) -> None:
-    """Write all keys of a configuration, including defaults, as plain YAML.
-
-    Raises:
-        UserError: `load_config` would refuse it for its size.
+    """Write all keys of a configuration, including defaults, as plain YAML; raise UserError for one that `load_config`
+    would refuse for its size.
     """
     import yaml
 
@@ -72,11 +70,8 @@ def typed_defaults() -> Any:
 
 
 def parse_yaml(path: Path) -> Any:
-    """Return the content of a YAML file without aliases, of which a few lines can stand for gigabytes.
-
-    Raises:
-        ValueError: it has aliases, is larger than `MAX_BYTES`, or is not UTF-8.
-        OSError, yaml.YAMLError: it cannot be read, or is not YAML.
+    """Return the content of a YAML file; raise ValueError if it is too large, is not UTF-8, or has aliases, of which a
+    few lines can stand for gigabytes.
     """
     import yaml
 

@@ -17,16 +17,13 @@ SENTENCES, SOURCE_TOKENS, HYPOTHESES, STEPS = 6, 40, 4, 6
 
 
 class ModuleAndGraph:
-    """A module and the graph that was traced from it.
-
-    Attributes:
-        differences: for each output the largest |a - b| so far, as a share of |a| where that is above 1, but for
-            log-probabilities; NaN after a NaN.
-    """
+    """A module and the graph that was traced from it."""
 
     def __init__(self, module: EncoderGraph | StepGraph, path: Path) -> None:
         self.module = module
         self.graph = InferenceSession(path)
+        # Of each output the largest |a - b| so far, as a share of |a| where that is above 1, but for log-probabilities;
+        # NaN after a NaN.
         self.differences: dict[str, float] = {}
 
     def __call__(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:

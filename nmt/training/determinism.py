@@ -12,12 +12,8 @@ CLOCK_LIMITS = ("max_minutes", "validate_every_minutes")
 
 
 def use_deterministic_kernels(config: TrainConfig) -> None:
-    """Use PyTorch's deterministic kernels only, for the rest of the process.
-
-    On a CPU they are the usual ones, which add in a fixed order for a given number of threads.
-
-    Raises:
-        UserError: how the run goes depends on the clock.
+    """Use PyTorch's deterministic kernels only, for the rest of the process; raise UserError if how the run goes
+    depends on the clock. On a CPU they are the usual ones, which add in a fixed order for a given number of threads.
     """
     for name in CLOCK_LIMITS:
         value = getattr(config.trainer, name)

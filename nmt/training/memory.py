@@ -27,12 +27,7 @@ class BatchHalving:
         return [*self.split(batch.part(slice(half))), *self.split(batch.part(slice(half, None)))]
 
     def record_out_of_memory(self, batch: Batch, error: Exception) -> None:
-        """Remember that a batch was too large.
-
-        Raises:
-            Exception: the error, if it says anything else.
-            UserError: the batch cannot be halved.
-        """
+        """Remember that a batch was too large; raise UserError if it cannot be halved, and an error of another kind."""
         if not is_out_of_memory(error):
             raise error
         if self.world_size > 1:

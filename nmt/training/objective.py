@@ -58,15 +58,10 @@ def symmetric_divergence(
 
 
 class StepLoss(NamedTuple):
-    """Sums over the real target tokens of a batch, in nats.
-
-    Attributes:
-        objective: to be minimized.
-        reported: `loss` (cross-entropy) and, where attention is guided, `alignment_loss`, of two passes `divergence`;
-            without gradient.
-    """
+    """Sums over the real target tokens of a batch, in nats."""
 
     objective: Float[Tensor, ""]
+    # Without gradient: `loss` (cross-entropy), guided attention's `alignment_loss`, and `divergence` of two passes.
     reported: dict[str, Float[Tensor, ""]]
 
 
@@ -74,10 +69,8 @@ class StepLoss(NamedTuple):
 class TrainingStep(nn.Module):
     """objective = cross-entropy + REINFORCE term (sampled attention) + weight x guided-alignment loss (gold links).
 
-    With `consistency` the batch goes through the model twice, side by side, and each term is the mean of both.
-
-    It is one module because DistributedDataParallel synchronizes the parameters that its module's forward pass uses,
-    which must include those of the output layer.
+    With `consistency` the batch goes through the model twice, side by side, and each term is the mean of both. One
+    module, as DistributedDataParallel synchronizes what its forward pass uses, which must include the output layer.
     """
 
     def __init__(self, model: Seq2Seq, objective: Objective, reinforce: Reinforce, config: TrainerConfig) -> None:

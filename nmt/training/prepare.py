@@ -129,10 +129,7 @@ def prepare(config: TrainConfig, initial_checkpoint: Path | None, processes: Pro
 
     Rank 0 goes first: it learns subwords, or takes those of the initial checkpoint, and sets the keys of
     `config.automatic` (see `choose_automatic_values`). The others read the text that it stored, and each rank encodes
-    a part of it.
-
-    Raises:
-        UserError: the corpus cannot be trained on.
+    a part of it. Raises UserError if the corpus cannot be trained on.
     """
     loaded = None if initial_checkpoint is None else processes.on_rank_zero(Tokenizers.load, initial_checkpoint)
     text, cleaning = processes.rank_zero_first(load_text, config)
@@ -187,10 +184,8 @@ def encode_together(
 ) -> EncodedCorpus:
     """Encode a corpus. Each rank encodes a part of a large one, and rank 0 joins the parts into one file; collective.
 
-    A rank that cannot see rank 0's folder leaves its part to rank 0 and encodes the whole corpus for itself.
-
-    Raises:
-        UserError: when `data.cache_dir` cannot be written.
+    A rank that cannot see rank 0's folder leaves its part to rank 0 and encodes the whole corpus for itself. Raises
+    UserError if `data.cache_dir` cannot be written.
     """
     workers = config.num_workers
     with contextlib.ExitStack() as stack:

@@ -24,10 +24,9 @@ class RankEnvironment:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "RankEnvironment":
-        """Read the variables that `torchrun` sets. Without them, or with WORLD_SIZE=1, there is a single process.
+        """Read the variables that `torchrun` sets, or raise UserError if they do not describe a rank below WORLD_SIZE.
 
-        Raises:
-            UserError: WORLD_SIZE is not 1, and the variables do not describe a rank below it.
+        Without them, or with WORLD_SIZE=1, there is a single process.
         """
         if environment.get("WORLD_SIZE", "1") == "1":
             return cls()
