@@ -1,10 +1,11 @@
-"""The two graphs of a model, encoder and one step of the search, as ONNX files.
+"""The two graphs of a model, encoder and one step of the search, as ONNX files, in floats and in 8-bit integers.
 
 They are exported by tracing: the exporter based on torch.export takes fifty times as long and does not support packed
 sequences. Values that tracing would freeze into constants are refused here, or found by `nmt.exporting.check`.
 """
 
 import contextlib
+import logging
 import os
 import sys
 import warnings
@@ -12,8 +13,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import final
 
+import onnx
 import torch
 from jaxtyping import Int
+from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch import Tensor, nn
 from torch.jit._trace import TracerWarning
 
@@ -28,7 +31,7 @@ OPSET = 17
 MEMORY = Memory._fields
 BATCH, BEAM, SOURCE = "batch", "beam", "source"  # names of the axes that have any size
 TORCH = str(Path(torch.__file__).parent)
-
+PRODUCTS = ("MatMul", "Gemm")
 
 Axes = dict[str, tuple[str, ...]]  # the names of each tensor's axes, in order, as far as these have any size
 
@@ -165,3 +168,32 @@ def suppressed_output() -> Iterator[None]:
             os.dup2(copy, stream)
             os.close(copy)
         os.close(null_device)
+
+
+def quantize_graph(graph: Path, path: Path) -> None:
+    """Write a graph with linear maps, embeddings and LSTMs in 8-bit integers: onnxruntime's dynamic quantization.
+
+    Weights have one scale per output and use 7 bits only: processors without instructions for byte products add pairs
+    of them in 16 bits, which 8-bit weights could overflow. Products with a vector, or with a single output, are kept.
+    """
+    logger = logging.getLogger()  # advises to preprocess the graph, which changes nothing here
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        quantize_dynamic(
+            graph,
+            path,
+            per_channel=True,
+            reduce_range=True,
+            weight_type=QuantType.QInt8,
+            nodes_to_exclude=narrow_products(graph),
+        )
+    finally:
+        logger.setLevel(level)
+
+
+def narrow_products(path: Path) -> list[str]:
+    """Return the names of a graph's products with a vector, or with a matrix of one row or column."""
+    graph = onnx.load(path).graph
+    sizes = {weight.name: min(weight.dims) if len(weight.dims) > 1 else 1 for weight in graph.initializer}
+    return [node.name for node in graph.node if node.op_type in PRODUCTS and sizes.get(node.input[1], 2) == 1]

@@ -11,8 +11,7 @@ from typing import Any
 from nmt.data.tables import remove_leftovers, temporary_folder
 from nmt.errors import UserError, one_line, write_errors
 from nmt.exporting.check import largest_differences, signature
-from nmt.exporting.graphs import OPSET, write_graphs
-from nmt.exporting.quantize import quantize_graph
+from nmt.exporting.graphs import OPSET, quantize_graph, write_graphs
 from nmt.models.checkpoint import SUBWORDS, Checkpoint, load_checkpoint, place_for
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import count_parameters

@@ -15,8 +15,7 @@ from nmt.config.schema import AttentionConfig
 from nmt.data.batch import pad
 from nmt.errors import UserError
 from nmt.exporting.check import signature
-from nmt.exporting.graphs import write_graphs
-from nmt.exporting.quantize import quantize_graph
+from nmt.exporting.graphs import quantize_graph, write_graphs
 from nmt.models.decoder import DECODERS, Bahdanau, DecoderState, Emission
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import BOS
