@@ -22,18 +22,16 @@ AUTOMATIC = tuple(
 
 
 def with_null_defaults(schema: type) -> type:
-    """Return a dataclass like `schema` in which automatic keys may be null, and are unless a value is given."""
+    """Return a subclass of a dataclass in which automatic keys may be null, and are unless a value is given."""
     members: list[Any] = []
     for member in dataclasses.fields(schema):
         kind: Any = member.type
-        defaults: dict[str, Any] = {"default": member.default, "default_factory": member.default_factory}
         if dataclasses.is_dataclass(kind):
-            kind = with_null_defaults(kind)  # type: ignore[arg-type]
-            defaults = {"default_factory": kind}
+            group = with_null_defaults(kind)  # type: ignore[arg-type]
+            members.append((member.name, group, dataclasses.field(default_factory=group)))
         elif member.metadata.get("automatic"):
-            kind, defaults = kind | None, {"default": None}
-        members.append((member.name, kind, dataclasses.field(**defaults, metadata=member.metadata)))
-    return dataclasses.make_dataclass(schema.__name__, members, kw_only=True)
+            members.append((member.name, kind | None, dataclasses.field(default=None, metadata=member.metadata)))
+    return dataclasses.make_dataclass(schema.__name__, members, bases=(schema,), kw_only=True)
 
 
 def fill_defaults(composed: Any, schema: type[Config]) -> Config:
