@@ -5,10 +5,10 @@ import logging
 import logging.handlers
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TimeElapsedColumn
@@ -55,15 +55,9 @@ class LiveDisplay:
     def _task(self, name: str, total: float) -> TaskID:
         return self.progress.add_task(name, total=total, loss="", quality="", speed="", eta="")
 
-    def update(self, fraction_done: float, *, loss: float, speed: float, eta: float | None) -> None:
-        """Show the fraction done, loss (nats per token), speed (tokens/s) and the remaining seconds on the bar."""
-        self.progress.update(
-            self.task,
-            completed=min(1.0, fraction_done),
-            loss=f"loss {loss:.3f}",
-            speed=f"{speed:,.0f} tokens/s",
-            eta=f"ETA {duration(eta)}",
-        )
+    def show(self, **fields: Any) -> None:
+        """Change the bar of the training: `completed`, from 0 to 1, `visible`, or one of the texts on it."""
+        self.progress.update(self.task, **fields)
 
     @contextlib.contextmanager
     def phase(self, name: str, total: int) -> Iterator[Advance]:
@@ -88,11 +82,6 @@ class LiveDisplay:
             self.progress.remove_task(task)
             if not was_live:
                 self.progress.stop()
-
-    def validated(self, metrics: Mapping[str, float]) -> None:
-        """Show the last BLEU on the bar."""
-        if "bleu" in metrics:
-            self.progress.update(self.task, quality=f"BLEU {metrics['bleu']:.2f}")
 
 
 @final

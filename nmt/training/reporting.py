@@ -86,7 +86,8 @@ class Reporter:
     def progress(self, progress: Progress, measured: Mapping[str, float]) -> None:
         """Show the same on the console and in `train.log` alone."""
         done, left = fraction_done(progress, self.config.trainer), seconds_left(progress, self.config.trainer)
-        self.display.update(done, loss=measured["loss"], speed=measured["tokens_per_second"], eta=left)
+        loss, speed = f"loss {measured['loss']:.3f}", f"{measured['tokens_per_second']:,.0f} tokens/s"
+        self.display.show(completed=min(1.0, done), loss=loss, speed=speed, eta=f"ETA {duration(left)}")
         line = "update %d  epoch %.2f  loss %.3f  perplexity %.2f  rate %.2e  norm %.2f  %.0f tokens/s  %s left"
         names = ("loss", "perplexity", "learning_rate", "gradient_norm", "tokens_per_second")
         values = (measured[name] for name in names)
@@ -100,7 +101,8 @@ class Reporter:
         Values are compared only with those of the same `digest`, that of the text and the settings.
         """
         self.step = step
-        self.display.validated(metrics)
+        if "bleu" in metrics:
+            self.display.show(quality=f"BLEU {metrics['bleu']:.2f}")
         values = "  ".join(
             f"{name} {format_number(value, METRICS[name].table_display.digits)}" for name, value in metrics.items()
         )
@@ -122,7 +124,7 @@ class Reporter:
     def end_progress(self) -> None:
         """Remove the live bar, so that other output may follow."""
         self.display.progress.stop()
-        self.display.progress.update(self.display.task, visible=False)
+        self.display.show(visible=False)
 
     def finish(self, final_metrics: Mapping[str, Any], notes: Sequence[str] = ()) -> None:
         """Record the scores of the test split together with the hyper-parameters; record and show notes to the user.
