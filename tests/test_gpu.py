@@ -95,7 +95,7 @@ def test_collective_calls_and_gradients_of_tensors_on_a_gpu_use_nccl(tmp_path: P
         module = torch.nn.Linear(3, 2, device=device)
         group.data_parallel(module)(tensors[0]).sum().backward()
         assert module.weight.grad.tolist() == [[1.0] * 3] * 2
-        assert group.sum_over_ranks(2) == [2.0]
+        assert group.sum_over_ranks(2) == 2.0
         (gathered,) = group.all_gather(torch.cuda.get_rng_state(device))
         assert torch.equal(gathered, torch.cuda.get_rng_state(device))
     finally:

@@ -47,8 +47,8 @@ class SingleProcess:
     def clock(self) -> float:
         return time.monotonic()
 
-    def sum_over_ranks(self, *numbers: float) -> list[float]:
-        return list(numbers)
+    def sum_over_ranks(self, number: float) -> float:
+        return number
 
     def all_gather(self, value: T) -> list[T]:
         return [value]
@@ -81,7 +81,7 @@ class MultiProcess:
         self._local_rank = environment.local_rank
         self._group = group
         self._now = 0.0
-        self.sum_over_ranks()  # sets the clock
+        self.sum_over_ranks(0)  # sets the clock
 
     def device(self, name: str) -> torch.device:
         """Return this rank's device for `auto`, `cpu` or `cuda`; raise UserError if the machine lacks it."""
@@ -114,11 +114,10 @@ class MultiProcess:
             module, process_group=self._group, find_unused_parameters=True, gradient_as_bucket_view=True
         )
 
-    def sum_over_ranks(self, *numbers: float) -> list[float]:
-        """Return the sum of each number over all ranks; collective."""
-        summed = torch.tensor([*numbers, self._time()], dtype=torch.float64)
-        *sums, self._now = self.all_reduce_(summed).tolist()
-        return sums
+    def sum_over_ranks(self, number: float) -> float:
+        """Return the sum of a number over all ranks; collective."""
+        total, self._now = self.all_reduce_(torch.tensor([number, self._time()], dtype=torch.float64)).tolist()
+        return total
 
     @torch.no_grad()
     def all_reduce_(self, tensor: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ def deferred_interrupts(processes: ProcessGroup = SINGLE_PROCESS) -> Iterator[Ca
             restore_handlers()
 
     def raise_interrupt() -> None:
-        if any(processes.sum_over_ranks(interrupted)):
+        if processes.sum_over_ranks(interrupted):
             raise KeyboardInterrupt
 
     for number in deferred:

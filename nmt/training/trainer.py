@@ -149,7 +149,7 @@ class Trainer:
         self.model.train()
         self.progress.step += 1
         learning_rate = self.schedule.set(self.progress.step, fraction_done(self.progress, self.config))
-        (num_tokens,) = map(int, self.processes.sum_over_ranks(sum(batch.num_target_tokens for batch in batches)))
+        num_tokens = int(self.processes.sum_over_ranks(sum(batch.num_target_tokens for batch in batches)))
         baseline = self.reinforce.state_dict()
         while not self.add_gradients(batches, num_tokens):
             self.reinforce.load_state_dict(baseline)

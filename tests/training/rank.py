@@ -167,12 +167,12 @@ def primitives(processes: ProcessGroup) -> dict[str, Any]:
     tensors = [torch.full((2, 3), rank + 1.0), torch.arange(5) * (rank + 1), torch.tensor(rank + 0.5)]
     tensors = [processes.all_reduce_(tensor) for tensor in tensors]
     weights, (local, averaged) = gradients(processes)
-    sums = processes.sum_over_ranks(rank + 1, 0.25)
+    total = processes.sum_over_ranks(rank + 1.25)
     clock = processes.clock()
     time.sleep(0.01)
     seed_rank(1, processes)
     return {
-        "sums": sums,
+        "sum": total,
         "clocks": (clock, processes.clock()),
         "tensors": tensors,
         "weights": weights,
