@@ -4,8 +4,9 @@
 #     scripts/reproduce_multi30k.sh CORPUS OUTPUT [KEY=VALUE ...]
 #
 # CORPUS is a folder with train, val and test_2016_flickr, each as .en and .de. Into OUTPUT go a plain run, TEACHERS runs
-# in either direction, the training text that they diversify, and SEEDS students that learn from it; then each student's
-# length penalty is chosen on the validation split, and it is scored on the test split, beside the plain run.
+# in either direction, the training text that they diversify, and SEEDS students that learn from it, each of which begins
+# with the weights of a forward teacher; then each student's length penalty is chosen on the validation split, and it is
+# scored on the test split, beside the plain run.
 # A call that was interrupted, or killed, goes on where it was, with the same arguments (SEEDS may grow). The keys are
 # given to every training: for text that is tokenized and lowercased, `bleu_tokenize=none lowercase=true`.
 # SOURCE=de TARGET=en is the other way. NEIGHBORS=32 scores every run with neighbors of CORPUS (`nmt.datastore`). In the
@@ -42,11 +43,11 @@ elif [ "$settings" != "$(cat "$output/settings")" ]; then
 fi
 cd "$(dirname "$0")/.."
 
-train() { # RUN FROM TO PREFIX-OF-TRAINING-TEXT [KEY=VALUE ...]
-    local run=$1 from=$2 to=$3 text=$4
-    shift 4
+train() { # RUN EXPERIMENT FROM TO PREFIX-OF-TRAINING-TEXT [KEY=VALUE ...]
+    local run=$1 experiment=$2 from=$3 to=$4 text=$5
+    shift 5
     if [ -e "$output/$run/complete" ]; then return; fi
-    python -m nmt.train experiment=multi30k_long data=text "data.source_language=$from" "data.target_language=$to" \
+    python -m nmt.train "experiment=$experiment" data=text "data.source_language=$from" "data.target_language=$to" \
         "data.train.source='$text.$from'" "data.train.target='$text.$to'" \
         "data.validation.source='$corpus/val.$from'" "data.validation.target='$corpus/val.$to'" \
         "data.test.source='$corpus/test_2016_flickr.$from'" "data.test.target='$corpus/test_2016_flickr.$to'" \
@@ -89,16 +90,17 @@ runs() { # DIRECTION: the folders of its teachers
     for ((n = 1; n <= teachers; n++)); do echo "$output/$1-$n"; done
 }
 
-train plain "$source" "$target" "$corpus/train"
+train plain multi30k_long "$source" "$target" "$corpus/train"
 score plain
 for ((n = 1; n <= teachers; n++)); do
-    train "forward-$n" "$source" "$target" "$corpus/train" "seed=$((100 + n))"
-    train "backward-$n" "$target" "$source" "$corpus/train" "seed=$((200 + n))"
+    train "forward-$n" multi30k_long "$source" "$target" "$corpus/train" "seed=$((100 + n))"
+    train "backward-$n" multi30k_long "$target" "$source" "$corpus/train" "seed=$((200 + n))"
 done
 mapfile -t forward < <(runs forward)
 mapfile -t backward < <(runs backward)
 python scripts/diversify.py --forward "${forward[@]}" --backward "${backward[@]}" --output "$output/diversified"
 for ((n = 1; n <= seeds; n++)); do
-    train "student-$n" "$source" "$target" "$output/diversified/train" "seed=$n"
+    train "student-$n" multi30k_student "$source" "$target" "$output/diversified/train" "seed=$n" \
+        "trainer.initialize_from='${forward[(n - 1) % teachers]}'"
     score "student-$n" "baseline='$output/plain'"
 done

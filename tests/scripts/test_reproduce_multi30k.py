@@ -57,6 +57,8 @@ def test_the_chain(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "diversified" / "train.de").read_text().count("\n") > 200
     metrics = json.loads((tmp_path / "out" / "student-1" / "evaluation" / "test" / "metrics.json").read_text())
     assert "baseline" in json.dumps(metrics)
+    configured = (tmp_path / "out" / "student-1" / "config.yaml").read_text(encoding="utf-8")
+    assert f"initialize_from: {tmp_path / 'out' / 'forward-1'}\n" in configured
     scored = {float(path.name.split("-")[1]) for path in (tmp_path / "out/student-1/evaluation").glob("validation-*")}
     assert scored == {0.6, 0.8, 1.0, 1.2, 1.4, 1.7, 2.0, 2.5}
     assert (tmp_path / "out" / "student-1" / "datastore" / "pairs.jsonl").read_text().count("\n") == 200
