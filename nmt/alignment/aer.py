@@ -19,8 +19,8 @@ class AlignmentScores(NamedTuple):
 
 
 def alignment_error_rate(hypotheses: Sequence[Collection[Link]], gold: Sequence[Links]) -> AlignmentScores:
-    """Score the links A of a corpus against sure links S and possible links P (Och & Ney, 2003); raise
-    ValueError if there is not a gold for each.
+    """Score the links A of a corpus against sure links S and possible links P (Och & Ney, 2003); raise ValueError
+    if the two sequences differ in length.
 
     AER = 1 - (|A & S| + |A & P|) / (|A| + |S|), precision = |A & P| / |A|, recall = |A & S| / |S|.
     Where a denominator is 0 there is no error to make: AER is 0, precision and recall are 1.

@@ -112,7 +112,7 @@ class Explainer:
         self.translator = translator
 
     def pairs(self, sources: Iterable[str], targets: Iterable[str]) -> list[Alignment]:
-        """Return the saliency of given targets, as `Translator.align` that of attention; raise UserError if the numbers
+        """Return the saliency of given targets, the counterpart of `Translator.align`; raise UserError if the numbers
         of sources and targets differ.
         """
         sources, targets = to_pairs(sources, targets)

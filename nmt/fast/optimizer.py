@@ -8,9 +8,9 @@ import torch
 
 @final
 class AdamW(torch.optim.AdamW):
-    """As torch's: the same updates and the same state, by the same methods without what surrounds them.
+    """As torch's: the same updates and the same state, by the same methods without their decorators.
 
-    What surrounds them is for `torch.compile`. It imports the compiler at the first call, used or not, which takes more
+    The decorators are for `torch.compile`. They import the compiler at the first call, used or not, which takes more
     than a second, and 70 MiB of memory until the process ends.
     """
 

@@ -71,4 +71,4 @@ def initialize(model: nn.Module) -> None:
             biases = [each for name, each in module.named_parameters() if name.startswith(("inputs.bias", "bias_ih"))]
             for bias in biases:
                 _, forget, _, _ = bias.detach().chunk(4)
-                forget.fill_(1.0)  # (Jozefowicz et al., 2015)
+                forget.fill_(1.0)  # so that states are kept at first  (Jozefowicz et al., 2015)

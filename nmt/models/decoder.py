@@ -28,7 +28,7 @@ class DecoderState(NamedTuple):
     """The state that a step hands to the next."""
 
     layers: tuple[Float[Tensor, "batch beam state"], ...]
-    feedback: Float[Tensor, "batch beam feedback"] | None  # to the next step, of decoders that feed back (`Luong`)
+    feedback: Float[Tensor, "batch beam feedback"] | None  # an input of the next step; None without one
     position: Position  # the number of steps done
     past: Float[Tensor, "batch beam source"] | None = None  # accumulated attention, with coverage (`CoverageAttention`)
 

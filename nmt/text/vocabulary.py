@@ -77,7 +77,7 @@ class Vocabulary(PieceModel):
 
     Made from the pieces in UTF-8, one per line, most frequent first. Counts or scores after a piece, and special tokens
     among the pieces, are ignored, so that the vocabulary files of other toolkits can be read. Raises UserError for
-    bytes that are not that.
+    other bytes.
     """
 
     suffix, kind = ".vocab", "vocabulary"

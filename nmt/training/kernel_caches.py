@@ -7,7 +7,7 @@ cache makes the validations and the final evaluation of a training about 10% slo
 (docs/engineering-log.md).
 
 For AMX, the matrix unit of some processors, a kernel takes longer to generate than to use. There the numbers of rows
-are rounded so that they repeat (`nmt.fast.kernels.rounded`), and the kernels of more shapes are kept.
+are rounded so that they repeat (`nmt.fast.kernels.padded_size`), and the kernels of more shapes are kept.
 """
 
 import os

@@ -12,15 +12,16 @@ from torch.optim.swa_utils import AveragedModel
 
 from nmt.config.schema import OptimizerConfig, ScheduleConfig
 from nmt.errors import UserError
-from nmt.fast.optimizer import AdamW
 
 
-def build_optimizer(model: nn.Module, config: OptimizerConfig) -> AdamW:
+def build_optimizer(
+    model: nn.Module, config: OptimizerConfig, adamw: type[torch.optim.AdamW] = torch.optim.AdamW
+) -> torch.optim.AdamW:
     """Return fused AdamW (Loshchilov & Hutter, 2019); vectors (biases, energies of one row) have no weight decay."""
     matrices = [p for p in model.parameters() if is_matrix(p)]
     vectors = [p for p in model.parameters() if not is_matrix(p)]
     groups: list[dict[str, Any]] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
-    return AdamW(
+    return adamw(
         groups,
         lr=config.learning_rate,
         betas=(config.betas[0], config.betas[1]),

@@ -22,6 +22,7 @@ from nmt.evaluation.records import ALIGNMENTS, RECORDS, read_records
 from nmt.fast.accelerate import accelerate
 from nmt.fast.heap import keep_freed_memory
 from nmt.fast.objective import token_loss as chunked_loss
+from nmt.fast.optimizer import AdamW
 from nmt.models.build import build_model
 from nmt.models.checkpoint import is_complete, load_checkpoint, run_of, save_checkpoint, training_state
 from nmt.models.manifest import MANIFEST
@@ -193,7 +194,7 @@ def build_trainer(
         pin_memory=device.type == "cuda",
     )
     validator = Validator(data.validation, data.tokenizers, config, device, reporter.phase, processes, longest=longest)
-    optimizer = build_optimizer(model, config.optimizer)
+    optimizer = build_optimizer(model, config.optimizer, AdamW)
     trainer = Trainer(
         model,
         loader,
