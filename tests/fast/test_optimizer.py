@@ -1,28 +1,24 @@
 """AdamW: as torch's to the last bit, and without torch's compiler."""
 
 import copy
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from nmt.fast.optimizer import AdamW
-from tests.runs import ROOT
+from tests.runs import QUIET, ROOT
 
-STEPS = """
+TRAINING = """
 import sys
-import torch
-from nmt.fast.optimizer import AdamW
+from nmt.train import main
 
-weight = torch.nn.Parameter(torch.ones(3))
-optimizer = AdamW([weight], fused=True)
-weight.grad = torch.ones(3)
-optimizer.step()
-optimizer.zero_grad()
-optimizer.load_state_dict(optimizer.state_dict())
-print("torch._dynamo" in sys.modules, weight.requires_grad)
+main()
+print("torch._dynamo" in sys.modules)
 """
 
 
@@ -50,7 +46,14 @@ def test_weights_and_state_are_those_of_torchs() -> None:
         assert ours[1]["param_groups"] == theirs[1]["param_groups"]
 
 
-def test_the_compiler_is_not_imported() -> None:
+def test_a_training_does_not_import_the_compiler(tiny_options: list[str], tmp_path: Path) -> None:
     """In a process of its own: this one may have it."""
-    done = subprocess.run([sys.executable, "-c", STEPS], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "False True\n"
+    options = [*tiny_options, *QUIET, "trainer.max_steps=2", "run_dir=run"]
+    done = subprocess.run(
+        [sys.executable, "-c", TRAINING, *options],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["False"]), done.stderr
