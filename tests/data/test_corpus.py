@@ -178,6 +178,6 @@ def test_a_kind_that_lacks_a_split_or_gold(
 
 def test_an_unknown_kind(call: Callable[..., Any], tmp_path: Path) -> None:
     done = call("train", "data.kind=grammr", "run_dir=run")
-    choices = "choose one of grammar, hub, text; did you mean 'grammar'?"
+    choices = f"choose one of {', '.join(sorted(CORPORA))}; did you mean 'grammar'?"
     assert (done.returncode, done.stderr) == (2, f"error: unknown data.kind 'grammr': {choices}\n")
     assert not list(tmp_path.iterdir())
