@@ -21,7 +21,7 @@ def recur(
     reversal = reversal_of(source_lengths, len(tokens))
     all_positions = torch.arange(tokens.numel(), device=tokens.device).view_as(tokens)
     words, indices = distinct_words(encoder.embedding, tokens) or (tokens, all_positions)
-    inputs = encoder.embedding(words, steps=0)
+    inputs = encoder.embedding(words, step_axis=0)
     finals = []
     for index in range(rnn.num_layers):
         if index and rnn.dropout and rnn.training:

@@ -20,7 +20,7 @@ def decode(
     decoder: GNMT | Luong, target_in: Int[Tensor, "batch target"], memory: Memory, state: DecoderState
 ) -> Decoded:
     """As `Decoder.forward`, layer by layer; on a GPU each layer is torch's own."""
-    embedded = decoder.embedding(target_in.t(), steps=0)
+    embedded = decoder.embedding(target_in.t(), step_axis=0)
     first, *upper = ((cell, initial[:, 0]) for cell, initial in zip(decoder.stack.cells, state.layers, strict=True))
     hidden = sequence(first[0], embedded, first[1])
     if isinstance(decoder, Luong):

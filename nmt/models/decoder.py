@@ -152,7 +152,7 @@ class Decoder(nn.Module, ABC):
 
     def read_words(self, tokens: Int[Tensor, "*words"]) -> WordInputs:
         """Embed words (steps first in training) and compute their contributions to gates and readout."""
-        embedded = self.embedding(tokens, steps=0)
+        embedded = self.embedding(tokens, step_axis=0)
         return WordInputs(self.input_gates(embedded), self.readout.project_word(embedded))
 
     def attend(self, query: Query, memory: Memory, state: DecoderState) -> Attended:

@@ -56,9 +56,9 @@ class Embedding(nn.Embedding):
         """Whether equal words get different vectors, because of dropout."""
         return self.training and bool(self.dropout.p or self.word_dropout.p)
 
-    def forward(self, tokens: Int[Tensor, "*tokens"], steps: int = 1) -> Float[Tensor, "*tokens embedding"]:
-        """Embed tokens; the steps of a sentence are along the axis `steps`."""
-        return self.word_dropout(self.dropout(super().forward(tokens) * self.scale, steps), -1)
+    def forward(self, tokens: Int[Tensor, "*tokens"], step_axis: int = 1) -> Float[Tensor, "*tokens embedding"]:
+        """Embed tokens; the steps of a sentence, which share a mask of locked dropout, are along `step_axis`."""
+        return self.word_dropout(self.dropout(super().forward(tokens) * self.scale, axis=step_axis), axis=-1)
 
 
 class Cell(nn.Module, ABC):

@@ -53,11 +53,11 @@ def test_word_dropout_drops_whole_words_one_by_one():
     assert abs(agreement - (RATE**2 + (1 - RATE) ** 2)) < 0.02
 
 
-@pytest.mark.parametrize("steps", [0, 1])
-def test_a_locked_embedding_drops_the_same_numbers_of_every_word_of_a_sentence(steps: int):
+@pytest.mark.parametrize("step_axis", [0, 1])
+def test_a_locked_embedding_drops_the_same_numbers_of_every_word_of_a_sentence(step_axis: int):
     embedding = Embedding(11, 40, 0.5, locked=True)
     torch.nn.init.ones_(embedding.weight)
-    sentences = embedding(torch.full((7, 7), 5), steps).transpose(0, 1 - steps)  # [sentence, step, number]
+    sentences = embedding(torch.full((7, 7), 5), step_axis).transpose(0, 1 - step_axis)  # [sentence, step, number]
     assert torch.equal(sentences, sentences[:, :1].expand_as(sentences))
     assert len({tuple(row.tolist()) for row in sentences[:, 0]}) == 7
 
