@@ -19,8 +19,8 @@ A sentence is done when one of these is true:
 So the result never scores below that of greedy search, unless the beam lost the greedy hypothesis on the way. Infinite
 patience leaves the first rule alone: slower, and exact for this beam.
 
-So a beam of 1 is greedy search, and one that holds all prefixes is exhaustive. The result for a sentence does not
-depend on the others of its batch.
+A beam of 1 is greedy search, and one that holds all prefixes is exhaustive. The result for a sentence does not depend
+on the others of its batch.
 """
 
 import math
@@ -29,7 +29,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from nmt.search.frontier import BeamSettings, Frontier
+from nmt.search.frontier import BeamRule, Frontier
 from nmt.search.history import Finished, History
 from nmt.search.hypothesis import INFINITY, UNK, Hypothesis, S, StepModel, forbidden_tokens, steps_between_checks
 
@@ -73,11 +73,11 @@ def beam_search(
     assert coverage_penalty >= 0, "the bound on running hypotheses takes it for a penalty"
     if not math.isinf(patience):  # no more than beam_size can end at each step
         patience = min(patience, float(max_lengths.max()))
-    settings = BeamSettings(beam_size, n_best, patience, length_penalty, coverage_penalty)
-    history = History(len(source), settings.num_finished, source.device)
-    frontier = settings.initial_frontier(source_mask, max_lengths)
+    rule = BeamRule(beam_size, n_best, patience, length_penalty, coverage_penalty)
+    history = History(len(source), rule.num_finished, source.device)
+    frontier = rule.initial_frontier(source_mask, max_lengths)
     sentences = (source, source_mask, source_lengths)
-    finished = search(model, sentences, frontier, settings, history, forbidden_tokens(unk, source.device))
+    finished = search(model, sentences, frontier, rule, history, forbidden_tokens(unk, source.device))
     return history.hypotheses(finished, n_best=n_best, source_lengths=source_lengths)
 
 
@@ -85,7 +85,7 @@ def search(
     model: StepModel[S],
     sentences: tuple[Tensor, Tensor, Tensor],
     frontier: Frontier,
-    settings: BeamSettings,
+    rule: BeamRule,
     history: History,
     forbidden: Int[Tensor, " tokens"],
 ) -> Finished:
@@ -97,14 +97,14 @@ def search(
     check_every = steps_between_checks(forbidden.device)
     state = model.start(*sentences)
     for step in range(int(frontier.max_lengths.max())):
-        width = settings.beam_size if step else 1  # at first every hypothesis is the empty one
+        width = rule.beam_size if step else 1  # at first every hypothesis is the empty one
         output = model.step(frontier.tokens[:, :width], state)
-        log_probs = output.log_probs.index_fill_(2, forbidden, -INFINITY).expand(-1, settings.beam_size, -1)
-        weights = output.weights.expand(-1, settings.beam_size, -1)
-        frontier, candidates = settings.advance(frontier, log_probs, weights, step)
+        log_probs = output.log_probs.index_fill_(2, forbidden, -INFINITY).expand(-1, rule.beam_size, -1)
+        weights = output.weights.expand(-1, rule.beam_size, -1)
+        frontier, candidates = rule.advance(frontier, log_probs, weights, step)
         history.append(candidates, weights)
         state = output.state
-        if settings.beam_size > 1:
+        if rule.beam_size > 1:
             state = state.select(candidates.parents.clamp(max=width - 1))  # an empty place may name an absent parent
         if (step + 1) % check_every == 0:
             running = frontier.running()

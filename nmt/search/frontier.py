@@ -47,8 +47,8 @@ class Frontier(NamedTuple):
         return (self.log_probs > -INFINITY).any(1).nonzero()[:, 0]
 
 
-class BeamSettings(NamedTuple):
-    """The settings of a beam search (see `beam_search`), and how each step selects the next beam by them."""
+class BeamRule(NamedTuple):
+    """How a step selects the next beam, and when a sentence is done, by the settings of `beam_search`."""
 
     beam_size: int
     n_best: int
