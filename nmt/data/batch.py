@@ -16,7 +16,7 @@ from torch import Tensor
 from nmt.alignment.targets import AlignmentTargets, Attention, IntArray
 from nmt.config.schema import UNITS, BatchConfig
 from nmt.data.tables import SIDES, EncodedCorpus, ProgressLog, Ragged, lines_of
-from nmt.data.workers import made_ahead
+from nmt.data.workers import prefetch
 from nmt.errors import UserError
 from nmt.text.tokenizer import BOS, EOS, PAD, Tokenizers
 
@@ -252,14 +252,14 @@ class BatchWindows:
         return BatchWindow(sides, [numbers[each] for each in plan], rows if self.sampling else None)
 
     def from_place(self, place: tuple[int, int]) -> Iterator[BatchWindow]:
-        """Yield a window, and those after it without end."""
+        """Yield the window at a place (see `plan`), and those after it, without end."""
         places = ((epoch, window) for epoch in count(place[0]) for window in range(self.count))
         return map(self.plan, islice(places, place[1], None))
 
-    def coming(self, place: tuple[int, int]) -> Iterator[BatchWindow]:
+    def prefetched(self, place: tuple[int, int]) -> Iterator[BatchWindow]:
         """Return `from_place(place)`; where several windows are sampled, another process makes them, one ahead."""
         if self.sampling and self.count > 1:
-            return made_ahead(self.from_place, place, what="the process that samples subwords", advice=IF_ENDED)
+            return prefetch(self.from_place, place, what="the process that samples subwords", advice=IF_ENDED)
         return self.from_place(place)
 
     def _segmented(self, rows: IntArray, place: tuple[int, int]) -> tuple[Ragged, Ragged]:
@@ -341,7 +341,7 @@ class TrainLoader:
             self.encoded, self._rows, self.tokenizers, self.config, self.seed, self.sampling, self.world_size
         )
         self._planned: BatchWindow | None = None
-        self._coming: Iterator[BatchWindow] = iter(())
+        self._windows_ahead: Iterator[BatchWindow] = iter(())
 
     def __len__(self) -> int:
         """Return the number of batches of this rank in the current window."""
@@ -403,10 +403,10 @@ class TrainLoader:
         """Return the current window."""
         if self._planned is None:
             with ProgressLog("planning batches"):
-                self._planned = next(self._coming, None)
+                self._planned = next(self._windows_ahead, None)
                 if self._planned is None:  # there is no iterator yet, or its process was ended
-                    self._coming = self._windows.coming((self.epoch, self.window))
-                    self._planned = next(self._coming)
+                    self._windows_ahead = self._windows.prefetched((self.epoch, self.window))
+                    self._planned = next(self._windows_ahead)
         return self._planned
 
 

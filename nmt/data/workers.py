@@ -27,7 +27,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def made_ahead(make: Callable[..., Iterable[T]], *arguments: Any, what: str, advice: str) -> Iterator[T]:
+def prefetch(make: Callable[..., Iterable[T]], *arguments: Any, what: str, advice: str) -> Iterator[T]:
     """Yield the items of `make(*arguments)`, which another process makes, one ahead of time.
 
     It is ended with the iterator. Its errors are raised here, with its traceback as a note; where it is ended from

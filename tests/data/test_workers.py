@@ -8,7 +8,7 @@ from itertools import islice
 
 import pytest
 
-from nmt.data.workers import made_ahead
+from nmt.data.workers import prefetch
 from nmt.errors import WorkerError
 
 
@@ -21,7 +21,7 @@ def numbers(start: int) -> Iterator[int]:
 
 
 def ahead(start: int) -> Iterator[int]:
-    return made_ahead(numbers, start, what="the process that counts", advice="count less")
+    return prefetch(numbers, start, what="the process that counts", advice="count less")
 
 
 def test_a_process_that_is_killed_is_one_line_after_what_it_has_made() -> None:
@@ -36,7 +36,7 @@ def test_a_process_that_is_killed_is_one_line_after_what_it_has_made() -> None:
 def test_a_process_that_is_killed_while_it_sends_is_not_waited_for() -> None:
     """What it has made is too large for a pipe, so that half of it is there."""
     before = set(multiprocessing.active_children())
-    made = made_ahead(large, what="the process that counts", advice="count less")
+    made = prefetch(large, what="the process that counts", advice="count less")
     assert len(next(made)) == 10**6
     (process,) = set(multiprocessing.active_children()) - before
     process.kill()
