@@ -53,7 +53,7 @@ class WordInputs(NamedTuple):
 
 
 class Emission(NamedTuple):
-    """The outputs of one step that the readout needs; or those of all steps, along a leading axis."""
+    """The outputs of one step: what the readout reads, and the attention; or those of all steps, along a first axis."""
 
     hidden: Float[Tensor, "*batch hidden"]
     context: Float[Tensor, "*batch context"]
@@ -124,7 +124,7 @@ class Decoder(nn.Module, ABC):
         return build_attention(names.score, names.normalizer, names.window, attention_settings(config, state_size))
 
     def build_readout(self, config: ModelConfig, state_size: int) -> Readout:
-        """Build the readout."""
+        """Build the readout, from hidden vector, context and word to the features of the output layer."""
         size, rate = config.embedding_size, config.dropout_rate("output")
         sizes = (config.hidden_size, state_size, config.embedding_size, size)
         return READOUTS[config.readout](*sizes, rate, locked=config.locked_dropout)
@@ -167,7 +167,15 @@ class Decoder(nn.Module, ABC):
         state: DecoderState,
         feedback: Float[Tensor, "batch beam feedback"] | None = None,
     ) -> tuple[DecoderState, Emission]:
-        """Return the next state, and what the readout needs of this step."""
+        """Return the next state and the outputs of this step.
+
+        Args:
+            hidden: what the readout reads beside the context, mostly the hidden vector of the topmost layer.
+            layers: the new state of each layer.
+            attended: the result of `attend` at this step.
+            state: the state before this step.
+            feedback: an input of the next step, if there is one.
+        """
         emission = Emission(hidden, attended.context, attended.weights, attended.sampled)
         return DecoderState(layers, feedback, state.position + 1, attended.past), emission
 
@@ -175,7 +183,16 @@ class Decoder(nn.Module, ABC):
     def advance(
         self, gates: Float[Tensor, "batch beam gates"], memory: Memory, state: DecoderState
     ) -> tuple[DecoderState, Emission]:
-        """Do one step of the recurrence, given the words' contribution to the gates; in training the beam is 1."""
+        """Do one step of the recurrence, by `attend`, `stack` and `emit`; in training the beam is 1.
+
+        Args:
+            gates: what the words that are read contribute to the gates (`input_gates`).
+            memory: what is attended to.
+            state: the state before this step.
+
+        Returns:
+            the next state, and the outputs of this step, as `emit` returns them.
+        """
 
     def forward(self, target_in: Int[Tensor, "batch target"], memory: Memory, state: DecoderState) -> Decoded:
         """Decode whole targets, reading the reference words (teacher forcing)."""

@@ -26,15 +26,17 @@ class Objective(Protocol):
 def token_loss(
     model: Seq2Seq, decoded: Decoded, batch: Batch, *, label_smoothing: float, consistency: float = 0.0
 ) -> Loss:
-    """Return -sum_i [(1 - eps) log p(y_i) + eps / V sum_v log p(v)], V the size of the vocabulary.
+    """Return the label-smoothed cross-entropy of a batch, summed over its real target tokens i.
 
-    eps is `label_smoothing` (Szegedy et al., 2016). With `consistency`, alpha, the batch holds all pairs twice, which
-    dropout tells apart, and the objective is
+        NLL = -sum_i [(1 - eps) log p(y_i) + eps / V sum_v log p(v)],
+
+    eps being `label_smoothing` and V the size of the vocabulary (Szegedy et al., 2016). With `consistency`, alpha, the
+    batch holds all pairs twice, which dropout tells apart, and the objective is
 
         1/2 [NLL_1 + NLL_2 + alpha D],   D = 1/2 sum_i [KL(p_i || q_i) + KL(q_i || p_i)],
 
-    NLL being the sum above for each half and p_i, q_i their distributions: half of the loss of R-Drop (Liang et al.,
-    2021), so that alpha is theirs and an update is as large as without.
+    NLL_1 and NLL_2 being those of the halves and p_i, q_i their distributions: half of the loss of R-Drop (Liang et
+    al., 2021), so that alpha is theirs and an update is as large as without.
     """
     logits = model.project(decoded.features[batch.target_mask])
     labels = batch.target_out[batch.target_mask]

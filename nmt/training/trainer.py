@@ -151,7 +151,7 @@ class Trainer:
         learning_rate = self.schedule.set(self.progress.step, fraction_done(self.progress, self.config))
         num_tokens = int(self.processes.sum_over_ranks(sum(batch.num_target_tokens for batch in batches)))
         baseline = self.reinforce.state_dict()
-        while not self.add_gradients(batches, num_tokens):
+        while not self.add_gradients(batches, num_tokens):  # memory did not suffice: again, in smaller parts
             self.reinforce.load_state_dict(baseline)
             self.optimizer.zero_grad(set_to_none=True)
             self.meter.begin_update()
@@ -163,7 +163,7 @@ class Trainer:
         self.meter.end_update(num_tokens, learning_rate, gradient_norm)
 
     def add_gradients(self, batches: list[Batch], num_tokens: int) -> bool:
-        """Add the gradients of batches, or of as many as memory suffices for; return whether it was all."""
+        """Add the gradients of batches; return False where memory did not suffice, after which parts are smaller."""
         parts = [part for batch in batches for part in self.halving.split(batch)]
         for number, part in enumerate(parts, start=1):
             is_last = number == len(parts)  # only then are gradients averaged over the ranks
