@@ -254,6 +254,14 @@ class ReinforceConfig:
 
 
 @dataclass(kw_only=True)
+class MinimumRiskConfig:
+    """Minimum-risk training, of a model that translates already (`trainer.initialize_from`), on sentence BLEU."""
+
+    weight: float = key(0.0, "share of the risk in the objective, the rest being the cross-entropy; 0 is off", at_least=0, at_most=1)
+    candidates: int = key(8, "translations of each sentence, the best of a beam as wide; an update takes as much more memory", at_least=2, at_most=LARGEST_BEAM)
+
+
+@dataclass(kw_only=True)
 class TrainerConfig:
     """The training loop."""
 
@@ -265,6 +273,7 @@ class TrainerConfig:
     max_minutes: float | None = key(None, "stop after this much training time, including validations; also the horizon of the schedule", above=0)
     label_smoothing: float = key(0.1, "share of the probability spread over the vocabulary", at_least=0, below=1)
     consistency: float = key(0.0, "R-Drop: alpha of 1/2 [NLL_1 + NLL_2 + alpha/2 (KL(p, q) + KL(q, p))], p and q being the predictions of two passes of a batch through dropout; the paper has 5 for translation; an update takes twice the time and memory; 0 is off", at_least=0, at_most=1_000)
+    minimum_risk: MinimumRiskConfig = field(default_factory=MinimumRiskConfig)
     guided_alignment: GuidedAlignmentConfig = field(default_factory=GuidedAlignmentConfig)
     reinforce: ReinforceConfig = field(default_factory=ReinforceConfig)
     accumulate: int = key(1, "batches per update", at_least=1)

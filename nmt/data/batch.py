@@ -104,9 +104,6 @@ def collate(
     assert len(sources) == len(targets) == len(rows)
     source, source_mask, source_lengths = pad(sources)
     target_out, target_mask, target_lengths = pad(targets)
-    target_in = torch.full_like(target_out, BOS)
-    target_in[:, 1:] = target_out[:, :-1]
-    target_in[~target_mask] = PAD
     alignment_weights = None
     if alignment is not None:
         alignment_weights = torch.zeros(*target_out.shape, source.shape[1])
@@ -116,7 +113,7 @@ def collate(
         source=source,
         source_mask=source_mask,
         source_lengths=source_lengths,
-        target_in=target_in,
+        target_in=shifted(target_out, target_mask),
         target_out=target_out,
         target_mask=target_mask,
         rows=np.asarray(rows),
@@ -139,6 +136,15 @@ def pad(
     padded[np.arange(len(sequences)), lengths] = EOS
     mask = positions <= lengths[:, None]
     return torch.from_numpy(padded), torch.from_numpy(mask), torch.from_numpy(lengths + 1)
+
+
+def shifted(
+    target_out: Int64[Tensor, "batch length"], mask: Bool[Tensor, "batch length"]
+) -> Int64[Tensor, "batch length"]:
+    """Return the decoder's input, given what it is to predict."""
+    target_in = torch.full_like(target_out, BOS)
+    target_in[:, 1:] = target_out[:, :-1]
+    return target_in.masked_fill_(~mask, PAD)
 
 
 def plan_batches(

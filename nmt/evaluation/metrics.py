@@ -29,13 +29,17 @@ class Score(NamedTuple):
     signature: str
 
 
-def bleu(tokenize: str = "13a", lowercase: bool = False, *, warn: bool = False) -> BLEU:
+def bleu(tokenize: str = "13a", lowercase: bool = False, *, warn: bool = False, of_sentences: bool = False) -> BLEU:
     """BLEU (Papineni et al., 2002), from 0 to 100; raise UserError if the tokenizer is not available.
 
-    With `warn`, sacrebleu warns about text that looks tokenized.
+    With `warn`, sacrebleu warns about text that looks tokenized. `of_sentences`: one is added to the counts of n-grams
+    of two and more words (Lin & Och, 2004).
     """
+    smoothing: dict[str, Any] = (
+        {"smooth_method": "add-k", "smooth_value": 1, "effective_order": True} if of_sentences else {}
+    )
     try:
-        return BLEU(tokenize=tokenize, lowercase=lowercase, force=not warn)
+        return BLEU(tokenize=tokenize, lowercase=lowercase, force=not warn, **smoothing)
     except (ImportError, RuntimeError, OSError) as error:
         if tokenize in EXTRAS:
             advice = f"pip install '{EXTRAS[tokenize]}', or count characters with bleu_tokenize=char"

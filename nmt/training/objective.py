@@ -59,11 +59,18 @@ def symmetric_divergence(
     return (forward + backward) / 2
 
 
+@runtime_checkable
+class Risk(Protocol):
+    """The expected cost of a model's translations (`nmt.training.minimum_risk`), summed over real target tokens."""
+
+    def __call__(self, model: Seq2Seq, batch: Batch) -> Float[Tensor, ""]: ...
+
+
 class StepLoss(NamedTuple):
     """Sums over the real target tokens of a batch, in nats."""
 
     objective: Float[Tensor, ""]
-    # Without gradient: `loss` (cross-entropy), guided attention's `alignment_loss`, and `divergence` of two passes.
+    # Without gradient: `loss` (cross-entropy), guided attention's `alignment_loss`, `divergence` of two passes, `risk`.
     reported: dict[str, Float[Tensor, ""]]
 
 
@@ -71,20 +78,30 @@ class StepLoss(NamedTuple):
 class TrainingStep(nn.Module):
     """objective = cross-entropy + REINFORCE term (sampled attention) + weight x guided-alignment loss (gold links).
 
-    With `consistency` the batch goes through the model twice, side by side, and each term is the mean of both. One
+    With `minimum_risk` the cross-entropy is (1 - weight) x cross-entropy + weight x risk. With `consistency` the batch
+    goes through the model twice, side by side, and each term, but for the risk, is the mean of both. One
     module, as DistributedDataParallel synchronizes what its forward pass uses, which must include the output layer.
     """
 
-    def __init__(self, model: Seq2Seq, objective: Objective, reinforce: Reinforce, config: TrainerConfig) -> None:
+    def __init__(
+        self,
+        model: Seq2Seq,
+        objective: Objective,
+        reinforce: Reinforce,
+        config: TrainerConfig,
+        risk: Risk | None = None,
+    ) -> None:
         super().__init__()
         self.model = model
         self.objective = objective
         self.reinforce = reinforce
         self.config = config
+        self.risk = risk
 
     def forward(self, batch: Batch, epochs: float) -> StepLoss:
         """Return the losses of a batch; `epochs`, those trained so far, determine the weight of guided alignment."""
         config, guided = self.config, self.config.guided_alignment
+        risk = None if self.risk is None else self.risk(self.model, batch)
         batch = batch.twice() if config.consistency else batch
         decoded = self.model(batch)
         loss = self.objective(
@@ -93,6 +110,9 @@ class TrainingStep(nn.Module):
         objective, reported = loss.objective, {"loss": loss.cross_entropies.sum()}
         if loss.divergence is not None:
             reported["divergence"] = loss.divergence
+        if risk is not None:
+            objective = (1 - config.minimum_risk.weight) * objective + config.minimum_risk.weight * risk
+            reported["risk"] = risk.detach()
         if decoded.sampled.log_prob is not None:
             objective = objective + self.reinforce(decoded.sampled, loss.cross_entropies, batch.target_mask)
         if batch.alignment is not None:

@@ -72,6 +72,8 @@ def check_run(config: TrainConfig) -> None:
         check_guided_alignment(config)
     if config.trainer.consistency > 0:
         check_consistency(config)
+    if config.trainer.minimum_risk.weight > 0:
+        check_minimum_risk(config)
     check_sampling(config.tokenizer)
 
 
@@ -109,6 +111,16 @@ def check_consistency(config: TrainConfig) -> None:
         raise UserError(
             f"{needs} predictions that differ by dropout alone, and model.attention.normalizer=hard draws positions "
             "too: choose another normalizer, or set the weight to 0"
+        )
+
+
+def check_minimum_risk(config: TrainConfig) -> None:
+    """Raise UserError if translations have no probability that training could change."""
+    if config.model.attention.normalizer == "hard":
+        raise UserError(
+            f"trainer.minimum_risk.weight={config.trainer.minimum_risk.weight:g} needs probabilities of translations, "
+            "and model.attention.normalizer=hard draws positions in training: choose another normalizer, or set the "
+            "weight to 0"
         )
 
 

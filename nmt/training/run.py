@@ -34,6 +34,7 @@ from nmt.training.determinism import use_deterministic_kernels
 from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, process_group, seed_rank
 from nmt.training.kernel_caches import limit_kernel_caches
 from nmt.training.lock import locked
+from nmt.training.minimum_risk import MinimumRisk
 from nmt.training.notes import training_notes
 from nmt.training.objective import token_loss
 from nmt.training.optimizer import Schedule, build_optimizer
@@ -208,6 +209,7 @@ def build_trainer(
         save=functools.partial(save_in_run, processes, config, data.tokenizers, longest_source=longest),
         reporter=reporter,
         objective=chunked_loss if config.model.fast == "auto" else token_loss,
+        risk=MinimumRisk(config, data.tokenizers) if config.trainer.minimum_risk.weight > 0 else None,
         processes=processes,
     )
     trainer.progress.best_of = validator.digest

@@ -19,7 +19,7 @@ from nmt.training.distributed import SINGLE_PROCESS, ProcessGroup, no_sync, rand
 from nmt.training.interrupts import deferred_interrupts
 from nmt.training.memory import BatchHalving
 from nmt.training.meter import Meter
-from nmt.training.objective import Objective, TrainingStep, token_loss
+from nmt.training.objective import Objective, Risk, TrainingStep, token_loss
 from nmt.training.optimizer import Schedule, build_average, clipped_step, load_optimizer_state
 from nmt.training.precision import autocast_dtype
 from nmt.training.progress import Progress, ending, fraction_done, out_of_patience, samples_due, validation_due
@@ -58,6 +58,7 @@ class Trainer:
     reporter: Reporter | NullReporter
     sample: Callable[[Seq2Seq], list[Sample]] | None = None
     objective: Objective = token_loss
+    risk: Risk | None = None
     processes: ProcessGroup = SINGLE_PROCESS
 
     def __post_init__(self) -> None:
@@ -66,7 +67,7 @@ class Trainer:
         self.autocast_dtype = autocast_dtype(config.precision, self.device)
         self.progress = Progress(clock=processes.clock)
         self.reinforce = Reinforce(config.reinforce, processes)
-        training_step = TrainingStep(self.model, self.objective, self.reinforce, config)
+        training_step = TrainingStep(self.model, self.objective, self.reinforce, config, self.risk)
         self.training_step = processes.data_parallel(training_step)  # the weights are those of rank 0 from here on
         self.average = None if config.ema_decay is None else build_average(self.model, config.ema_decay)
         self.meter = Meter(self.device, processes)
