@@ -254,9 +254,9 @@ class Translator:
         return results
 
     def greedy(self, sentences: Sequence[str]) -> list[Translation]:
-        """Return the translation of each sentence by greedy search, whatever `search.beam_size` is."""
+        """Return the translation of each sentence by greedy search, whatever `search` says of beam and patience."""
         greedy = copy.copy(self)
-        greedy.search = dataclasses.replace(self.search, beam_size=1)
+        greedy.search = dataclasses.replace(self.search, beam_size=1, patience=1.0)  # more finds others as well
         return greedy.translate(sentences)
 
     def detokenize(self, lines: Sequence[str]) -> list[str]:

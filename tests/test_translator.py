@@ -149,6 +149,13 @@ def test_samples_of_no_temperature_are_greedy(translator: Translator, tiny_run: 
         assert [each.text for each in same] == [each.text for each, *_ in found.sample([*SENTENCES, ""], temperature=0)]
 
 
+def test_greedy_takes_the_most_probable_tokens_however_patient_the_search_is(translator: Translator) -> None:
+    patient = copy.copy(translator)
+    patient.search = replace(translator.search, patience=math.inf, length_penalty=3.0)
+    samples = translator.sample(SENTENCES, temperature=0)
+    assert [each.text for each in patient.greedy(SENTENCES)] == [each.text for each, *_ in samples]
+
+
 @pytest.mark.parametrize("settings", [{}, {"coverage_penalty": 0.4}, {"patience": math.inf, "length_penalty": 3.0}])
 def test_greedy_search_is_a_beam_of_one(
     settings: dict[str, Any], translator: Translator, monkeypatch: pytest.MonkeyPatch

@@ -163,7 +163,7 @@ def paired_bootstrap(
     """Compare with a baseline by paired bootstrap resampling (Koehn, 2004), as sacrebleu does it.
 
     Returns for each metric: the `baseline`'s score, the `difference` (ours minus the baseline's), the `p_value`
-    of the hypothesis that both systems are equally good, and the `signature`.
+    of the hypothesis that both systems are equally good (1 for a single sentence), and the `signature`.
     """
     systems = [("baseline", baseline), ("system", hypotheses)]
     result: dict[str, dict[str, Any]] = {}
@@ -178,8 +178,8 @@ def paired_bootstrap(
         result[name] = {
             "baseline": theirs.score,
             "difference": difference,
-            # sacrebleu gives 1/1001 to equal translations: none of its resamples is strictly further apart.
-            "p_value": ours.p_value if difference else 1.0,
+            # sacrebleu gives 1/1001 to equal scores, and to a single sentence: no resample is strictly further apart.
+            "p_value": ours.p_value if difference and len(references) > 1 else 1.0,
             "signature": str(signatures[key]),
         }
     return result

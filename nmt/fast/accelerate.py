@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from nmt.attention.attention import Attention
 from nmt.attention.scores import Additive, Score
+from nmt.attention.shapes import at_least_fp32
 from nmt.fast import attention, cells, encoder, parallel, recurrence
 from nmt.fast.dropout import dropout, dropout_along
 from nmt.fast.projection import linear
@@ -99,6 +100,5 @@ def decoder_replacements(decoder: Decoder) -> Replacements:
 
 def predict(model: Seq2Seq, features: Float[Tensor, "*batch feature"]) -> Float[Tensor, "*batch vocab"]:
     """Like `Seq2Seq.predict`, but in place if no gradient is needed: newly allocated pages would have to be zeroed."""
-    logits = model.project(features)
-    in_place = not torch.is_grad_enabled() and logits.dtype == torch.promote_types(logits.dtype, torch.float32)
-    return torch.log_softmax(logits, dim=-1, out=logits if in_place else None)
+    logits = at_least_fp32(model.project(features))
+    return torch.log_softmax(logits, dim=-1, out=None if torch.is_grad_enabled() else logits)

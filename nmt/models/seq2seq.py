@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from nmt.attention.attention import Memory
+from nmt.attention.shapes import at_least_fp32
 from nmt.data.batch import Batch
 from nmt.models.decoder import Decoded, Decoder, DecoderState
 from nmt.models.encoder import Encoder
@@ -72,8 +73,8 @@ class Seq2Seq(nn.Module):
         return self.output(features)
 
     def predict(self, features: Float[Tensor, "*batch feature"]) -> Float[Tensor, "*batch vocab"]:
-        """Return log p of each token of the vocabulary, in nats."""
-        return self.project(features).log_softmax(dim=-1)
+        """Return log p of each token of the vocabulary, in nats; in at least fp32, as 16 bits do not sum to 1."""
+        return at_least_fp32(self.project(features)).log_softmax(dim=-1)
 
     def start(
         self,

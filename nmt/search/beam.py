@@ -19,8 +19,8 @@ A sentence is done when one of these is true:
 So the result never scores below that of greedy search, unless the beam lost the greedy hypothesis on the way. Infinite
 patience leaves the first rule alone: slower, and exact for this beam.
 
-A beam of 1 is greedy search, and one that holds all prefixes is exhaustive. The result for a sentence does not depend
-on the others of its batch.
+A beam of 1 is greedy search, where patience is at most 1, and one that holds all prefixes is exhaustive. The result for
+a sentence does not depend on the others of its batch.
 """
 
 import math

@@ -151,6 +151,12 @@ def test_paired_bootstrap_knows_better_from_equal() -> None:
     assert "bs:1000" in better["signature"]
 
 
+def test_one_sentence_is_no_evidence_of_a_difference() -> None:
+    only = paired_bootstrap({"bleu": bleu()}, GOOD[:1], ["another sentence"], REFERENCES[:1])["bleu"]
+    assert only["difference"] > 0
+    assert only["p_value"] == 1
+
+
 def test_wrong_input_says_what_is_wrong() -> None:
     with pytest.raises(UserError, match="2 translations cannot be scored against 1 references"):
         corpus_score(bleu(), ["a", "b"], ["a"])

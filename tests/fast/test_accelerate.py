@@ -5,6 +5,7 @@ import itertools
 import pickle
 from functools import partial
 
+import pytest
 import torch
 
 from nmt.config.schema import SearchConfig
@@ -46,6 +47,16 @@ def test_nothing_of_a_checkpoint_changes(model: Seq2Seq) -> None:
 def test_every_decoder_is_known_to_the_tests_of_equality() -> None:
     """tests/fast/test_recurrence.py compares values and gradients for each of `variants`."""
     assert {variant.get("decoder", "bahdanau") for variant in variants()} == set(DECODERS)
+
+
+@pytest.mark.parametrize("is_fast", [True, False])
+def test_probabilities_sum_to_1_in_bf16(is_fast: bool) -> None:
+    """A logarithm of 16 bits is wrong by up to a 512th of itself, so a nucleus of 0.99 might never be full."""
+    model = small_model().float().eval()
+    model = accelerate(model) if is_fast else model
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        log_probs = model.predict(10 * torch.randn(50, model.decoder.readout.size))
+    torch.testing.assert_close(log_probs.double().exp().sum(dim=1), torch.ones(50, dtype=torch.double))
 
 
 def test_no_two_parameters_share_a_gradient(model: Seq2Seq) -> None:
