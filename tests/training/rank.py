@@ -20,10 +20,12 @@ from nmt.config.schema import (
     BatchConfig,
     DataConfig,
     GuidedAlignmentConfig,
+    MinimumRiskConfig,
     ModelConfig,
     ReinforceConfig,
     ScheduleConfig,
     TokenizerConfig,
+    TrainConfig,
     TrainerConfig,
 )
 from nmt.data import tables
@@ -33,9 +35,11 @@ from nmt.errors import UserError
 from nmt.models.build import build_model
 from nmt.models.decoder import Decoded
 from nmt.models.seq2seq import Seq2Seq
-from nmt.text.tokenizer import build_tokenizers
+from nmt.text.tokenizer import Tokenizers, build_tokenizers
+from nmt.text.vocabulary import Vocabulary
 from nmt.training import prepare
 from nmt.training.distributed import ProcessGroup, no_sync, process_group, seed_rank
+from nmt.training.minimum_risk import MinimumRisk
 from nmt.training.optimizer import Schedule
 from nmt.training.reinforce import Reinforce
 from nmt.training.reporting import NullReporter
@@ -44,7 +48,9 @@ from nmt.training.trainer import Trainer
 from nmt.training.validation import Validation
 
 VOCAB = 12
+LETTERS = Vocabulary("\n".join("abcdefgh").encode())
 UPDATES = 3
+RISK = MinimumRiskConfig(weight=0.5, candidates=3)
 SIDES = Ragged.of([np.random.default_rng(row).integers(4, VOCAB, 2 + row % 7).tolist() for row in range(60)])
 DRAWS = [
     (torch.tensor([[-1.0, -2.0], [-0.5, -3.0]]), torch.tensor([1.0, 2.0, 4.0]), [[True, True], [True, False]]),
@@ -100,17 +106,19 @@ def trainer(
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.5)
     guided = GuidedAlignmentConfig(weight=0.5, decay=0.5)
     common = {"device": "cpu", "ema_decay": 0.9, "accumulate": 2, "guided_alignment": guided, "log_every": 1}
+    config = TrainConfig(trainer=TrainerConfig(**{**common, **settings}), bleu_tokenize="none")
     return Trainer(
         model,
         loader(processes.rank, processes.world_size),
         optimizer,
         Schedule(optimizer, ScheduleConfig(kind="cosine", warmup_steps=0), 0.5),
-        TrainerConfig(**{**common, **settings}),
+        config.trainer,
         0.0,
         device=torch.device("cpu"),
         validate=lambda model: processes.on_rank_zero(validate, model),
         save=lambda *given, **options: processes.on_rank_zero(save, *given, **options),
         reporter=NullReporter(),
+        risk=MinimumRisk(config, Tokenizers(LETTERS, LETTERS)) if config.trainer.minimum_risk.weight else None,
         processes=processes,
     )
 
@@ -253,7 +261,7 @@ def caught(function: Any, *arguments: Any, **options: Any) -> str:
 
 def updates(processes: ProcessGroup) -> dict[str, Any]:
     """Updates on batches of its own, then the term of sampled attention."""
-    toy = trainer(processes, max_steps=10)
+    toy = trainer(processes, max_steps=10, minimum_risk=RISK)
     for batches in itertools.islice(toy.updates(), UPDATES):
         toy.update([taught(batch) for batch in batches])
     report = {name: value for name, value in toy.meter.read().items() if name != "tokens_per_second"}

@@ -103,8 +103,9 @@ def test_ranks_have_different_random_numbers(results: Callable[[str], Results]) 
 
 @pytest.mark.parametrize("task", ["updates", "consistent"])
 def test_an_update_of_all_is_that_of_one_process_on_their_batches(results: Callable[[str], Results], task: str) -> None:
-    """Weights, moving average and reports, with guided alignment and accumulation, from the weights of rank 0."""
-    alone = rank.trainer(SINGLE_PROCESS, max_steps=10, consistency=3.0 if task == "consistent" else 0.0)
+    """Weights, moving average and reports, with guided alignment, risk and accumulation, from the weights of rank 0."""
+    settings: dict[str, Any] = {"updates": {"minimum_risk": rank.RISK}, "consistent": {"consistency": 3.0}}[task]
+    alone = rank.trainer(SINGLE_PROCESS, max_steps=10, **settings)
     if task == "consistent":
         alone.model.register_forward_hook(rank.unlike)
     before = {name: weight.clone() for name, weight in alone.model.state_dict().items()}
@@ -121,6 +122,7 @@ def test_an_update_of_all_is_that_of_one_process_on_their_batches(results: Calla
         assert found["report"] == pytest.approx({name: report[name] for name in found["report"]}, rel=1e-6)
         assert {"loss", "alignment_loss", "gradient_norm"} <= found["report"].keys()
         assert (found["report"].get("divergence", 0.0) > 0.01) is (task == "consistent")
+        assert (found["report"].get("risk", 0.0) > 0.01) is (task == "updates")
 
 
 def test_the_baseline_is_that_of_all_draws(results: Callable[[str], Results]) -> None:
