@@ -42,7 +42,7 @@ def written(folder: Path) -> set[str]:
 
 
 GOOD_TRAIN, GOOD_VALIDATION = text("train", "good.en", "good.fr"), text("validation", "good.en", "good.fr")
-MUST = {
+MISTAKES = {
     "missing file": (
         [*text("train", "nowhere.en", "good.fr"), *GOOD_VALIDATION],
         ["data.train.source: no such file: nowhere.en"],
@@ -51,8 +51,6 @@ MUST = {
         [*text("train", "good.en", "latin.fr"), *GOOD_VALIDATION],
         ["latin.fr is not UTF-8: line 2, byte 10 of the line", "is 0xe9"],
     ),
-}
-FURTHER = {
     "sides of different line counts": (
         [*text("train", "good.en", "short.fr"), *GOOD_VALIDATION],
         ["good.en has 3 lines but short.fr has 2: ", "line 3 of good.en is the first without a counterpart"],
@@ -111,20 +109,13 @@ def check(done: Any, folder: Path, *messages: str) -> None:
     assert written(folder) == set()
 
 
-@pytest.mark.parametrize(("options", "messages"), MUST.values(), ids=MUST)
-def test_text_that_cannot_be_trained_on(
-    command: Callable[..., Any], folder: Path, options: list[str], messages: list[str]
-) -> None:
-    check(command("train", *TEXT, *options, cwd=folder), folder, *messages)
-
-
 def test_a_missing_file_is_told_before_all_else(call: Callable[..., Any], folder: Path) -> None:
     """Here there is neither validation text, nor an end of training, nor such a decoder."""
     done = call("train", "data=text", "run_dir=run", *text("train", "nowhere.en", "good.fr"), "model.decoder=none")
     check(done, folder, "data.train.source: no such file: nowhere.en (looked for in ")
 
 
-@pytest.mark.parametrize(("options", "messages"), FURTHER.values(), ids=FURTHER)
+@pytest.mark.parametrize(("options", "messages"), MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_in_any_split_is_told_before_any_work(
     call: Callable[..., Any], folder: Path, options: list[str], messages: list[str]
 ) -> None:

@@ -143,12 +143,13 @@ class Reporter:
         # TensorBoard cannot take back a point.
         if not any(of_the_model.items() <= record.items() for record in earlier):
             self.tensorboard.final(hyperparameters(self.config), scores, self.step)
-        # Imported here because matplotlib takes 30 MiB, which only the process that reports needs.
-        from nmt.evaluation.filmstrips import write_filmstrips
-
         picture = self.run_dir / "evaluation" / "sharpening.png"
         with write_errors(picture):
-            write_filmstrips(read_records(self.run_dir / ALIGNMENTS), picture)
+            if alignments := read_records(self.run_dir / ALIGNMENTS):
+                # Imported here because matplotlib takes 30 MiB, which only a process that draws needs.
+                from nmt.evaluation.filmstrips import write_filmstrips
+
+                write_filmstrips(alignments, picture)
 
     def _is_final(self, record: Mapping[str, Any]) -> bool:
         """Return whether a record has the scores of the test split at this update."""

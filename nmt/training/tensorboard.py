@@ -98,12 +98,16 @@ class TensorBoard:
             self._add("scalars", scalar(f"{group}/{name}", value), step, describe(group, name))
 
     def samples(self, samples: Sequence[Sample], step: int) -> None:
-        """Add the translations as a table and their attention as pictures."""
-        # Imported here because matplotlib takes 30 MiB, which only the process that reports needs.
-        from nmt.view.heatmap import LONGEST, draw_heatmap, to_array
-
+        """Add the translations, if there are any, as a table and their attention as pictures; write all to disk."""
         if samples:
             self._add("text", text("samples", as_markdown(samples)), step, SAMPLES_DESCRIPTION)
+            self._add_heatmaps(samples, step)
+        self.flush()
+
+    def _add_heatmaps(self, samples: Sequence[Sample], step: int) -> None:
+        # Imported here because matplotlib takes 30 MiB, which only a process that draws needs.
+        from nmt.view.heatmap import LONGEST, draw_heatmap, to_array
+
         for number, sample in enumerate(samples):
             translation = sample.translation
             source_words, target_words = translation.source_words[:LONGEST], translation.target_words[:LONGEST]
@@ -112,7 +116,6 @@ class TensorBoard:
             pixels = to_array(heatmap, width=PICTURE_WIDTH)
             picture = image(tag_of(number, translation.source), pixels, dataformats="HWC")
             self._add("images", picture, step, ALIGNMENT_DESCRIPTION)
-        self.flush()
 
     def _add(self, plugin: str, summary: Any, step: int, description: str) -> None:
         """Add a summary with a description, for which `SummaryWriter.add_scalar` and the like have no argument."""

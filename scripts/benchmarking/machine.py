@@ -1,12 +1,13 @@
 """The machine that a benchmark runs on: its name, its speed in matrix products, the memory used."""
 
+import itertools
 import multiprocessing
 import platform
 import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -19,8 +20,10 @@ from torch import Tensor, nn
 from nmt.data.workers import begin_worker
 from nmt.fast.kernels import LINEAR, onednn_linear
 
-# Rows, inner size and columns of products, each far larger than the caches: square, an output layer's, a layer's.
-SHAPES = {
+Shape = tuple[int, int, int]  # rows, inner size and columns of a product
+
+# Each far larger than the caches: square, an output layer's, a layer's.
+SHAPES: dict[str, tuple[Shape, ...]] = {
     "cpu": ((2_048, 2_048, 2_048), (1_024, 512, 8_192), (4_096, 1_024, 1_024)),
     "cuda": ((8_192, 8_192, 8_192), (8_192, 1_024, 16_384)),
 }
@@ -33,15 +36,14 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def gflops_of_products(device: torch.device, dtype: torch.dtype) -> float:
+def gflops_of_products(shapes: Iterable[Shape], device: torch.device, dtype: torch.dtype) -> float:
     """Return GFLOP/s of large matrix products: an upper bound for any program.
 
     The best of all shapes and libraries at hand, each the median of several products.
     """
     return max(
         gflops_of_product(multiply, shape, device, dtype)
-        for multiply in libraries(device, dtype)
-        for shape in SHAPES[device.type]
+        for multiply, shape in itertools.product(libraries(device, dtype), shapes)
     )
 
 
@@ -51,7 +53,7 @@ def gflops_apart(device: torch.device, dtype: torch.dtype) -> Iterator[Callable[
     threads = (torch.get_num_threads(),)
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, spawn, initializer=begin_measuring, initargs=threads) as pool:
-        yield lambda: pool.submit(gflops_of_products, device, dtype).result()
+        yield lambda: pool.submit(gflops_of_products, SHAPES[device.type], device, dtype).result()
 
 
 def begin_measuring(threads: int) -> None:
@@ -67,7 +69,7 @@ def libraries(device: torch.device, dtype: torch.dtype) -> list[Callable[[Tensor
 
 
 def gflops_of_product(
-    multiply: Callable[[Tensor, Tensor], Tensor], shape: tuple[int, int, int], device: torch.device, dtype: torch.dtype
+    multiply: Callable[[Tensor, Tensor], Tensor], shape: Shape, device: torch.device, dtype: torch.dtype
 ) -> float:
     """Return GFLOP/s of a product of this shape, the median of several, after one to warm up."""
     rows, inner, columns = shape

@@ -199,9 +199,9 @@ def parameters(run_dir: Path) -> dict[str, torch.Tensor]:
 
 def test_a_guided_run_goes_on_exactly_where_it_stopped(call: Call, tiny_options: list[str], tmp_path: Path) -> None:
     options = (GUIDED, "trainer.guided_alignment.decay=0.5", "trainer.accumulate=2", "model.dropout=0.3")
-    straight = train(call, tiny_options, tmp_path / "straight", *options, "trainer.max_steps=6")
-    train(call, tiny_options, tmp_path / "parted", *options, "trainer.max_steps=3")
-    parted = train(call, tiny_options, tmp_path / "parted", *options, "trainer.max_steps=6")
+    straight = train(call, tiny_options, tmp_path / "straight", *options, "trainer.max_steps=4")
+    train(call, tiny_options, tmp_path / "parted", *options, "trainer.max_steps=2")
+    parted = train(call, tiny_options, tmp_path / "parted", *options, "trainer.max_steps=4")
     left, right = (parameters(tmp_path / name) for name in ("straight", "parted"))
     assert all(torch.equal(left[name], right[name]) for name in left)
     losses = [
@@ -213,8 +213,8 @@ def test_a_guided_run_goes_on_exactly_where_it_stopped(call: Call, tiny_options:
 def test_guidance_teaches_and_is_reported(call: Call, tiny_options: list[str], tmp_path: Path) -> None:
     """The first update's loss is the same with and without, and what is off leaves no trace."""
     runs = {}
-    for weight in (0.0, 1.0):
-        options = (f"trainer.guided_alignment.weight={weight}", "trainer.max_steps=30")
+    for weight, steps in ((0.0, 1), (1.0, 20)):
+        options = (f"trainer.guided_alignment.weight={weight}", f"trainer.max_steps={steps}")
         runs[weight] = train(call, tiny_options, tmp_path / str(weight), *options)
     assert all("alignment_loss" not in record for record in runs[0.0])
     assert runs[0.0][0]["loss"] == runs[1.0][0]["loss"]

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from nmt.training.kernel_caches import CACHE_SIZE_VARIABLES
+from tests.runs import QUIET
 
 MULTIPLY = """
 import torch
@@ -56,7 +57,7 @@ def test_a_training_keeps_few(tmp_path: Path, tiny_options: list[str]) -> None:
     """In the process of the real command."""
     told = f"import atexit, os; atexit.register(lambda: print(*map(os.getenv, {CACHE_SIZE_VARIABLES})))"
     program = f"{told}; from nmt.train import main; main()"
-    options = ("run_dir=run", *tiny_options, "trainer.max_steps=2", "trainer.evaluate=false")
+    options = ("run_dir=run", *tiny_options, *QUIET, "trainer.max_steps=1")
     command = [sys.executable, "-c", program, *options]
     inherited = {name: value for name, value in os.environ.items() if name not in CACHE_SIZE_VARIABLES}
     done = subprocess.run(command, env=inherited, cwd=tmp_path, capture_output=True, text=True, timeout=300)

@@ -35,12 +35,12 @@ def holder(tmp_path: Path) -> subprocess.Popen[str]:
 
 
 def test_the_second_is_told_who_is_first_and_a_killed_one_holds_nothing(
-    holder: subprocess.Popen[str], tmp_path: Path, tiny_options: list[str], command: Callable[..., Completed]
+    holder: subprocess.Popen[str], tmp_path: Path, tiny_options: list[str], call: Callable[..., Completed]
 ) -> None:
     try:
         with pytest.raises(UserError, match=rf"is being trained in by process {holder.pid} on \S+, since"):
             locked(tmp_path / "run").__enter__()
-        done = command("train", "run_dir=run", *tiny_options, "trainer.max_steps=1", cwd=tmp_path)
+        done = call("train", "run_dir=run", *tiny_options, "trainer.max_steps=1")
         assert done.returncode == 2
         assert done.stderr.count("\n") == 1
         assert f"run is being trained in by process {holder.pid}" in done.stderr
