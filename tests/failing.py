@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+import nmt.cli
 from nmt.data.batch import Batch
 from nmt.train import main
 from nmt.training.trainer import Trainer
@@ -50,6 +51,7 @@ def fill_disk() -> None:
 
 
 if __name__ == "__main__":
+    nmt.cli.EXIT_DELAY = 0  # no torchrun waits for it
     case = sys.argv.pop(1)
     if CASES.get(case, os.environ["RANK"]) == os.environ["RANK"]:
         fill_disk() if case == "disk" else let_updates_fail(case)

@@ -42,7 +42,7 @@ def write(folder: Path, *lines: str) -> tuple[str, ...]:
 def test_from_the_training_text_to_a_translation(
     run: Path, command: Callable[..., Any], call: Callable[..., Any]
 ) -> None:
-    done = command("datastore", "run", cwd=run.parent)
+    done = call("datastore", "run")
     assert (done.returncode, done.stdout.splitlines()[0][:37]) == (0, "training text: kept 300 of 300 pairs;")
     folder = run / "datastore"
     assert f"written to {folder}" in done.stdout

@@ -156,7 +156,7 @@ def test_a_sweep_overwrites_nothing(run: Path, call: Callable[..., Any]) -> None
 def test_eight_bits_have_scores_but_no_gradients(
     evaluate: Callable[..., dict[str, Any]], call: Callable[..., Any]
 ) -> None:
-    whole, rounded = evaluate(), evaluate("precision=int8")
+    whole, rounded = evaluate("num_heatmaps=0"), evaluate("num_heatmaps=0", "precision=int8")
     assert rounded["bleu"] == pytest.approx(whole["bleu"], abs=5)
     done = call("evaluate", "checkpoint=run", "precision=int8", "saliency=true", "threads=1")
     assert done.returncode == 2
@@ -208,9 +208,10 @@ def test_a_reverse_run(evaluate: Callable[..., dict[str, Any]], run: Path, call:
 
 
 def test_an_ensemble_is_scored_beside_the_run(run: Path, evaluate: Callable[..., dict[str, Any]]) -> None:
-    alone = evaluate("search.beam_size=2")
+    options = ("search.beam_size=2", "num_heatmaps=0")
+    alone = evaluate(*options)
     folder = run / "evaluation" / "test-with-run_checkpoints_last"
-    together = evaluate("search.beam_size=2", "ensemble=[run/checkpoints/last]", folder=folder)
+    together = evaluate(*options, "ensemble=[run/checkpoints/last]", folder=folder)
     assert (alone["ensemble"], together["ensemble"]) == ([], ["run/checkpoints/last"])
     assert together["bleu"] > 0
     assert alone == {**json.loads((run / "evaluation/test/metrics.json").read_text(encoding="utf-8"))}
@@ -228,7 +229,7 @@ def test_an_ensemble_is_not_explained(run: Path, call: Callable[..., Any]) -> No
 def test_the_perplexity_is_that_of_the_validation(run: Path, evaluate: Callable[..., dict[str, Any]]) -> None:
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     (expected,) = (each["perplexity"] for each in records if each["event"] == "validation" and each["step"] == 100)
-    found = evaluate("search.beam_size=1", split="validation")
+    found = evaluate("search.beam_size=1", "num_heatmaps=0", split="validation")
     assert found["step"] == 100
     assert found["perplexity"] == pytest.approx(expected, rel=1e-4)
 

@@ -69,7 +69,7 @@ def test_training_keeps_what_it_has_saved(
     run: Path, tiny_options: list[str], call: Callable[..., Any], limited: Callable[..., Any], size: int
 ) -> None:
     before = contents(run / "checkpoints" / "last")
-    options = ["run_dir=run", *tiny_options, "trainer.max_steps=102", "trainer.validate_every_steps=2"]
+    options = ["run_dir=run", *tiny_options, "trainer.max_steps=102", "trainer.num_samples=0"]
     done = limited(size, "train", *options)
     assert done.returncode == 2, done.stderr
     assert is_one_error(done.stderr), done.stderr
@@ -103,8 +103,8 @@ def test_curves_that_can_no_longer_be_written_are_given_up(
 ) -> None:
     """TensorBoard's file is written by a thread of its own, whose error must not be printed as a traceback."""
     options = ["model.embedding_size=8", "model.hidden_size=8", "trainer.num_samples=0", "trainer.log_every=1"]
-    options += ["tokenizer.kind=whitespace", "trainer.max_steps=150", "trainer.validate_every_steps=150"]
-    done = limited(30_000, "train", "run_dir=new", *tiny_options, *options, "trainer.evaluate=false")
+    options += ["tokenizer.kind=whitespace", "trainer.max_steps=150", "trainer.evaluate=false"]
+    done = limited(30_000, "train", "run_dir=new", *tiny_options, *options, "trainer.validate_every_steps=150")
     assert "the files for TensorBoard cannot be written (File too large)" in done.stderr
     assert "Traceback" not in done.stderr
     written = sum(path.stat().st_size for path in (tmp_path / "new" / "tensorboard").iterdir())
@@ -116,7 +116,7 @@ def test_an_evaluation_that_cannot_be_written_leaves_the_one_before(
     run: Path, limited: Callable[..., Any], size: int
 ) -> None:
     before = contents(run)
-    done = limited(size, "evaluate", "checkpoint=run", "threads=1")
+    done = limited(size, "evaluate", "checkpoint=run", "num_heatmaps=2", "threads=1")
     assert done.returncode == 2
     assert is_one_error(done.stderr), done.stderr
     assert contents(run) == before
@@ -155,7 +155,7 @@ def test_a_datastore_that_cannot_be_written_leaves_the_one_before(
 def test_standard_output_may_be_full(run: Path, module: str) -> None:
     options = {
         "translate": ["translate", "--checkpoint", "run", "He sleeps."],
-        "evaluate": ["evaluate", "checkpoint=run", "threads=1"],
+        "evaluate": ["evaluate", "checkpoint=run", "num_heatmaps=0", "threads=1"],
         "train --help": ["train", "--help"],
     }
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

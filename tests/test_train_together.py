@@ -73,7 +73,7 @@ def test_the_scores_of_several_processes_are_those_of_one(
 ) -> None:
     """To the last digit, of validations and of the test split: each process reads some of the batches."""
     options = [*tiny_options, "search.batch_size=2", "data.grammar.test_size=13", "threads=1", "model.hidden_size=24"]
-    options += ["run_dir=run", "trainer.max_steps=6", "trainer.ema_decay=0.9", "batch.size=60"]
+    options += ["run_dir=run", "trainer.max_steps=6", "trainer.num_samples=0", "trainer.ema_decay=0.9", "batch.size=60"]
     done = together("tests.counting", *options, cwd=tmp_path, number=number)
     assert [each.returncode for each in done] == [0] * number, done
     shares = [int(count) for each in done for count in re.findall(r"^translated (\d+) sentences$", each.stderr, re.M)]
@@ -88,7 +88,8 @@ def test_the_scores_of_several_processes_are_those_of_one(
     alone = validator(accelerate(checkpoint.model))
     assert {name: record[name] for name in alone.metrics} == alone.metrics
     assert {"loss", "bleu", "aer", "attention_entropy"} <= alone.metrics.keys()
-    again = call("evaluate", "checkpoint=run", "output=again", "search.batch_size=2", "threads=1", cwd=tmp_path)
+    settings = ("search.batch_size=2", "num_heatmaps=0", "threads=1")
+    again = call("evaluate", "checkpoint=run", "output=again", *settings, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     folders = run / "evaluation" / "test", tmp_path / "again"
     first, second = (json.loads((folder / "metrics.json").read_text()) for folder in folders)
@@ -104,7 +105,8 @@ def test_a_folder_that_cannot_be_made_is_told_once_and_ends_all(
 ) -> None:
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).touch()  # it is no folder
-    done = together("nmt.train", *tiny_options, "run_dir=run", "trainer.max_steps=2", cwd=tmp_path)
+    limits = ("trainer.max_steps=1", "trainer.num_samples=0")
+    done = together("nmt.train", *tiny_options, *limits, "run_dir=run", cwd=tmp_path)
     assert [each.returncode for each in done] == [2, 2], done
     assert done[0].stderr.splitlines()[-1].startswith("error: cannot write ")
     assert "Traceback" not in done[0].stderr
@@ -147,7 +149,7 @@ def test_a_training_that_diverges_is_told_once(
     together: Callable[..., Any], tiny_options: list[str], tmp_path: Path
 ) -> None:
     """All ranks find it, each for itself."""
-    options = [*tiny_options, *QUIET, "run_dir=run", "trainer.max_steps=20", "trainer.label_smoothing=0"]
+    options = [*tiny_options, *QUIET, "run_dir=run", "trainer.max_steps=6", "trainer.label_smoothing=0"]
     done = together("tests.failing", "diverges", *options, cwd=tmp_path)
     assert [each.returncode for each in done] == [2, 2], done
     assert done[0].stderr.count("error: training has diverged") == 1

@@ -60,7 +60,7 @@ def test_the_tutorial_can_be_followed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run = functools.partial(command, timeout=1_800) if as_written else call
-    limits = [] if as_written else [*tiny_options, "trainer.max_steps=20"]
+    limits = [] if as_written else [*tiny_options, "trainer.max_steps=2"]
     names: dict[str, Any] = {}
     checker = doctest.OutputChecker()
     for section in SECTIONS:

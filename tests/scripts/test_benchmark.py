@@ -3,15 +3,10 @@
 import csv
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
-from tests.scripts.running import study
-
-Run = CompletedProcess[str]
 SMALL = ("model.embedding_size=8", "model.hidden_size=16", "--threads", "1", "--device", "cpu")
 
 # Byte-pair pieces; the targets have 10, 9, 7 and 7 tokens with end marks.
@@ -43,8 +38,14 @@ TRANSLATE_KEYS = {"sentences_per_second", "output_tokens_per_second", "bleu", "m
 
 
 @pytest.fixture
-def benchmark(tmp_path: Path) -> Callable[..., Run]:
-    return partial(study, "benchmark", cwd=tmp_path)
+def benchmark(call: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run the script in this process; return what it prints."""
+
+    def run(*arguments: str) -> str:
+        assert call("benchmark", *arguments) == 0, capfd.readouterr().err
+        return capfd.readouterr().out
+
+    return run
 
 
 @pytest.fixture
@@ -64,17 +65,12 @@ def written(folder: Path) -> set[str]:
 
 
 def test_training_on_segmented_text(
-    call: Callable[..., int],
-    segmented: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    benchmark: Callable[..., str], segmented: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("benchmarking.machine.SHAPES", {"cpu": ((64, 64, 64),)})
     before = written(tmp_path)
     options = ("--repeats", "2", "--updates", "2", "--profile", "batch.size=8", "--json", "figures.json")
-    assert call("benchmark", "train", *segmented, *options) == 0
-    printed = capfd.readouterr().out
+    printed = benchmark("train", *segmented, *options)
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert figures.keys() >= TRAIN_KEYS
     assert figures["model"]["fast"] == "auto"
@@ -96,8 +92,8 @@ def test_training_on_segmented_text(
     assert {name for name in written(tmp_path) - before if not name.startswith("data/cache/")} == {"figures.json"}
 
 
-def test_translating_with_random_weights(benchmark: Callable[..., Run], segmented: list[str], tmp_path: Path) -> None:
-    done = benchmark("translate", *segmented, "--repeats", "1", "--profile", "--json", "figures.json")
+def test_translating_with_random_weights(benchmark: Callable[..., str], segmented: list[str], tmp_path: Path) -> None:
+    printed = benchmark("translate", *segmented, "--repeats", "1", "--profile", "--json", "figures.json")
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert figures.keys() >= TRANSLATE_KEYS
     assert figures["sentences"] == 4
@@ -105,10 +101,10 @@ def test_translating_with_random_weights(benchmark: Callable[..., Run], segmente
     assert 0 <= figures["bleu"] < 50
     assert figures["phases"].keys() == {"text", "encoder", "decoder", "search"}
     assert all(seconds > 0 for seconds in figures["phases"].values())
-    assert "random weights" in done.stdout
+    assert "random weights" in printed
 
 
-def test_translating_with_a_checkpoint(benchmark: Callable[..., Run], tiny_run: Path, tmp_path: Path) -> None:
+def test_translating_with_a_checkpoint(benchmark: Callable[..., str], tiny_run: Path, tmp_path: Path) -> None:
     options = ("search.beam_size=3", "--reference", "--threads", "1", "--repeats", "1", "--json", "figures.json")
     scoring = ("bleu_tokenize=char", "lowercase=true")  # as in a training run
     benchmark("translate", "--checkpoint", str(tiny_run), *options, *scoring)
@@ -120,7 +116,7 @@ def test_translating_with_a_checkpoint(benchmark: Callable[..., Run], tiny_run: 
     assert "case:lc|eff:no|tok:char" in figures["bleu_signature"]
 
 
-def test_scaling(benchmark: Callable[..., Run], tmp_path: Path) -> None:
+def test_scaling(benchmark: Callable[..., str], tmp_path: Path) -> None:
     sizes = ("--lengths", "6", "3", "--batches", "2", "4", "--repeats", "2")
     benchmark("scaling", "tokenizer.vocab_size=300", *SMALL, *sizes, "--reference", "--json", "figures.json")
     with (tmp_path / "outputs/benchmark/scaling.csv").open() as file:
@@ -132,16 +128,25 @@ def test_scaling(benchmark: Callable[..., Run], tmp_path: Path) -> None:
     assert (len(figures["rows"]), figures["model"]["fast"]) == (4, "off")
 
 
-def test_data(benchmark: Callable[..., Run], segmented: list[str], tmp_path: Path) -> None:
-    done = benchmark("data", *segmented, "--json", "figures.json")
+def test_data(benchmark: Callable[..., str], segmented: list[str], tmp_path: Path) -> None:
+    printed = benchmark("data", *segmented, "--json", "figures.json")
     rows = json.loads((tmp_path / "figures.json").read_text())["rows"]
-    assert [row["step"] for row in rows] == [line.split("  ")[0] for line in done.stdout.splitlines()[1:]]
+    assert [row["step"] for row in rows] == [line.split("  ")[0] for line in printed.splitlines()[1:]]
     assert [row["pairs"] for row in rows] == [16] * 6
     assert all(row["seconds"] > 0 and row["pairs_per_second"] > 0 for row in rows)
     assert written(tmp_path) == {"figures.json", "train.en", "train.fr", "test.en", "test.fr"}
 
 
-def test_startup(benchmark: Callable[..., Run], tiny_run: Path, tmp_path: Path) -> None:
+def test_startup(
+    benchmark: Callable[..., str], tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every command runs, if only once: no time to warm up."""
+
+    def once(work: Callable[[], object], repeats: int) -> list[float]:
+        work()
+        return [1.0] * repeats
+
+    monkeypatch.setattr("benchmarking.startup.seconds_of_repeats", once)
     benchmark("startup", "--checkpoint", str(tiny_run), "--repeats", "1", "--json", "figures.json")
     rows = json.loads((tmp_path / "figures.json").read_text())["rows"]
     assert rows[-1]["command"] == "first translation"

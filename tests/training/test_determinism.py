@@ -10,8 +10,9 @@ import pytest
 from nmt.config.schema import TrainConfig, TrainerConfig
 from nmt.errors import UserError
 from nmt.training.determinism import use_deterministic_kernels
+from tests.runs import QUIET
 
-STEPS = ("deterministic=true", "trainer.max_steps=12", "trainer.validate_every_steps=6", "trainer.evaluate=false")
+STEPS = (*QUIET, "deterministic=true", "trainer.max_steps=6", "trainer.validate_every_steps=3")
 
 
 def weights(run: Path) -> str:
