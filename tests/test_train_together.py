@@ -149,7 +149,7 @@ def test_a_training_that_diverges_is_told_once(
     together: Callable[..., Any], tiny_options: list[str], tmp_path: Path
 ) -> None:
     """All ranks find it, each for itself."""
-    options = [*tiny_options, *QUIET, "run_dir=run", "trainer.max_steps=6", "trainer.label_smoothing=0"]
+    options = [*tiny_options, *QUIET, "run_dir=run", "trainer.max_steps=12", "trainer.label_smoothing=0"]
     done = together("tests.failing", "diverges", *options, cwd=tmp_path)
     assert [each.returncode for each in done] == [2, 2], done
     assert done[0].stderr.count("error: training has diverged") == 1

@@ -104,8 +104,9 @@ def test_ranks_have_different_random_numbers(results: Callable[[str], Results]) 
 @pytest.mark.parametrize("task", ["updates", "consistent"])
 def test_an_update_of_all_is_that_of_one_process_on_their_batches(results: Callable[[str], Results], task: str) -> None:
     """Weights, moving average and reports, with guided alignment, risk and accumulation, from the weights of rank 0."""
-    settings: dict[str, Any] = {"updates": {"minimum_risk": rank.RISK}, "consistent": {"consistency": 3.0}}[task]
-    alone = rank.trainer(SINGLE_PROCESS, max_steps=10, **settings)
+    settings: dict[str, dict[str, Any]]
+    settings = {"updates": {"minimum_risk": rank.RISK}, "consistent": {"consistency": 3.0}}
+    alone = rank.trainer(SINGLE_PROCESS, max_steps=10, **settings[task])
     if task == "consistent":
         alone.model.register_forward_hook(rank.unlike)
     before = {name: weight.clone() for name, weight in alone.model.state_dict().items()}
