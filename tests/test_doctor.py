@@ -85,8 +85,8 @@ def test_any_file_that_is_damaged_is_named(run: Path, doctor: Callable[..., Any]
     assert str(run / "checkpoints" / "best") in damaged["found"]  # what to use instead
 
 
-def test_a_datastore(run: Path, doctor: Callable[..., Any], call: Callable[..., Any]) -> None:
-    assert call("datastore", "run").returncode == 0
+def test_a_datastore(run: Path, doctor: Callable[..., Any], command: Callable[..., Any]) -> None:
+    assert command("datastore", "run", cwd=run.parent).returncode == 0
     status, found, _ = doctor(run)
     (well,) = (each for each in found if each["what"] == str(run / "datastore"))
     assert (status, well["state"], well["found"].endswith(" subwords")) == (0, "ok", True)
