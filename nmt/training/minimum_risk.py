@@ -71,7 +71,9 @@ class MinimumRisk:
         model.eval()
         found = search_batch(model, *inputs, self.search, n=self.num_candidates, sampling=None, with_unk=False)
         model.train()
-        torch.clear_autocast_cache()  # of weights whose copies in 16 bits were made without gradient
+        # Older releases of PyTorch go on with the 16-bit copies of weights that are made here, without gradient
+        # (https://github.com/pytorch/pytorch/issues/158232).
+        torch.clear_autocast_cache()
         return [[hypothesis.tokens for hypothesis in hypotheses] for hypotheses in found]
 
 
