@@ -1,5 +1,6 @@
 """Minimum-risk training: of its own translations, a model learns to prefer those that score well."""
 
+from collections.abc import Iterable
 from typing import final
 
 import numpy as np
@@ -39,30 +40,25 @@ class MinimumRisk:
 
         It takes the memory of as many translations, and of their logits.
         """
-        numbers, tokens, costs = self.candidates(model, batch)
-        sentences = torch.from_numpy(numbers[:, 0]).to(batch.source.device)
-        scores = mean_log_probs(model, batch, sentences, tokens)
-        places = sentences, torch.from_numpy(numbers[:, 1]).to(sentences.device)
-        shape = len(batch), self.num_candidates
-        table = scores.new_full(shape, -torch.inf).index_put(places, scores)
-        cost_table = scores.new_zeros(shape).index_put(places, scores.new_tensor(costs))
-        risk = (table.softmax(dim=1) * cost_table).sum(dim=1)
-        return (batch.target_mask.sum(dim=1) * risk).sum()
+        references = [row[mask][:-1].tolist() for row, mask in zip(batch.target_out, batch.target_mask, strict=True)]
+        found = [self.by_text(hypotheses) for hypotheses in self.translate(model, batch)]
+        scores = mean_log_probs(model, batch, [list(ids_of_text.values()) for ids_of_text in found])
+        risks = [
+            u.softmax(dim=0) @ u.new_tensor(self.costs(ids_of_text, reference))
+            for u, ids_of_text, reference in zip(scores, found, self.tokenizer.decode(references), strict=True)
+        ]
+        return (batch.target_mask.sum(dim=1) * torch.stack(risks)).sum()
 
-    def candidates(self, model: Seq2Seq, batch: Batch) -> tuple[np.ndarray, list[np.ndarray], list[float]]:
-        """Return the translations of a batch: (sentence, number) of each as rows, its ids without eos, and its cost."""
-        references = self.tokenizer.decode([row[:-1].tolist() for row in real_tokens(batch)])
-        numbers, tokens, costs = [], [], []
-        for sentence, (hypotheses, reference) in enumerate(zip(self.translate(model, batch), references, strict=True)):
-            texts = self.tokenizer.decode(hypotheses)
-            of_text: dict[str, list[int]] = {}
-            for text, ids in zip(texts, hypotheses, strict=True):
-                of_text.setdefault(text, ids)
-            for number, (text, ids) in enumerate(of_text.items()):
-                numbers.append((sentence, number))
-                tokens.append(np.asarray(ids, dtype=np.int32))
-                costs.append(1.0 - self.bleu.sentence_score(text, [reference]).score / 100.0)
-        return np.asarray(numbers), tokens, costs
+    def by_text(self, hypotheses: list[list[int]]) -> dict[str, list[int]]:
+        """Return ids by their text; of equal texts those that come first."""
+        found: dict[str, list[int]] = {}
+        for text, ids in zip(self.tokenizer.decode(hypotheses), hypotheses, strict=True):
+            found.setdefault(text, ids)
+        return found
+
+    def costs(self, texts: Iterable[str], reference: str) -> list[float]:
+        """Return 1 - BLEU of each text."""
+        return [1.0 - self.bleu.sentence_score(text, [reference]).score / 100.0 for text in texts]
 
     @torch.no_grad()
     def translate(self, model: Seq2Seq, batch: Batch) -> list[list[list[int]]]:
@@ -78,17 +74,16 @@ class MinimumRisk:
 
 
 def mean_log_probs(
-    model: Seq2Seq, batch: Batch, sentences: Tensor, targets: list[np.ndarray]
-) -> Float[Tensor, " candidates"]:
-    """Return log p(y | x) / |y| of targets, each of one of the sentences, which are encoded once."""
-    target_out, mask, lengths = (tensor.to(sentences.device) for tensor in pad(targets))
+    model: Seq2Seq, batch: Batch, targets: list[list[list[int]]]
+) -> tuple[Float[Tensor, " candidates"], ...]:
+    """Return log p(y | x) / |y| of targets, ids without eos, for each sentence of a batch, which is encoded once."""
+    device, counts = batch.source.device, [len(each) for each in targets]
+    rows = [np.asarray(ids, dtype=np.int32) for each in targets for ids in each]
+    target_out, mask, lengths = (tensor.to(device) for tensor in pad(rows))
+    sentences = torch.arange(len(batch)).repeat_interleave(torch.tensor(counts)).to(device)
     state = model.start(batch.source, batch.source_mask, batch.source_lengths).keep(sentences)
     features = model.decoder(shifted(target_out, mask), state.memory, state.decoder).features
     logits = at_least_fp32(model.project(features[mask]))
     log_probs = -cross_entropy(logits, target_out[mask], reduction="none")
-    return log_probs.new_zeros(mask.shape).masked_scatter(mask, log_probs).sum(dim=1) / lengths
-
-
-def real_tokens(batch: Batch) -> list[Tensor]:
-    """Return the ids of each target, with eos."""
-    return [row[mask] for row, mask in zip(batch.target_out, batch.target_mask, strict=True)]
+    sums = log_probs.new_zeros(mask.shape).masked_scatter(mask, log_probs).sum(dim=1)
+    return (sums / lengths).split(counts)
