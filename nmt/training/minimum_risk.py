@@ -65,8 +65,10 @@ class MinimumRisk:
         """Return the ids of the best translations of each sentence, without dropout."""
         inputs = batch.source, batch.source_mask, batch.source_lengths
         model.eval()
-        found = search_batch(model, *inputs, self.search, n=self.num_candidates, sampling=None, with_unk=False)
-        model.train()
+        try:
+            found = search_batch(model, *inputs, self.search, n=self.num_candidates, sampling=None, with_unk=False)
+        finally:  # where memory does not suffice, smaller batches follow
+            model.train()
         # Older releases of PyTorch go on with the 16-bit copies of weights that are made here, without gradient
         # (https://github.com/pytorch/pytorch/issues/158232).
         torch.clear_autocast_cache()

@@ -93,6 +93,17 @@ def test_equal_texts_are_one_translation() -> None:
     assert list(risk.by_text([[4, 5], [6], []]).values()) == [[4, 5], []]
 
 
+def test_dropout_goes_on_where_memory_was_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("nmt.training.minimum_risk.search_batch", fail)
+    model = small_model()
+    with pytest.raises(MemoryError):
+        minimum_risk()(model, BATCH)
+    assert model.training
+
+
 def test_a_perfect_translation_costs_nothing() -> None:
     risk = minimum_risk()
     reference = [row[mask][:-1].tolist() for row, mask in zip(BATCH.target_out, BATCH.target_mask, strict=True)]
