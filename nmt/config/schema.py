@@ -258,7 +258,7 @@ class MinimumRiskConfig:
     """Minimum-risk training, of a model that translates already (`trainer.initialize_from`), on sentence BLEU."""
 
     weight: float = key(0.0, "share of the risk in the objective, the rest being the cross-entropy; 0 is off", at_least=0, at_most=1)
-    candidates: int = key(8, "translations of each sentence, the best of a beam as wide; an update takes as much more memory", at_least=2, at_most=LARGEST_BEAM)
+    candidates: int = key(8, "translations of each sentence, the best of a beam as wide; time and memory of an update grow with it", at_least=2, at_most=LARGEST_BEAM)
 
 
 @dataclass(kw_only=True)

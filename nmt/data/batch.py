@@ -113,7 +113,7 @@ def collate(
         source=source,
         source_mask=source_mask,
         source_lengths=source_lengths,
-        target_in=shifted(target_out, target_mask),
+        target_in=shift_right(target_out, target_mask),
         target_out=target_out,
         target_mask=target_mask,
         rows=np.asarray(rows),
@@ -138,10 +138,10 @@ def pad(
     return torch.from_numpy(padded), torch.from_numpy(mask), torch.from_numpy(lengths + 1)
 
 
-def shifted(
+def shift_right(
     target_out: Int64[Tensor, "batch length"], mask: Bool[Tensor, "batch length"]
 ) -> Int64[Tensor, "batch length"]:
-    """Return the decoder's input, given what it is to predict."""
+    """Return `target_in` of a batch: bos, then `target_out` without its last token."""
     target_in = torch.full_like(target_out, BOS)
     target_in[:, 1:] = target_out[:, :-1]
     return target_in.masked_fill_(~mask, PAD)

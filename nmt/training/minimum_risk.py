@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from nmt.attention.shapes import at_least_fp32
 from nmt.config.schema import TrainConfig
-from nmt.data.batch import Batch, pad, shifted
+from nmt.data.batch import Batch, pad, shift_right
 from nmt.evaluation.metrics import bleu, bleu_tokenizer
 from nmt.models.seq2seq import Seq2Seq
 from nmt.search.search import search_batch
@@ -38,7 +38,7 @@ class MinimumRisk:
     def __call__(self, model: Seq2Seq, batch: Batch) -> Float[Tensor, ""]:
         """Return sum_x |y| risk(x), y being the reference: a sentence counts as much as in the cross-entropy.
 
-        It takes the memory of as many translations, and of their logits.
+        All candidates, and their logits, are in memory at once.
         """
         references = [row[mask][:-1].tolist() for row, mask in zip(batch.target_out, batch.target_mask, strict=True)]
         found = [self.by_text(hypotheses) for hypotheses in self.translate(model, batch)]
@@ -84,7 +84,7 @@ def mean_log_probs(
     target_out, mask, lengths = (tensor.to(device) for tensor in pad(rows))
     sentences = torch.arange(len(batch)).repeat_interleave(torch.tensor(counts)).to(device)
     state = model.start(batch.source, batch.source_mask, batch.source_lengths).keep(sentences)
-    features = model.decoder(shifted(target_out, mask), state.memory, state.decoder).features
+    features = model.decoder(shift_right(target_out, mask), state.memory, state.decoder).features
     logits = at_least_fp32(model.project(features[mask]))
     log_probs = -cross_entropy(logits, target_out[mask], reduction="none")
     sums = log_probs.new_zeros(mask.shape).masked_scatter(mask, log_probs).sum(dim=1)

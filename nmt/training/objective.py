@@ -78,9 +78,9 @@ class StepLoss(NamedTuple):
 class TrainingStep(nn.Module):
     """objective = cross-entropy + REINFORCE term (sampled attention) + weight x guided-alignment loss (gold links).
 
-    With `minimum_risk` the cross-entropy is (1 - weight) x cross-entropy + weight x risk. With `consistency` the batch
-    goes through the model twice, side by side, and each term, but for the risk, is the mean of both. One
-    module, as DistributedDataParallel synchronizes what its forward pass uses, which must include the output layer.
+    With `minimum_risk` the first term is (1 - weight) x cross-entropy + weight x risk. With `consistency` the batch
+    goes through the model twice, side by side, and each term, but for the risk, is the mean of both. One module, as
+    DistributedDataParallel synchronizes what its forward pass uses, which must include the output layer.
     """
 
     def __init__(

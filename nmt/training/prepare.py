@@ -115,7 +115,7 @@ def check_consistency(config: TrainConfig) -> None:
 
 
 def check_minimum_risk(config: TrainConfig) -> None:
-    """Raise UserError if translations have no probability that training could change."""
+    """Raise UserError for attention that is drawn: a translation's probability would change from pass to pass."""
     if config.model.attention.normalizer == "hard":
         raise UserError(
             f"trainer.minimum_risk.weight={config.trainer.minimum_risk.weight:g} needs probabilities of translations, "

@@ -140,7 +140,7 @@ def test_translations_get_better() -> None:
 
 
 def test_weights_in_16_bits_have_gradients() -> None:
-    """The search must not leave behind copies of the weights that were made without gradient."""
+    """Also where autocast keeps the copies that the search made without gradient, as older releases of PyTorch do."""
     model = small_model().float()
     with torch.autocast("cpu", torch.bfloat16):
         minimum_risk()(model, BATCH).backward()
