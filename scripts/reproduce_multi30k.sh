@@ -5,8 +5,8 @@
 #
 # CORPUS is a folder with train, val and test_2016_flickr, each as .en and .de. Into OUTPUT go a plain run, TEACHERS runs
 # in either direction, the training text that they diversify, and SEEDS students that learn from it, each of which begins
-# with the weights of a forward teacher; then each student's length penalty is chosen on the validation split, and it is
-# scored on the test split, beside the plain run.
+# with the weights of a forward teacher. Each student goes on by minimum risk, into a run `risk-N`; its length penalty is
+# chosen on the validation split, and it is scored on the test split, beside the plain run.
 # A call that was interrupted, or killed, goes on where it was, with the same arguments (SEEDS may grow). The keys are
 # given to every training: for text that is tokenized and lowercased, `bleu_tokenize=none lowercase=true`.
 # SOURCE=de TARGET=en is the other way. NEIGHBORS=32 scores every run with neighbors of CORPUS (`nmt.datastore`). In the
@@ -102,5 +102,7 @@ python scripts/diversify.py --forward "${forward[@]}" --backward "${backward[@]}
 for ((n = 1; n <= seeds; n++)); do
     train "student-$n" multi30k_student "$source" "$target" "$output/diversified/train" "seed=$n" \
         "trainer.initialize_from='${forward[(n - 1) % teachers]}'"
-    score "student-$n" "baseline='$output/plain'"
+    train "risk-$n" multi30k_risk "$source" "$target" "$corpus/train" "seed=$n" \
+        "trainer.initialize_from='$output/student-$n'"
+    score "risk-$n" "baseline='$output/plain'"
 done

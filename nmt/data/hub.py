@@ -4,7 +4,8 @@ import contextlib
 import errno
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,7 @@ def prepared_builder(
         instead: what a message offers to use without the hub.
         options: of a local builder, such as the separator of CSV files.
     """
+    config = replace(config, data_files=_with_home(config.data_files))
     assert config.path
     files = str(config.data_files or "")
     is_local = (files and "/" not in config.path) or Path(config.path).exists()
@@ -148,6 +150,15 @@ def prepared_builder(
         cause = f" ({one_line(error.__cause__)})" if isinstance(error.__cause__, Exception) else ""
         raise UserError(f"cannot load data set {config.path}: {one_line(error)}{cause}; check {check}") from None
     return builder
+
+
+def _with_home(files: Any) -> Any:
+    """Return paths, or lists and mappings of such, with `~` replaced by the home folder, as in `data.train.source`."""
+    if isinstance(files, Mapping):
+        return {name: _with_home(each) for name, each in files.items()}
+    if isinstance(files, Sequence) and not isinstance(files, str):
+        return [_with_home(each) for each in files]
+    return str(Path(files).expanduser()) if str(files).startswith("~") else files
 
 
 def _found_builder(config: HubConfig, columns: Sequence[str], **options: Any) -> datasets.DatasetBuilder:

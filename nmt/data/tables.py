@@ -48,6 +48,7 @@ MIN_LOGGED_SECONDS = 1.5  # seconds that work must take to be mentioned
 HASHED_AT_ONCE = 100_000
 LINES_AT_ONCE = 10_000
 ADVICE = "choose another folder with data.cache_dir"
+TOKENIZATION = Path(__file__).parents[1] / "text"  # the code that makes subword ids of text
 PARALLEL_FROM = 20_000  # pairs; for fewer, starting processes takes longer than encoding
 
 
@@ -94,6 +95,15 @@ class Corpus(ABC):
         import datasets
 
         return datasets.Dataset.from_file(str(stored_table(path, lambda _: build())))
+
+
+def source_code(place: Path) -> bytes:
+    """Return the content of a source file, or of all those of a folder.
+
+    It is part of the digest under which the table that it makes is stored: a table of other rules is not taken for it.
+    """
+    files = sorted(place.iterdir()) if place.is_dir() else [place]
+    return b"".join(file.read_bytes() for file in files if file.suffix in (".py", ".toml"))
 
 
 def lines_of(corpus: "datasets.Dataset", side: str) -> Iterator[str]:
@@ -353,7 +363,7 @@ def encode_part(
 
 def encoded_path(corpus: "datasets.Dataset", tokenizers: Tokenizers, cache_dir: str | Path) -> Path:
     """Return the path of a corpus's subword ids, whether the file exists yet or not."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(source_code(TOKENIZATION))
     for tokenizer in (tokenizers.source, tokenizers.target):
         digest.update(hashlib.sha256(tokenizer.model).digest())
     for table in _text(corpus).iter(HASHED_AT_ONCE):

@@ -27,7 +27,7 @@ import pyarrow as pa
 from nmt.alignment.pharaoh import check_links, parse_pharaoh
 from nmt.alignment.targets import COLUMNS
 from nmt.config.schema import SplitConfig
-from nmt.data.tables import Corpus
+from nmt.data.tables import Corpus, source_code
 from nmt.errors import UserError
 from nmt.formats import GZIP_MAGIC, utf16_advice
 
@@ -46,10 +46,12 @@ class TextCorpus(Corpus):
     split_keys = COLUMNS
 
     def load(self, split: str) -> datasets.Dataset:
-        """Return a split, kept in `data.cache_dir` under the digest of its files (see `open_split`, `read_split`)."""
+        """Return a split, kept in `data.cache_dir` under the digest of its files and of this one, which reads them (see
+        `open_split`, `read_split`).
+        """
         config = self.split_config(split)
         files = open_split(config, split, self.config.max_gzip_ratio)
-        digest = hashlib.sha256()
+        digest = hashlib.sha256(source_code(Path(__file__)))
         for column, parts in files.items():
             for file in parts:
                 digest.update(f"{column} {file.path.suffix} {file.size} ".encode())

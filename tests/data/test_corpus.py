@@ -51,6 +51,15 @@ def test_the_cache_follows_the_content(tmp_path: Path) -> None:
     assert len(list((tmp_path / "cache").glob("*.arrow"))) == 5
 
 
+def test_the_cache_follows_the_code_that_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = tmp_path / "text.py"
+    monkeypatch.setattr("nmt.data.text.__file__", str(code))
+    for number, content in ((1, "old"), (1, "old"), (2, "new")):
+        code.write_text(content)
+        load_split(text_config(tmp_path), "train")
+        assert len(list((tmp_path / "cache").glob("*.arrow"))) == number
+
+
 def test_an_empty_corpus(tmp_path: Path) -> None:
     message = complaint(text_config(tmp_path, source="", target=""))
     assert message == f"the train split is empty: {tmp_path}/source and {tmp_path}/target hold no lines"

@@ -88,6 +88,15 @@ def test_a_corpus_is_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert (encoded_in(tmp_path, corpus).source.ids == first.source.ids).all()
 
 
+def test_a_corpus_is_encoded_anew_by_other_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {encoded_path(CORPUS, TOKENIZERS, tmp_path)}
+    for content in ("old", "new"):
+        (tmp_path / "tokenizer.py").write_text(content)
+        monkeypatch.setattr(encoded, "TOKENIZATION", tmp_path)
+        names.add(encoded_path(CORPUS, TOKENIZERS, tmp_path))
+    assert len(names) == 3
+
+
 @given(count=st.integers(9, 30), number=st.integers(1, 9), stored=st.sets(st.integers(0, 8)))
 def test_parts_that_were_stored_or_are_missing_make_the_same_file(
     tmp_path_factory: pytest.TempPathFactory, count: int, number: int, stored: set[int]

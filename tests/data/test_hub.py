@@ -57,6 +57,14 @@ def test_a_translation_feature_of_a_parquet_file(tmp_path: Path) -> None:
     assert HubCorpus(config).load("train")["target"][:] == ["Katze 0", "Katze 1", "Katze 2", "Katze 3"]
 
 
+@pytest.mark.parametrize("files", ["~/corpus.json", {"train": "~/corpus.json"}, {"train": ["~/corpus.json"]}])
+def test_files_of_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: Any) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "corpus.json").write_text("\n".join(map(json.dumps, ROWS)))
+    corpus = HubCorpus(DataConfig(kind="hub", hub=HubConfig(path="json", data_files=files)))
+    assert corpus.load("train")[1] == {"source": "dog 1", "target": "chien 1"}
+
+
 def test_empty_cells_and_newlines_are_mended(tmp_path: Path) -> None:
     with (tmp_path / "x.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["en", "fr"], ["", "un"], ["two\nlines", "deux"]])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.data import tables
-from nmt.data.tables import ProgressLog, mapped_table, stored_table
+from nmt.data.tables import ProgressLog, mapped_table, source_code, stored_table
 from nmt.errors import UserError
 
 TABLE = pa.table({"n": [1, 2, 3]})
@@ -73,6 +73,14 @@ def test_processes_may_store_at_once(tmp_path: Path) -> None:
     assert set(paths) == {path}
     assert mapped_table(path) == TABLE
     assert {file.name for file in tmp_path.iterdir()} == {"table.arrow", "table.arrow.sha256"}
+
+
+def test_the_source_code_of_a_file_and_a_folder(tmp_path: Path) -> None:
+    for name, content in (("b.py", "2"), ("a.py", "1"), ("words.toml", "3"), ("notes.txt", "4")):
+        (tmp_path / name).write_text(content)
+    (tmp_path / "__pycache__").mkdir()
+    assert source_code(tmp_path) == b"123"
+    assert source_code(tmp_path / "b.py") == b"2"
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

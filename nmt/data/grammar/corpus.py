@@ -19,7 +19,7 @@ from nmt.data.grammar.chooser import Chooser
 from nmt.data.grammar.lexicon import Lexicon
 from nmt.data.grammar.phrase import punctuation, spell
 from nmt.data.grammar.sentences import Sentences
-from nmt.data.tables import SPLITS, Corpus
+from nmt.data.tables import SPLITS, Corpus, source_code
 from nmt.errors import UserError, unknown
 
 CONTINUE = 0.92  # probability of one more word when a length is drawn: lengths are geometric
@@ -31,10 +31,8 @@ class GrammarCorpus(Corpus):
 
     def load(self, split: str) -> datasets.Dataset:
         """Return a split, stored under a digest of all that determines it: settings, words and rules."""
-        digest = hashlib.sha256(f"{self.config.grammar} {split}".encode())
-        for file in sorted(Path(__file__).parent.iterdir()):
-            if file.suffix in (".py", ".toml"):
-                digest.update(file.read_bytes())
+        digest = hashlib.sha256(source_code(Path(__file__).parent))
+        digest.update(f"{self.config.grammar} {split}".encode())
 
         def build() -> list[pa.Table]:
             pairs = generate(self.config.grammar, split)
