@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, cast, final
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -19,50 +19,6 @@ from nmt.translation import alignment_of_words, copy_unknown_words
 from nmt.translator import MOST_WIDENING, Translation, Translator
 
 MAX_PIECES = 12  # of a word that is completed
-
-
-class PrefixForcingState(NamedTuple):
-    """The state of a forced search: the model's, and how many tokens have been produced."""
-
-    inner: Any
-    position: int
-
-    def select(self, beams: Tensor) -> "PrefixForcingState":
-        """Return the state of k hypotheses of each sentence."""
-        return PrefixForcingState(self.inner.select(beams), self.position)
-
-    def keep(self, sentences: Tensor) -> "PrefixForcingState":
-        """Return the state of some of the sentences."""
-        return PrefixForcingState(self.inner.keep(sentences), self.position)
-
-
-@final
-@dataclasses.dataclass(frozen=True)
-class PrefixForcing:
-    """A `StepModel` that can only begin as the prefix does: every other token has probability 0 there.
-
-    The tokens of the prefix keep their own log-probabilities, so scores are those of whole translations.
-    """
-
-    model: StepModel[Any]
-    prefix: Sequence[int]
-
-    def eval(self) -> None:
-        """Nothing: the model is in eval mode."""
-
-    def start(self, source: Tensor, source_mask: Tensor, source_lengths: Tensor) -> PrefixForcingState:
-        """Encode sentences."""
-        return PrefixForcingState(self.model.start(source, source_mask, source_lengths), 0)
-
-    def step(self, tokens: Tensor, state: PrefixForcingState) -> StepOutput[PrefixForcingState]:
-        """Extend every hypothesis by a token."""
-        output = self.model.step(tokens, state.inner)
-        log_probs = output.log_probs
-        if state.position < len(self.prefix):
-            token = self.prefix[state.position]
-            log_probs = torch.full_like(log_probs, -torch.inf)
-            log_probs[..., token] = output.log_probs[..., token]
-        return StepOutput(log_probs, output.weights, PrefixForcingState(output.state, state.position + 1))
 
 
 class NextWord(NamedTuple):

@@ -13,8 +13,8 @@ from nmt.evaluation.records import ALIGNMENTS, finite, read_records
 from nmt.evaluation.saliency import Explainer, obstacle_to_saliency
 from nmt.models.checkpoint import CONFIG, find_checkpoint, run_of, run_of_checkpoint
 from nmt.models.hub import is_address
-from nmt.serving.beam_tree import BeamRecorder
-from nmt.serving.prefix import PrefixForcing, next_words, prefix_ids, translate_with
+from nmt.serving.forced_search import ForcedSearch
+from nmt.serving.prefix import next_words, prefix_ids, translate_with
 from nmt.serving.requests import TranslationRequest
 from nmt.text.words import characters_of
 from nmt.translator import Translation, Translator
@@ -64,17 +64,16 @@ class ServedRun:
         started = time.perf_counter()
         explainer = Explainer(self.translator) if request.saliency else None
         prefix = self._prefix(request)
-        forcing = PrefixForcing(self.translator.model, prefix)
-        # The recorder follows one search: a text in parts has several at a time.
+        # A record is of one search: a text in parts has several at a time.
         is_whole = bool(prefix) or len(self.translator.parts_of(request.text)) <= 1
-        recorder = BeamRecorder(forcing) if request.tree and is_whole else None
-        translations = translate_with(self.translator, recorder or forcing, request.text, prefix, request.n_best)
+        search = ForcedSearch(self.translator.model, prefix, records=request.tree and is_whole)
+        translations = translate_with(self.translator, search, request.text, prefix, request.n_best)
         best = self._answer(translations[0])
         if explainer is not None:
             (saliency,) = explainer.translations(translations[:1])
             best |= {} if saliency is None else {"saliency": round_weights(saliency.weights)}
-        if recorder is not None:
-            best["tree"] = self._tree(recorder, translations)
+        if search.records:
+            best["tree"] = self._tree(search, translations)
         n_best = [self._answer(translation) for translation in translations]
         best |= {"run": request.run, "forced": len(prefix), "n_best": n_best}
         return best | {"seconds": round(time.perf_counter() - started, 4)}
@@ -103,16 +102,16 @@ class ServedRun:
                 raise UserError(f"{name} is too long: it has {len(ids):,} subwords; {limit}")
         return prefix if text else []
 
-    def _tree(self, recorder: BeamRecorder, translations: Sequence[Translation]) -> dict[str, Any]:
+    def _tree(self, search: ForcedSearch, translations: Sequence[Translation]) -> dict[str, Any]:
         """Return the hypotheses that were in the beam, and where the translations that were found end among them."""
         target = self.translator.tokenizers.target
-        pieces = target.pieces(node.token for node in recorder.nodes)
+        pieces = target.pieces(node.token for node in search.nodes)
         nodes = [
             {"parent": node.parent, "piece": piece, "log_prob": round(node.log_prob, 4), "step": node.step}
-            for node, piece in zip(recorder.nodes, pieces, strict=True)
+            for node, piece in zip(search.nodes, pieces, strict=True)
         ]
         ends = [
-            {"node": recorder.end_of(target.ids_of(translation.pieces)), "score": translation.score}
+            {"node": search.end_of(target.ids_of(translation.pieces)), "score": translation.score}
             for translation in translations
             if nodes
         ]

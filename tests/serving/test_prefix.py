@@ -14,7 +14,8 @@ from nmt.data.batch import collate
 from nmt.errors import UserError
 from nmt.models.build import build_model
 from nmt.search.hypothesis import EOS, UNK
-from nmt.serving.prefix import NextWord, PrefixForcing, next_word, next_words, prefix_ids, translate_with
+from nmt.serving.forced_search import ForcedSearch
+from nmt.serving.prefix import NextWord, next_word, next_words, prefix_ids, translate_with
 from nmt.serving.requests import TranslationRequest
 from nmt.serving.served_run import ServedRun, word_starts
 from nmt.text.tokenizer import Tokenizer, build_tokenizers
@@ -30,7 +31,7 @@ def translator(run: ServedRun) -> Translator:
 
 
 def continued(translator: Translator, sentence: str, prefix: list[int], n: int) -> list[Translation]:
-    return translate_with(translator, PrefixForcing(translator.model, prefix), sentence, prefix, n)
+    return translate_with(translator, ForcedSearch(translator.model, prefix, records=False), sentence, prefix, n)
 
 
 def log_prob(translator: Translator, sentence: str, ids: list[int]) -> float:
@@ -167,7 +168,9 @@ def test_a_word_that_was_copied_is_answered() -> None:
     offered = copying.next(TranslationRequest("the zebra sleeps", n_best=3))["words"]
     (copy,) = [each for each in offered if each["pieces"] == ["<unk>"]]
     assert copy["word"] in ("the", "zebra", "sleeps")
-    (forced,) = translate_with(copying.translator, PrefixForcing(model, [UNK]), "the zebra sleeps", [UNK], 1)
+    (forced,) = translate_with(
+        copying.translator, ForcedSearch(model, [UNK], records=False), "the zebra sleeps", [UNK], 1
+    )
     assert forced.text.split()[0] == copy["word"]
     assert copy["probability"] >= math.exp(log_prob(copying.translator, "the zebra sleeps", [UNK])) - 1e-5
     further = copying.translate(TranslationRequest("the zebra sleeps", prefix=found["pieces"][:2]))

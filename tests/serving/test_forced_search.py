@@ -8,8 +8,7 @@ import torch
 
 from nmt.search.beam import beam_search
 from nmt.search.hypothesis import BOS, EOS, PAD, UNK
-from nmt.serving.beam_tree import BeamRecorder
-from nmt.serving.prefix import PrefixForcing
+from nmt.serving.forced_search import ForcedSearch
 from nmt.serving.served_run import ServedRun
 from tests.search.toy import ToyModel, make_inputs
 
@@ -19,14 +18,14 @@ SOURCE = [5, 4, 6]
 def search(beam_size, length=4, seed=0, prefix=()):
     """The record of a search, what it found, and the model."""
     toy = ToyModel(seed)
-    recorder = BeamRecorder(PrefixForcing(toy, prefix))
+    recorder = ForcedSearch(toy, prefix, records=True)
     inputs, lengths = make_inputs([SOURCE], [length])
     sizes = {"beam_size": beam_size, "n_best": beam_size}
     found = beam_search(recorder, *inputs, **sizes, max_lengths=lengths, length_penalty=1.0)
     return recorder, found[0], toy
 
 
-def path(recorder: BeamRecorder, node: int) -> list[int]:
+def path(recorder: ForcedSearch, node: int) -> list[int]:
     tokens: list[int] = []
     while node >= 0:
         tokens.insert(0, recorder.nodes[node].token)

@@ -1,4 +1,4 @@
-"""The tree of a beam search, seen from outside: a `StepModel` that notes which hypotheses it was asked to extend."""
+"""A search from outside: a `StepModel` that begins as it must, and notes which hypotheses it was asked to extend."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, final
@@ -18,27 +18,34 @@ class Node(NamedTuple):
     step: int  # its length
 
 
-class BeamRecorderState(NamedTuple):
-    """A model's state, and which hypothesis of the step before each of its hypotheses extends; None at the first."""
+class ForcedState(NamedTuple):
+    """The model's state, and how many tokens have been produced."""
 
     inner: Any
-    parents: Tensor | None
+    position: int = 0
+    parents: Tensor | None = None  # which hypothesis of the step before each extends, if search has selected
 
-    def select(self, beams: Tensor) -> "BeamRecorderState":
+    def select(self, beams: Tensor) -> "ForcedState":
         """Return the state of k hypotheses of each sentence."""
-        return BeamRecorderState(self.inner.select(beams), beams)
+        return self._replace(inner=self.inner.select(beams), parents=beams)
 
-    def keep(self, sentences: Tensor) -> "BeamRecorderState":
+    def keep(self, sentences: Tensor) -> "ForcedState":
         """Return the state of some of the sentences."""
-        return BeamRecorderState(self.inner.keep(sentences), self.parents)
+        return self._replace(inner=self.inner.keep(sentences))
 
 
 @final
-class BeamRecorder:
-    """Passes a search of one sentence on to a model; afterwards `nodes` has every hypothesis that was extended."""
+class ForcedSearch:
+    """A model that can only begin as the prefix does: every other token has probability 0 there.
 
-    def __init__(self, model: StepModel[Any]) -> None:
+    The tokens of the prefix keep their own log-probabilities, so scores are those of whole translations. With `records`
+    it is for one search, of one sentence, after which `nodes` has every hypothesis that was extended.
+    """
+
+    def __init__(self, model: StepModel[Any], prefix: Sequence[int], *, records: bool) -> None:
         self.model = model
+        self.prefix = prefix
+        self.records = records
         self.nodes: list[Node] = []
         self.beam: list[int] = []  # the node at each place of the beam; -1 is the empty hypothesis, -2 none
         self.log_probs: Tensor | None = None  # of the last step
@@ -46,22 +53,28 @@ class BeamRecorder:
     def eval(self) -> None:
         """Nothing: the model is in eval mode."""
 
-    def start(self, source: Tensor, source_mask: Tensor, source_lengths: Tensor) -> BeamRecorderState:
-        """Encode the sentence."""
-        self.nodes, self.beam, self.log_probs = [], [], None
-        return BeamRecorderState(self.model.start(source, source_mask, source_lengths), None)
+    def start(self, source: Tensor, source_mask: Tensor, source_lengths: Tensor) -> ForcedState:
+        """Encode sentences."""
+        self.nodes, self.beam, self.log_probs = [], [-1], None
+        return ForcedState(self.model.start(source, source_mask, source_lengths))
 
-    def step(self, tokens: Tensor, state: BeamRecorderState) -> StepOutput[BeamRecorderState]:
+    def step(self, tokens: Tensor, state: ForcedState) -> StepOutput[ForcedState]:
         """Extend every hypothesis by a token, and note them."""
-        self.beam = [-1] if self.log_probs is None else self._extended(tokens[0], state.parents)
+        if self.log_probs is not None:
+            self.beam = self._extended(tokens[0], state.parents, self.log_probs)
         output = self.model.step(tokens, state.inner)
-        self.log_probs = output.log_probs[0]
-        return StepOutput(output.log_probs, output.weights, BeamRecorderState(output.state, None))
+        log_probs = output.log_probs
+        if state.position < len(self.prefix):
+            token = self.prefix[state.position]
+            log_probs = torch.full_like(log_probs, -torch.inf)
+            log_probs[..., token] = output.log_probs[..., token]
+        if self.records:
+            self.log_probs = log_probs[0]
+        return StepOutput(log_probs, output.weights, ForcedState(output.state, state.position + 1))
 
-    def _extended(self, tokens: Tensor, parents: Tensor | None) -> list[int]:
-        assert self.log_probs is not None
+    def _extended(self, tokens: Tensor, parents: Tensor | None, previous_log_probs: Tensor) -> list[int]:
         places = torch.zeros_like(tokens) if parents is None else parents[0]
-        log_probs = self.log_probs[places, tokens].tolist()  # search has set those of forbidden tokens to -inf
+        log_probs = previous_log_probs[places, tokens].tolist()  # search has set those of forbidden tokens to -inf
         beam: list[int] = []
         seen: set[tuple[int, int]] = set()
         for place, token, log_prob in zip(places.tolist(), tokens.tolist(), log_probs, strict=True):
