@@ -8,6 +8,7 @@ from onnxruntime import InferenceSession
 from torch import Tensor
 
 from nmt.data.batch import pad
+from nmt.errors import UserError, one_line
 from nmt.exporting.graphs import MEMORY, EncoderGraph, StepGraph
 from nmt.models.seq2seq import Seq2Seq
 from nmt.text.tokenizer import EOS
@@ -40,12 +41,20 @@ class ModuleAndGraph:
 
 @torch.inference_mode()
 def largest_differences(model: Seq2Seq, encoder: Path, step: Path, batches: int) -> dict[str, float]:
-    """Return the largest difference of each output of the graphs from the model's, over random batches."""
+    """Return the largest difference of each output of the graphs from the model's, over random batches; raise UserError
+    if onnxruntime fails.
+    """
     generator = np.random.default_rng(0)
-    encoder_graph = ModuleAndGraph(EncoderGraph(model), encoder)
-    step_graph = ModuleAndGraph(StepGraph(model), step)
-    for _ in range(batches):
-        run_random_batch(encoder_graph, step_graph, generator)
+    try:
+        encoder_graph = ModuleAndGraph(EncoderGraph(model), encoder)
+        step_graph = ModuleAndGraph(StepGraph(model), step)
+        for _ in range(batches):
+            run_random_batch(encoder_graph, step_graph, generator)
+    except Exception as error:
+        if not type(error).__module__.startswith("onnxruntime"):
+            raise
+        reason = one_line(error)
+        raise UserError(f"this model cannot be exported: onnxruntime cannot run its graphs ({reason})") from error
     return encoder_graph.differences | step_graph.differences
 
 
