@@ -1,7 +1,6 @@
 """The report of an evaluation: a table on the terminal, and a self-contained HTML page made from `report.html.j2`."""
 
 import difflib
-import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,20 +49,19 @@ def render_report(
     The worst sentences come first. A row opens the view of its alignment if `alignments` has its data, by its number
     (see `alignment_data`); the views of `drawn`, which it must have, are shown from the beginning. All text is escaped.
     """
-    baseline, worst_first = metrics.get("baseline"), sorted(sentences, key=lambda sentence: sentence.chrf)
     return template("report.html.j2", autoescape=True).render(
         title=title,
+        metrics=metrics,
         summary=summary(metrics),
+        search_summary=search_summary,
         cards=report_cards(metrics),
-        baseline=baseline,
-        comparison=comparison(baseline) if baseline else [],
-        baseline_summary=search_summary(baseline) if baseline else "",
+        compared=compared(),
+        baseline=metrics.get("baseline"),
         buckets=metrics.get("bleu_by_length"),
         drawn=drawn,
         has_saliency=any("saliency" in data["matrices"] for data in (alignments or {}).values()),
-        sentences=worst_first,
+        sentences=sorted(sentences, key=lambda sentence: sentence.chrf),
         has_baseline=any(sentence.baseline is not None for sentence in sentences),
-        settings=settings_rows(metrics),
         alignments=alignments or {},
         view_script=asset("alignment.js") if alignments else "",
         view_style=asset("alignment.css") if alignments else "",
@@ -121,17 +119,6 @@ def decoding_summary(settings: Values) -> str:
     return f"beam {settings['beam_size']} · {penalties} · {limit}{copies}{neighbors} · {settings['precision']}"
 
 
-def comparison(baseline: Mapping[str, Any]) -> list[list[str]]:
-    """Return the rows of the comparison with a baseline."""
-    rows = [["", "baseline", "difference", "p (paired bootstrap)"]]
-    for name, label in compared().items():
-        test = baseline[name]
-        rows.append(
-            [label, format_number(test["baseline"]), f"{test['difference']:+.2f}", format_number(test["p_value"], 4)]
-        )
-    return rows
-
-
 def mark_differences(hypothesis: str, reference: str) -> tuple[Markup, Markup]:
     """Return both as HTML: the hypothesis with the words that do not align with the reference in `<mark>`, the
     reference with those that the hypothesis lacks in `<mark class=missing>`.
@@ -153,17 +140,6 @@ def mark_others(line: str, matching: Collection[int], mark: Markup) -> Markup:
         parts += [escape(line[done:start]), escape(word) if index in matching else mark.format(word)]
         done = end
     return Markup("").join(parts)
-
-
-def settings_rows(metrics: Values) -> list[list[str]]:
-    """Return name and value of everything in metrics.json that is one value, with six digits, and the signatures."""
-    rows = []
-    for key, value in metrics.items():
-        if isinstance(value, float):
-            rows.append([key, f"{value:.6g}"])
-        elif isinstance(value, str | int):
-            rows.append([key, value if isinstance(value, str) else json.dumps(value)])
-    return rows + [[f"signature of {name}", signature] for name, signature in metrics["signature"].items()]
 
 
 class PipeConsole(Console):
