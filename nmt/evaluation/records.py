@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from nmt.data.tables import temporary_folder
 from nmt.errors import write_errors
 
 RECORDS = "metrics.jsonl"
@@ -24,13 +25,9 @@ def keep_records(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
     lines = record_lines(path)
     kept = [line for line in lines if (record := parse_record(line)) is not None and wanted(record)]
     if kept != lines:
-        replacement = path.with_name(f".{path.name}.tmp")  # one process writes at a time, or has been killed
-        with write_errors(path):
-            try:
-                replacement.write_bytes(b"".join(kept))
-                replacement.replace(path)
-            finally:
-                replacement.unlink(missing_ok=True)
+        with write_errors(path), temporary_folder(path) as folder:
+            (folder / path.name).write_bytes(b"".join(kept))
+            (folder / path.name).replace(path)
 
 
 def record_lines(path: Path) -> list[bytes]:
