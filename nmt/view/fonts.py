@@ -22,7 +22,6 @@ INVISIBLE = ("Cc", "Cf", "Mn")
 
 logger = logging.getLogger(__name__)
 _reported: set[str] = set()  # characters that no font has
-_named: set[str] = set()  # packages that were named for them
 
 
 def fonts_for(texts: Iterable[str]) -> list[str]:
@@ -107,16 +106,15 @@ def package_of(character: str) -> str:
 
 def report_missing(characters: set[str]) -> None:
     """Warn that no font has these characters, unless the packages that have them were named before."""
+    packages = set(map(package_of, characters))
+    are_named = packages <= set(map(package_of, _reported))
     _reported.update(characters)
-    packages = sorted(set(map(package_of, characters)))
-    if _named.issuperset(packages):
+    if are_named:
         return
-    _named.update(packages)
-    examples = "".join(sorted(characters)[:8])
     logger.warning(
         "no installed font has these characters of heatmaps, which are drawn as boxes: %s (%s). Install %s (apt-get "
         "install, on Debian and Ubuntu), or put a font that has them into ~/.local/share/fonts",
-        examples,
+        "".join(sorted(characters)[:8]),
         ", ".join(sorted(set(map(kind_of, characters)))),
-        " and ".join(packages),
+        " and ".join(sorted(packages)),
     )

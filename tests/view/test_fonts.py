@@ -20,7 +20,6 @@ def only_dejavu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(font_manager.fontManager, "ttflist", entries)
     monkeypatch.setattr(font_manager, "findSystemFonts", list)
     monkeypatch.setattr(fonts, "_reported", set())
-    monkeypatch.setattr(fonts, "_named", set())
 
 
 def test_what_the_first_font_has_needs_no_other(caplog: pytest.LogCaptureFixture) -> None:
