@@ -43,13 +43,11 @@ def evaluate_split(
     baseline: Baseline | None = None,
     views: AlignmentViews | None = None,
 ) -> dict[str, Any]:
-    """Translate and score a corpus, write metrics.json, hypotheses.txt, alignments.pharaoh, report.html and heatmaps/,
-    and return the contents of metrics.json.
+    """Translate and score a corpus, and return the contents of metrics.json; with a folder, write it and the other
+    files of `nmt.evaluation.output`.
 
     Alignment error rates are of the references (forced decoding), because gold links join their words; entropy,
-    coverage, correlation and heatmaps are of the translations. An older evaluation in `folder` is replaced file by file
-    once all files are complete; without a folder nothing is written. Of the `views`, a reverse translator adds
-    alignments.intersection.pharaoh, and an explainer the saliency beside every heatmap.
+    coverage, correlation and heatmaps are of the translations.
 
     Raises:
         UserError: the corpus is empty, its gold alignments are wrong, BLEU's tokenizer is not available, or `folder`

@@ -107,11 +107,7 @@ def bleu_by_length(
     tokenize: str = "13a",
     lowercase: bool = False,
 ) -> list[dict[str, Any]]:
-    """Corpus BLEU of the sentences whose source has 1-10, 11-20, ... words, an entry for each bucket with any.
-
-    Words are the parts between spaces, in segmented text its pieces, or the characters of a script without spaces.
-    Sources without words are in no bucket.
-    """
+    """Corpus BLEU of the sentences whose source has 1-10, 11-20, ... words (`plain_words`), where there are any."""
     buckets: dict[int, list[int]] = {}
     for index, source in enumerate(sources):
         words = len(plain_words(source))
@@ -134,8 +130,7 @@ def repetition_rate(sentences: Sequence[str]) -> float | None:
 
     Word i is repeated if, for some n of 1 to 4, it lies in words j..j+n-1 that equal words j-n..j-1; the rate is
     repeated words / words. `a b a b c` has 2/5: the second `a b` copies the first. Nearly 0 in human text, and high
-    where an attention model loops. Words are the parts between spaces, or the characters of a script without spaces,
-    where a doubled character counts as well. None if there are no words.
+    where an attention model loops. Words are those of `plain_words`; None if there are none.
     """
     words = repeated = 0
     for sentence in sentences:

@@ -32,13 +32,10 @@ PATH_KEYS = ("tokenizer.source_model", "tokenizer.target_model", "trainer.initia
 
 
 def write_card(best: Path, run: Path, cleaning: Mapping[str, CleaningReport], data: DataConfig | None = None) -> None:
-    """Write the model card of a run's best checkpoint into its folder, with a heatmap, after the final evaluation, or
-    raise UserError.
+    """Write the model card of a run's best checkpoint into its folder, with a heatmap, or raise UserError.
 
-    It is YAML between two lines `---`, then Markdown; `hub:USER/NAME` stands for the address. Nothing is written if
-    there is no such checkpoint, or if its card was edited. `cleaning` holds, for each split where it is known, what
-    cleaning dropped. `data` is the text that was scored, where it may differ from that configured when the checkpoint
-    was saved.
+    Nothing is written if there is no such checkpoint, or if its card was edited. `cleaning` holds, for each split where
+    it is known, what cleaning dropped; `data` is the text that was scored, if not that of the checkpoint's settings.
     """
     import yaml
 

@@ -31,10 +31,8 @@ class Neighbor:
 
 
 def neighbors_of(translator: Translator, translation: Translation, n: int = 3) -> list[tuple[str, list[Neighbor]]]:
-    """Return each subword of a translation, and its n nearest places (`nearest_places`); the last subword is the end.
-
-    Nothing for a translation in parts: the model has never read the whole of it.
-    """
+    """Return each subword of a translation, the last one the end, and its n nearest places (`nearest_places`)."""
+    # The model has never read the whole of a translation in parts.
     if not translation.pieces or translation.parts > 1:
         return []
     ids = translator.tokenizers.target.ids_of(translation.pieces)

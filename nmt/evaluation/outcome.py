@@ -79,8 +79,7 @@ def translate_split(
 def search_errors(translations: Sequence[Translation], greedy: Sequence[Translation]) -> int:
     """Return the number of sentences of which greedy search found a translation with a better score.
 
-    A beam search may lose the greedy translation on the way. Scores of the same translation, and scores that differ by
-    less than 1e-4, differ by rounding.
+    Scores of the same translation, and scores that differ by less than 1e-4, differ by rounding.
     """
     pairs = zip(translations, greedy, strict=True)
     return sum(first.pieces != second.pieces and second.score > first.score + 1e-4 for first, second in pairs)

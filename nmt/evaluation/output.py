@@ -49,12 +49,10 @@ def prepare_folder(folder: Path) -> None:
 
 
 def write_files(folder: Path, metrics: Values, sentences: Sequence[AlignedSentence], num_heatmaps: int) -> None:
-    """Write every file into a temporary folder first, then move each into place, metrics.json last.
+    """Write every file into a temporary folder first, then move each into place, metrics.json last; raise UserError if
+    they cannot be written: `folder` is unchanged then, or has only some of the new files.
 
     The temporary folder is inside `folder`: its parent may be on another disk, or not writable.
-
-    Raises:
-        UserError: they cannot be written; `folder` is unchanged, or has only some of the new files.
     """
     with write_errors(f"the evaluation to {folder}"), temporary_folder(folder / METRICS_FILE) as staging:
         drawn = [sentences[index] for index in pick([each.translation for each in sentences], num_heatmaps)]

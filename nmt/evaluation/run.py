@@ -126,9 +126,7 @@ def choose_views(config: EvaluateConfig, translator: Translator) -> AlignmentVie
 
 def output_folder(config: EvaluateConfig, swept: Sequence[str], trained_on: DataConfig) -> Path:
     """Return the folder to write to: `output`, else a folder of the run. An ensemble, other text than that of the run,
-    and each job of a sweep have their own.
-
-    `swept` are the overrides by which the job differs from the others of its sweep; `trained_on` is the run's data.
+    and each job of a sweep, which differs from the others by the overrides `swept`, have their own.
     """
     if config.output is not None:
         return Path(config.output, ",".join(override.replace("/", "_") for override in swept))
@@ -193,10 +191,7 @@ def choose_data(config: EvaluateConfig, trained_on: DataConfig) -> DataConfig:
     """Return the configuration of the split: the run's own data, or that given by `data.<split>.*`.
 
     Files given by `source` and `target` replace all of it. `alignment` alone adds gold links to the run's own
-    text files; `name` alone chooses another split of the run's hub corpus.
-
-    Raises:
-        UserError: data is given for a split that is not scored, or only one side is given, or it does not fit the run.
+    text files; `name` alone chooses another split of the run's hub corpus. Anything else is a UserError.
     """
     splits = vars(config.data)
     for name, files in splits.items():

@@ -100,9 +100,7 @@ def obstacle_to_saliency(translator: Translator) -> str | None:
 
 @final
 class Explainer:
-    """Computes the saliency of a translator's words, in the form of its attention (`Alignment`); making it raises
-    UserError where there is an `obstacle_to_saliency`.
-    """
+    """Computes the saliency of a translator's words; UserError when it is made with an `obstacle_to_saliency`."""
 
     def __init__(self, translator: Translator) -> None:
         if obstacle := obstacle_to_saliency(translator):
@@ -112,9 +110,7 @@ class Explainer:
         self.translator = translator
 
     def pairs(self, sources: Iterable[str], targets: Iterable[str]) -> list[Alignment]:
-        """Return the saliency of given targets, the counterpart of `Translator.align`; raise UserError if the numbers
-        of sources and targets differ.
-        """
+        """Return the saliency of given targets; raise UserError if the numbers of sources and targets differ."""
         sources, targets = to_pairs(sources, targets)
         source, target = self.translator.tokenizers.source, self.translator.tokenizers.target
         source_ids, target_ids = source.encode(sources), target.encode(targets)
@@ -122,9 +118,7 @@ class Explainer:
         return self._explain(source_ids, target_ids, source_words, list(map(target.parts, target_ids, targets)))
 
     def translations(self, translations: Sequence[Translation]) -> list[Alignment | None]:
-        """Return the saliency of translations, for the pieces that search chose; None for one in parts, which the model
-        has never read as a whole.
-        """
+        """Return the saliency of translations; None for one in parts, which the model has never read as a whole."""
         source, target = self.translator.tokenizers.source, self.translator.tokenizers.target
         whole = [translation for translation in translations if translation.parts == 1]
         lines = [translation.source for translation in whole]

@@ -61,8 +61,7 @@ def largest_differences(model: Seq2Seq, encoder: Path, step: Path, batches: int)
 def run_random_batch(encoder_graph: ModuleAndGraph, step_graph: ModuleAndGraph, generator: np.random.Generator) -> None:
     """Encode random sentences and extend random hypotheses by random tokens.
 
-    Both are given the model's states at each step: of states that differ by rounding alone, later ones may differ by
-    much more.
+    Both get the model's states at each step: where states differ by rounding, later ones may differ by much more.
     """
     model = encoder_graph.module.model
     source_vocab, target_vocab = model.encoder.embedding.num_embeddings, model.decoder.embedding.num_embeddings

@@ -136,8 +136,7 @@ def trace(graph: EncoderGraph | StepGraph, arguments: Sequence[Tensor], path: Pa
 def tracing_problems() -> Iterator[list[str]]:
     """Yield a list of reasons why a graph cannot be traced; warnings about frozen constants are added at the end.
 
-    Warnings from torch's own recurrent layers are ignored: they concern size checks, and a value that ONNX's layers do
-    not need. Nothing is printed.
+    Those from torch's own recurrent layers concern size checks, and a value that ONNX's layers do not need.
     """
     problems: list[str] = []
     fast_path = torch.backends.mha.get_fastpath_enabled()

@@ -34,11 +34,8 @@ TOLERANCE = 1e-3
 
 
 def export(run: str, output: str | None, *, int8: bool) -> None:
-    """Export a run or a checkpoint, and print what is written.
-
-    Raises:
-        UserError: there is no checkpoint, a part of the model has no fixed graph, the graphs do not compute what the
-            model does, or the folder has other files or cannot be written.
+    """Export a run or a checkpoint, and print what is written; raise UserError if there is no checkpoint, the model has
+    no fixed graph, the graphs do not compute what it does, or the folder has other files or cannot be written.
     """
     checkpoint = load_checkpoint(run)
     folder = place_for("onnx", run, checkpoint.folder) if output is None else Path(output)

@@ -57,9 +57,8 @@ class ServedRun:
         }
 
     def translate(self, request: TranslationRequest) -> dict[str, Any]:
-        """Return the best translation that begins with the prefix, with the n best in `n_best`, and where asked for the
-        search's tree and the saliency, but not of a text that is translated in parts; raise UserError if sentence or
-        prefix is too long, the prefix cannot be forced, or there is no saliency.
+        """Return the best translation that begins with the prefix, the n best, and where asked for the search's tree
+        and the saliency, but not of a text in parts; raise UserError as `_prefix` does, or if there is no saliency.
         """
         started = time.perf_counter()
         explainer = Explainer(self.translator) if request.saliency else None
@@ -79,9 +78,8 @@ class ServedRun:
         return best | {"seconds": round(time.perf_counter() - started, 4)}
 
     def next(self, request: TranslationRequest) -> dict[str, Any]:
-        """Return the most probable words after the prefix, `n_best` of them at most, and of a run that uses neighbors
-        the nearest places of its datastore; raise UserError if sentence or prefix is too long, or the prefix cannot be
-        forced.
+        """Return the `n_best` most probable words after the prefix, and of a run that uses neighbors the nearest places
+        of its datastore; raise UserError as `_prefix` does.
         """
         prefix = self._prefix(request)
         words = next_words(self.translator, request.text, prefix, request.n_best)
@@ -92,7 +90,9 @@ class ServedRun:
         return answer
 
     def _prefix(self, request: TranslationRequest) -> list[int]:
-        """Check the lengths, and return the ids of the prefix: none where there is nothing to translate."""
+        """Return the ids of the prefix, none where there is nothing to translate; raise UserError if sentence or prefix
+        is too long, or the prefix cannot be forced.
+        """
         source, target = self.translator.tokenizers.source, self.translator.tokenizers.target
         text = source.encode([request.text])[0]
         prefix = prefix_ids(target, request.prefix, allow_unknown=self.translator.replaces_unknown)

@@ -25,10 +25,7 @@ _reported: set[str] = set()  # characters that no font has
 
 
 def fonts_for(texts: Iterable[str]) -> list[str]:
-    """Return the families that have the characters of texts, the first choice first; a box is drawn for what none has.
-
-    A warning names the scripts that no installed font has, and the packages to install, each once.
-    """
+    """Return the families that have the characters of texts, the first choice first; warn of those that none has."""
     visible = (c for text in texts for c in text if not (c.isspace() or unicodedata.category(c) in INVISIBLE))
     needed = set(visible) - _reported
     chosen, needed = choose_families(needed, [FIRST, *preferred(needed)])

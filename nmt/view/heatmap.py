@@ -49,8 +49,8 @@ def draw_heatmap(
     """Draw attention weights; `gold` links are outlined, sure ones solid and possible ones dashed.
 
     Several weightings of the same words are drawn side by side, each with its name underneath. The figure grows with
-    the sentence, so that every word can be read. Glyphs that no font has are boxes, and a warning names the package to
-    install. matplotlib orders and joins the letters of right-to-left and Indic labels.
+    the sentence, so that every word can be read. matplotlib orders and joins the letters of right-to-left and Indic
+    labels; glyphs that no font has are boxes.
     """
     panels = weights if isinstance(weights, Mapping) else {"": weights}
     fonts = fonts_for([*source_words, *target_words, title or ""])

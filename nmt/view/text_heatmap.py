@@ -26,8 +26,8 @@ def render_text(
 ) -> str:
     """Draw attention weights with block characters for a terminal; source words are written downwards.
 
-    Each source word has a column of two cells, so that wide (East Asian) characters fit as well. A block is blank below
-    0.05 and darkens at 0.25, 0.5 and 0.75. Columns that do not fit in `width` cells go on in further pictures below.
+    Each source word has a column of two cells, so that wide (East Asian) characters fit as well. Columns that do not
+    fit in `width` cells go on in further pictures below.
     """
     assert weights.shape == (len(target_words), len(source_words)), "[target words, source words]"
     # What turns the direction of letters would go on beyond its word: a terminal knows no boundaries.
@@ -83,10 +83,8 @@ def shade(weight: float) -> str:
 
 
 def shorten(word: str, limit: int = MAX_LABEL) -> str:
-    """Return a label of one line, of at most `limit` characters, without control characters.
-
-    Joiners and other invisible format characters are part of some scripts.
-    """
+    """Return a label of one line, of at most `limit` characters, without control characters."""
+    # Joiners and other invisible format characters are part of some scripts.
     allowed = (c if c.isprintable() or unicodedata.category(c) == "Cf" else "\N{REPLACEMENT CHARACTER}" for c in word)
     label = "".join(allowed)
     return label if len(label) <= limit else label[: limit - 1] + "…"
