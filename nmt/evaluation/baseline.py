@@ -31,12 +31,12 @@ def baseline_of(run: Path, translator: Translating, corpus: datasets.Dataset) ->
 
 def compare(outcome: Outcome, baseline: Baseline) -> dict[str, Any]:
     """Return the comparison with a baseline, by every metric that has one, and the baseline's settings."""
-    metrics = {
-        name: metric.sacrebleu(outcome.tokenize, outcome.lowercase)
+    texts = outcome.hypotheses, baseline.hypotheses, outcome.references
+    tests = {
+        name: paired_bootstrap(metric.sacrebleu(outcome.tokenize, outcome.lowercase), *texts)
         for name, metric in METRICS.items()
         if metric.sacrebleu is not None
     }
-    tests = paired_bootstrap(metrics, outcome.hypotheses, baseline.hypotheses, outcome.references)
     return {"run": baseline.run, **baseline.settings, **tests}
 
 

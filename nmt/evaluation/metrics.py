@@ -1,6 +1,6 @@
 """Scores of translated text: BLEU, chrF and TER by sacrebleu, each with its signature; repetition."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sacrebleu.metrics.base import Metric as SacrebleuMetric
@@ -150,34 +150,28 @@ def _repeated_positions(tokens: Sequence[str]) -> set[int]:
 
 
 def paired_bootstrap(
-    metrics: Mapping[str, SacrebleuMetric],
-    hypotheses: Sequence[str],
-    baseline: Sequence[str],
-    references: Sequence[str],
-) -> dict[str, dict[str, Any]]:
+    metric: SacrebleuMetric, hypotheses: Sequence[str], baseline: Sequence[str], references: Sequence[str]
+) -> dict[str, Any]:
     """Compare with a baseline by paired bootstrap resampling (Koehn, 2004), as sacrebleu does it.
 
-    Returns for each metric: the `baseline`'s score, the `difference` (ours minus the baseline's), the `p_value`
-    of the hypothesis that both systems are equally good (1 for a single sentence), and the `signature`.
+    Returns the `baseline`'s score, the `difference` (ours minus the baseline's), the `p_value` of the hypothesis that
+    both systems are equally good (1 for a single sentence), and the `signature`.
     """
     systems = [("baseline", baseline), ("system", hypotheses)]
-    result: dict[str, dict[str, Any]] = {}
-    for name, metric in metrics.items():
-        test = PairedTest(systems, {name: metric}, [references], test_type="bs", n_samples=NUM_RESAMPLES)
-        signatures, scores = test()
-        (key,) = signatures
-        theirs, ours = scores[key]
-        assert isinstance(theirs, Result)
-        assert isinstance(ours, Result)
-        difference = ours.score - theirs.score
-        result[name] = {
-            "baseline": theirs.score,
-            "difference": difference,
-            # sacrebleu gives 1/1001 to equal scores, and to a single sentence: no resample is strictly further apart.
-            "p_value": ours.p_value if difference and len(references) > 1 else 1.0,
-            "signature": str(signatures[key]),
-        }
-    return result
+    test = PairedTest(systems, {"metric": metric}, [references], test_type="bs", n_samples=NUM_RESAMPLES)
+    signatures, scores = test()
+    ((name, signature),) = signatures.items()
+    theirs, ours = scores[name]
+    assert isinstance(theirs, Result)
+    assert isinstance(ours, Result)
+    difference = ours.score - theirs.score
+    return {
+        "baseline": theirs.score,
+        "difference": difference,
+        # sacrebleu gives 1/1001 to equal scores, and to a single sentence: no resample is strictly further apart.
+        "p_value": ours.p_value if difference and len(references) > 1 else 1.0,
+        "signature": str(signature),
+    }
 
 
 def check_lines(hypotheses: Sequence[str], references: Sequence[str]) -> None:

@@ -141,9 +141,9 @@ def test_repetition_rate_is_its_definition(words: list[str]) -> None:
 
 
 def test_paired_bootstrap_knows_better_from_equal() -> None:
-    better = paired_bootstrap({"bleu": bleu()}, GOOD, BAD, REFERENCES)["bleu"]
-    worse = paired_bootstrap({"bleu": bleu()}, BAD, GOOD, REFERENCES)["bleu"]
-    equal = paired_bootstrap({"bleu": bleu(), "chrf": chrf()}, GOOD, GOOD, REFERENCES)["chrf"]
+    better = paired_bootstrap(bleu(), GOOD, BAD, REFERENCES)
+    worse = paired_bootstrap(bleu(), BAD, GOOD, REFERENCES)
+    equal = paired_bootstrap(chrf(), GOOD, GOOD, REFERENCES)
     assert better["difference"] == pytest.approx(plain_bleu(GOOD, REFERENCES) - plain_bleu(BAD, REFERENCES))
     assert worse["difference"] == -better["difference"]
     assert better["p_value"] < 0.01
@@ -152,7 +152,7 @@ def test_paired_bootstrap_knows_better_from_equal() -> None:
 
 
 def test_one_sentence_is_no_evidence_of_a_difference() -> None:
-    only = paired_bootstrap({"bleu": bleu()}, GOOD[:1], ["another sentence"], REFERENCES[:1])["bleu"]
+    only = paired_bootstrap(bleu(), GOOD[:1], ["another sentence"], REFERENCES[:1])
     assert only["difference"] > 0
     assert only["p_value"] == 1
 
