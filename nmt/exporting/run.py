@@ -41,12 +41,10 @@ def export(run: str, output: str | None, *, int8: bool) -> None:
     folder = place_for("onnx", run, checkpoint.folder) if output is None else Path(output)
     remove_leftovers(folder / MODEL)
     check_output(folder)
-    with write_errors(folder), remove_if_empty(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        # Within the folder: what is beside it may be another disk, or forbidden.
-        with temporary_folder(folder / MODEL) as staging:
-            content = write_export(staging, checkpoint, ("fp32", "int8") if int8 else ("fp32",))
-            replace_export(staging, folder)
+    # Written within the folder: what is beside it may be another disk, or forbidden.
+    with write_errors(folder), remove_if_empty(folder), temporary_folder(folder / MODEL) as staging:
+        content = write_export(staging, checkpoint, ("fp32", "int8") if int8 else ("fp32",))
+        replace_export(staging, folder)
     for precision, files in content["graphs"].items():
         sizes = ", ".join(f"{name} {(folder / name).stat().st_size / 1e6:.1f} MB" for name in files.values())
         difference = f"{content['largest_difference'][precision]['log_probs']:.1e}"
@@ -60,11 +58,10 @@ def remove_if_empty(folder: Path) -> Iterator[None]:
     is_new = not folder.exists()
     try:
         yield
-    except BaseException:
+    finally:
         if is_new:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # it is not empty
                 folder.rmdir()
-        raise
 
 
 def replace_export(staging: Path, folder: Path) -> None:
