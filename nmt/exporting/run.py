@@ -43,7 +43,7 @@ def export(run: str, output: str | None, *, int8: bool) -> None:
     check_output(folder)
     # Written within the folder: what is beside it may be another disk, or forbidden.
     with write_errors(folder), remove_if_empty(folder), temporary_folder(folder / MODEL) as staging:
-        content = write_export(staging, checkpoint, ("fp32", "int8") if int8 else ("fp32",))
+        content = write_export(staging, checkpoint, int8)
         replace_export(staging, folder)
     for precision, files in content["graphs"].items():
         sizes = ", ".join(f"{name} {(folder / name).stat().st_size / 1e6:.1f} MB" for name in files.values())
@@ -84,24 +84,23 @@ def check_output(folder: Path) -> None:
         raise UserError(f"{folder} has other files, and no {MODEL} of an earlier export: give --output a new folder")
 
 
-def write_export(folder: Path, checkpoint: Checkpoint, precisions: tuple[str, ...]) -> dict[str, Any]:
+def write_export(folder: Path, checkpoint: Checkpoint, int8: bool) -> dict[str, Any]:
     """Write all files into a folder; return the content of `model.json`."""
-    differences: dict[str, dict[str, float]] = {}
-    for precision in precisions:
-        encoder, step = (folder / name for name in GRAPHS[precision].values())
-        if precision == "fp32":
-            write_graphs(checkpoint.model, encoder, step)
-        else:
-            for graph, path in zip(GRAPHS["fp32"].values(), (encoder, step), strict=True):
-                quantize_graph(folder / graph, path)
-        differences[precision] = largest_differences(checkpoint.model, encoder, step, BATCHES)
+    encoder, step = (folder / name for name in GRAPHS["fp32"].values())
+    write_graphs(checkpoint.model, encoder, step)
+    differences = {"fp32": largest_differences(checkpoint.model, encoder, step, BATCHES)}
     check_differences(differences["fp32"])
+    if int8:
+        int8_encoder, int8_step = (folder / name for name in GRAPHS["int8"].values())
+        quantize_graph(encoder, int8_encoder)
+        quantize_graph(step, int8_step)
+        differences["int8"] = largest_differences(checkpoint.model, int8_encoder, int8_step, BATCHES)
     checkpoint.tokenizers.save(folder)
     if isinstance(checkpoint.tokenizers.source, Tokenizer):
         (folder / EXAMPLE.name).write_bytes(EXAMPLE.read_bytes())
     content = {
         "format": FORMAT,
-        "graphs": {precision: GRAPHS[precision] for precision in precisions},
+        "graphs": {precision: GRAPHS[precision] for precision in differences},
         "largest_difference": differences,
         **{name: signature(folder / graph) for name, graph in GRAPHS["fp32"].items()},
         **describe(checkpoint),
