@@ -47,6 +47,7 @@ class ForcedSearch:
         self.prefix = prefix
         self.records = records
         self.nodes: list[Node] = []
+        self.children: dict[tuple[int, int], int] = {}  # the node that extends a node by a token
         self.beam: list[int] = []  # the node at each place of the beam; -1 is the empty hypothesis, -2 none
         self.log_probs: Tensor | None = None  # of the last step
 
@@ -55,7 +56,7 @@ class ForcedSearch:
 
     def start(self, source: Tensor, source_mask: Tensor, source_lengths: Tensor) -> ForcedState:
         """Encode sentences."""
-        self.nodes, self.beam, self.log_probs = [], [-1], None
+        self.nodes, self.children, self.beam, self.log_probs = [], {}, [-1], None
         return ForcedState(self.model.start(source, source_mask, source_lengths))
 
     def step(self, tokens: Tensor, state: ForcedState) -> StepOutput[ForcedState]:
@@ -76,25 +77,23 @@ class ForcedSearch:
         places = torch.zeros_like(tokens) if parents is None else parents[0]
         log_probs = previous_log_probs[places, tokens].tolist()  # search has set those of forbidden tokens to -inf
         beam: list[int] = []
-        seen: set[tuple[int, int]] = set()
         for place, token, log_prob in zip(places.tolist(), tokens.tolist(), log_probs, strict=True):
             parent = self.beam[place]
             # An empty place names any hypothesis and token: one that is none, one that has ended, or another's.
-            if parent < -1 or token == EOS or log_prob == -torch.inf or (parent, token) in seen:
+            if parent < -1 or token == EOS or log_prob == -torch.inf or (parent, token) in self.children:
                 beam.append(-2)
                 continue
-            seen.add((parent, token))
             previous = self.nodes[parent] if parent >= 0 else Node(-1, 0, 0.0, 0)
+            self.children[parent, token] = len(self.nodes)
+            beam.append(len(self.nodes))
             self.nodes.append(Node(parent, token, previous.log_prob + log_prob, previous.step + 1))
-            beam.append(len(self.nodes) - 1)
         return beam
 
     def end_of(self, tokens: Sequence[int]) -> int:
         """Return the node of the longest beginning of these tokens that was in the beam."""
-        children = {(node.parent, node.token): index for index, node in enumerate(self.nodes)}
         node = -1
         for token in tokens:
-            if (node, token) not in children:
+            if (node, token) not in self.children:
                 break
-            node = children[node, token]
+            node = self.children[node, token]
         return node
