@@ -224,6 +224,19 @@ def test_an_interrupted_run_can_be_continued(
     assert (run / "checkpoints" / "best").exists()
 
 
+def test_a_reader_of_messages_that_goes_away_is_told_by_the_status(tiny_options: list[str], tmp_path: Path) -> None:
+    """As in `nmt train ... 2>&1 | head -1`."""
+    line = [sys.executable, "-m", "nmt.train", "run_dir=run", *tiny_options, *QUIET, "trainer.max_steps=1"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(line, cwd=tmp_path, env=environment, stdout=writer, stderr=writer)
+    finally:
+        os.close(writer)
+    assert done.returncode == 141
+
+
 def test_a_sweep_makes_a_run_of_every_job(train: Callable[..., Path], tmp_path: Path) -> None:
     folder = train("sweep", *QUIET, "trainer.max_steps=1", "model=bahdanau,luong", "-m")
     assert {path.name for path in folder.iterdir() if path.is_dir()} == {"0", "1"}

@@ -10,7 +10,6 @@ from typing import Any
 
 import datasets
 import torch
-from rich.console import Console
 
 from nmt.alignment.links import LinkRule
 from nmt.config.file import load_config
@@ -20,7 +19,7 @@ from nmt.errors import UserError
 from nmt.evaluation.baseline import Baseline, baseline_of, corpus_digest, stable_path
 from nmt.evaluation.evaluator import evaluate_split
 from nmt.evaluation.metrics import bleu, bleu_tokenizer
-from nmt.evaluation.report import print_table
+from nmt.evaluation.report import PipeConsole, print_table
 from nmt.evaluation.saliency import Explainer
 from nmt.evaluation.views import AlignmentViews
 from nmt.models.checkpoint import CONFIG, find_checkpoint, local, place_in_run, run_of
@@ -64,7 +63,7 @@ def evaluate(config: EvaluateConfig, swept: Sequence[str] = ()) -> None:
     if config.output is None and is_other:
         folder = unshared(folder, corpus_digest(list(corpus["source"]), list(corpus["target"])))
     views = choose_views(config, translator)  # before the baseline, which takes as long as all the rest
-    with Console(stderr=True).status(f"Translating {len(corpus):,} sentences of {config.split} ..."):
+    with PipeConsole(stderr=True).status(f"Translating {len(corpus):,} sentences of {config.split} ..."):
         metrics = evaluate_split(
             translator,
             corpus,
