@@ -57,7 +57,8 @@ def user_errors(*, show: bool = True) -> Iterator[None]:
             raise
         status, message = outcome
         if message and (show or is_of_one_rank(error)):
-            print(message, file=sys.stderr)
+            with contextlib.suppress(OSError):  # it may be on the same full disk
+                print(message, file=sys.stderr)
         if not isinstance(error, UserError | KeyboardInterrupt):
             discard_output()
         sys.exit(status)
