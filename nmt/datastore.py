@@ -15,7 +15,7 @@ from nmt.errors import UserError
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line; it does not import torch, so that --help is instant."""
-    parser = Parser(prog="python -m nmt.datastore", description=__doc__.split("\n\n")[1])
+    parser = Parser(prog="python -m nmt.datastore", description=(__doc__ or "").partition("\n\n")[2])
     add = parser.add_argument
     add("run", metavar="RUN", help="run or checkpoint folder, or hub:USER/NAME[@REVISION]")
     add("--source", nargs="+", metavar="FILE", help="text to read instead of the training text")

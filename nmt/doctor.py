@@ -29,7 +29,7 @@ class Finding(NamedTuple):
 
 def parser() -> Parser:
     """Return the parser of the command line."""
-    parser = Parser(prog="python -m nmt.doctor", description=__doc__.split("\n\n")[0])
+    parser = Parser(prog="python -m nmt.doctor", description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("folder", nargs="*", type=Path, metavar="FOLDER", help="run, checkpoint or cache")
     parser.add_argument("--json", action="store_true", help="one JSON object a finding")
     return parser

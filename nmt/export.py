@@ -11,7 +11,7 @@ PACKAGES = ("onnx", "onnxruntime")
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line; it does not import torch, so that --help is instant."""
-    parser = Parser(prog="python -m nmt.export", description=__doc__.split(":")[0])
+    parser = Parser(prog="python -m nmt.export", description=(__doc__ or "").partition(":")[0])
     parser.add_argument("run", metavar="RUN", help="run or checkpoint folder")
     parser.add_argument("--to", default="onnx", choices=("onnx",), help="format (%(default)s)")
     parser.add_argument("--output", metavar="DIR", help="folder to write to (default: `onnx` in the run)")

@@ -62,7 +62,7 @@ COUNT, FACTOR = at_least(int, 1), at_least(float, 0)
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line; it does not import torch, so that --help is instant."""
-    parser = Parser(prog="python -m nmt.translate", description=__doc__.split("\n\n")[0])
+    parser = Parser(prog="python -m nmt.translate", description=(__doc__ or "").partition("\n\n")[0])
     add = parser.add_argument
     add("text", nargs="*", metavar="TEXT", help="sentences to translate (default: lines of --input)")
     run_help = "run or checkpoint folder, or hub:USER/NAME[@REVISION] (%(default)s)"

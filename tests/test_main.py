@@ -59,3 +59,11 @@ def test_help_ends_quietly_when_its_reader_has_gone(module: str) -> None:
         process.stdout.close()  # before it writes
         assert process.stderr.read() == b""
     assert process.returncode in (0, 141)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_run_without_docstrings(name: str) -> None:
+    """As with PYTHONOPTIMIZE=2, which some images of containers set."""
+    line = [sys.executable, "-OO", "-m", f"nmt.{name}", "--help"]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
