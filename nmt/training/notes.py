@@ -21,7 +21,7 @@ MIN_BLEU = 1.0
 MIN_CHRF = 30.0  # with a lower one a low BLEU is the model's
 MAX_COPIED_FRACTION = 0.5  # of the translations
 MAX_OVERLAP_FRACTION = 0.01  # of the test sentences
-MAX_RELATIVE_GAIN = 0.02  # of the watched metric between the last two validations
+MAX_RELATIVE_GAIN = 0.02  # of the watched metric, by the last validation over the best before
 MAX_RELATIVE_RISE = 0.03  # of the validation loss above its minimum
 MAX_WORD_LENGTH = 12  # characters between spaces, on average; German has 6
 MAX_SPACELESS_WORD_LENGTH = 6  # the same in scripts without spaces: segmented Chinese has 2, Thai 5
@@ -72,12 +72,13 @@ def few_updates(step: int, warmup_steps: int, longer: str) -> str | None:
 
 
 def still_improving(validations: Sequence[Mapping[str, Any]], metric: str, longer: str) -> str | None:
-    """Return a note on a watched metric that was still gaining at the last validation."""
+    """Return a note on a watched metric of which the last validation is much the best."""
     values = [record[metric] for record in validations if record.get(metric) is not None]
     if len(values) < 2:
         return None
-    previous, last = values[-2:]
-    gain = previous - last if METRICS[metric].better == "lower" else last - previous
+    is_lower_better, last = METRICS[metric].better == "lower", values[-1]
+    previous = min(values[:-1]) if is_lower_better else max(values[:-1])
+    gain = previous - last if is_lower_better else last - previous
     if gain <= MAX_RELATIVE_GAIN * abs(last):
         return None
     label, digits = METRICS[metric].table_display.label, METRICS[metric].table_display.digits
