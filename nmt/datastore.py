@@ -30,10 +30,9 @@ def main(arguments: list[str] | None = None) -> None:
         options = build_parser().parse_args(arguments)
         if (options.source is None) != (options.target is None):
             raise UserError("--source and --target belong together: give both, or neither for the training text")
-        from nmt.evaluation.report import PipeConsole
         from nmt.training.console import LiveDisplay, LogHandler
 
-        with contextlib.closing(LogHandler(LiveDisplay(PipeConsole(stderr=True)))) as messages:
+        with contextlib.closing(LogHandler(LiveDisplay())) as messages:
             messages.open()
             run(options)
 

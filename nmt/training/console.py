@@ -13,6 +13,7 @@ from typing import Any, final
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TimeElapsedColumn
 
+from nmt.evaluation.report import PipeConsole
 from nmt.formats import duration
 
 SHOWN_BY_BAR = {"live": True}  # marks a log record that the live bar replaces
@@ -34,8 +35,9 @@ def silent_phase(name: str, total: int) -> Iterator[Advance]:
 class LiveDisplay:
     """The console: on a terminal a live bar below the messages, elsewhere messages only."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, console: Console | None = None) -> None:
+        """`console` is that of standard error unless another is given."""
+        self.console = console or PipeConsole(stderr=True)
         self.progress = Progress(
             "{task.description}",
             BarColumn(bar_width=None),
@@ -44,11 +46,11 @@ class LiveDisplay:
             "{task.fields[speed]}",
             "{task.fields[eta]}",
             TimeElapsedColumn(),
-            console=console,
+            console=self.console,
             transient=True,
             redirect_stdout=False,  # standard output may be a file
             redirect_stderr=False,
-            disable=not console.is_terminal,
+            disable=not self.console.is_terminal,
         )
         self.task = self._task("training", 1.0)
 

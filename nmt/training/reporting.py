@@ -16,7 +16,6 @@ from nmt.config.schema import TrainConfig
 from nmt.errors import write_errors
 from nmt.evaluation.records import ALIGNMENTS, RECORDS, finite, keep_records, read_records
 from nmt.evaluation.registry import METRICS, OF_THE_MACHINE, format_number
-from nmt.evaluation.report import PipeConsole
 from nmt.formats import duration
 from nmt.training.console import SHOWN_BY_BAR, LiveDisplay, LogHandler, Phase, silent_phase
 from nmt.training.progress import Progress, fraction_done, seconds_left
@@ -37,7 +36,7 @@ class Reporter:
     def __init__(self, run_dir: Path, *, config: TrainConfig, console: Console | None = None) -> None:
         self.run_dir = run_dir
         self.config = config
-        self.display = LiveDisplay(console or PipeConsole(stderr=True))
+        self.display = LiveDisplay(console)
         self.phase: Phase = self.display.phase  # shows how far a validation or test has come
         self.log = LogHandler(self.display)
         self.open_files = contextlib.ExitStack()
