@@ -47,7 +47,8 @@ def evaluate_split(
     files of `nmt.evaluation.output`.
 
     Alignment error rates are of the references (forced decoding), because gold links join their words; entropy,
-    coverage, correlation and heatmaps are of the translations.
+    coverage, correlation and heatmaps are of the translations. Of the `views`, a reverse translator adds
+    alignments.intersection.pharaoh, and an explainer the saliency beside every heatmap.
 
     Raises:
         UserError: the corpus is empty, its gold alignments are wrong, BLEU's tokenizer is not available, or `folder`

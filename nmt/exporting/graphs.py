@@ -136,7 +136,8 @@ def trace(graph: EncoderGraph | StepGraph, arguments: Sequence[Tensor], path: Pa
 def tracing_problems() -> Iterator[list[str]]:
     """Yield a list of reasons why a graph cannot be traced; warnings about frozen constants are added at the end.
 
-    Those from torch's own recurrent layers concern size checks, and a value that ONNX's layers do not need.
+    Those from torch's own recurrent layers are left out: they concern size checks, and a value that ONNX's layers do
+    not need.
     """
     problems: list[str] = []
     fast_path = torch.backends.mha.get_fastpath_enabled()
