@@ -100,7 +100,7 @@ class Corpus(ABC):
 def source_code(place: Path) -> bytes:
     """Return the content of a source file, or of all those of a folder.
 
-    It is part of the digest under which the table that it makes is stored: a table of other rules is not taken for it.
+    The digest in the name of a stored table includes it, so that a table that other code made is not reused.
     """
     files = sorted(place.iterdir()) if place.is_dir() else [place]
     return b"".join(file.read_bytes() for file in files if file.suffix in (".py", ".toml"))

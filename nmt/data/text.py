@@ -46,7 +46,7 @@ class TextCorpus(Corpus):
     split_keys = COLUMNS
 
     def load(self, split: str) -> datasets.Dataset:
-        """Return a split, kept in `data.cache_dir` under the digest of its files and of this one, which reads them (see
+        """Return a split, kept in `data.cache_dir` under the digest of its files and of this module's code (see
         `open_split`, `read_split`).
         """
         config = self.split_config(split)

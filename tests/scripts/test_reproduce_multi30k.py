@@ -29,7 +29,7 @@ def start(cwd: Path, *keys: str) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 def test_the_chain(tmp_path: Path) -> None:
-    """About two minutes: `python -m pytest -m slow tests/scripts/test_reproduce_multi30k.py`.
+    """Some minutes: `python -m pytest -m slow tests/scripts/test_reproduce_multi30k.py`.
 
     The folder has letters that Hydra reads in quotes only, and is not there yet.
     """
