@@ -53,8 +53,8 @@ def candidate_bias(cell: Cell) -> Float[Tensor, " hidden"] | None:
 
 
 def forward(cell: Cell, gates: Gates, state: State) -> State:
-    """As the cell's own `forward`, on a CPU."""
-    if state.device.type != "cpu":
+    """As the cell's own `forward`; on a GPU where gradients are wanted."""
+    if state.device.type != "cpu" and not torch.is_grad_enabled():
         return type(cell).forward(cell, gates, state)
     recurrent = cell.recurrent(cell.hidden(state)).to(state.dtype)
     return STEPS[type(cell)].apply(gates.to(state.dtype), recurrent, state, candidate_bias(cell))

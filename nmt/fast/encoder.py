@@ -1,8 +1,9 @@
-"""The recurrent encoder on a CPU: both directions of a layer side by side, equal words sharing their products."""
+"""The recurrent encoder. On a CPU both directions of a layer are side by side, equal words sharing their products."""
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from nmt.fast.cells import layer
 from nmt.fast.dropout import keep_mask
@@ -16,7 +17,7 @@ def recur(
 ) -> tuple[Float[Tensor, "batch source state"], Float[Tensor, "batch layers final"]]:
     """As `Recurrent.recur` on real tokens; states on padding are arbitrary. On a GPU torch's layers are the fastest."""
     if source.device.type != "cpu":
-        return Recurrent.recur(encoder, source, source_lengths)
+        return recur_packed(encoder, source, source_lengths)
     rnn, tokens = encoder.rnn, source.t()
     reversal = reversal_of(source_lengths, len(tokens))
     all_positions = torch.arange(tokens.numel(), device=tokens.device).view_as(tokens)
@@ -30,6 +31,28 @@ def recur(
         indices = all_positions
         finals.append(final)
     return inputs.transpose(0, 1).contiguous(), torch.stack(finals, dim=1)
+
+
+def recur_packed(
+    encoder: Recurrent, source: Int[Tensor, "batch source"], source_lengths: Int[Tensor, " batch"]
+) -> tuple[Float[Tensor, "batch source state"], Float[Tensor, "batch layers final"]]:
+    """As `Recurrent.recur`, packing and unpacking by one operation each, where torch needs one or more for each step.
+
+    On a GPU, starting them would take longer than the layers themselves.
+    """
+    rnn, (rows, length) = encoder.rnn, source.shape
+    order = source_lengths.argsort(descending=True, stable=True)
+    is_real = torch.arange(int(source_lengths.max()))[:, None] < source_lengths[order]  # by step and sorted row
+    step, row = is_real.nonzero(as_tuple=True)
+    indices = (order[row] * length + step).to(source.device, non_blocking=True)
+    ordering = torch.stack((order, order.argsort())).to(source.device, non_blocking=True)
+    vectors = encoder.embedding(source).flatten(0, 1).index_select(0, indices)
+    with torch.autocast(source.device.type, enabled=False):
+        packed, last = rnn(PackedSequence(vectors.to(rnn.weight_hh_l0.dtype), is_real.sum(dim=1), *ordering))
+    states = packed.data.new_zeros(rows * length, packed.data.shape[1]).index_copy(0, indices, packed.data)
+    last = torch.cat(last, dim=-1) if isinstance(last, tuple) else last  # [layers * directions, batch, final]
+    backward = last.view(rnn.num_layers, 2, rows, encoder.final_size)[:, 1]
+    return states.view(rows, length, -1), backward.transpose(0, 1)
 
 
 def bidirectional(

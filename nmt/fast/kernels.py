@@ -195,7 +195,7 @@ def backward_pass() -> int:
 
 def tanh_(x: Tensor) -> Tensor:
     """Set x to tanh x = 2 sigma(2x) - 1, in place: on a CPU torch's sigmoid is six times as fast as its tanh."""
-    return x.mul_(2.0).sigmoid_().mul_(2.0).sub_(1.0)
+    return x.mul_(2.0).sigmoid_().mul_(2.0).sub_(1.0) if x.device.type == "cpu" else x.tanh_()
 
 
 def grad_tanh(grad_output: Tensor, output: Tensor, out: Tensor) -> None:

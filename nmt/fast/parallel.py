@@ -1,5 +1,7 @@
 """Decoders that feed nothing back: a layer reads its whole sequence at once, and attention is one batched product."""
 
+import warnings
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -14,6 +16,9 @@ from nmt.models.layers import GRU, LSTM, Cell
 
 # Numbers that comparing queries with keys, pair by pair, may hold at a time: on a CPU about as many as its cache.
 PAIRS_CPU, PAIRS_GPU = 2**22, 2**27
+
+# cuDNN copies them at each call, which takes much less time than the layer.
+warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk of memory")
 
 
 def decode(

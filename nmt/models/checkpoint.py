@@ -76,7 +76,7 @@ def save_checkpoint(
         try:
             temporary.mkdir(parents=True)
             metadata = {"step": str(step)} | ({} if longest_source is None else {"longest": str(longest_source)})
-            save_model(model, str(temporary / WEIGHTS), metadata)
+            save_weights(model, temporary / WEIGHTS, metadata)
             sort_metadata(temporary / WEIGHTS)
             save_config(config, temporary / CONFIG)
             # Safetensors lets the owner alone read what it writes; other files are as readable as the umask allows.
@@ -91,6 +91,23 @@ def save_checkpoint(
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
+
+
+def save_weights(model: nn.Module, path: Path, metadata: dict[str, str]) -> None:
+    """Write the weights of a model, each once. On a GPU cuDNN keeps those of a layer in one piece of memory, which
+    safetensors refuses to write: such weights are copied.
+    """
+
+    def separate(module: nn.Module, state: dict[str, Any], prefix: str, local_metadata: dict[str, Any]) -> None:
+        for name, weight in state.items():
+            if weight.untyped_storage().nbytes() > weight.nbytes:
+                state[name] = weight.clone()
+
+    hook = model.register_state_dict_post_hook(separate)
+    try:
+        save_model(model, str(path), metadata)
+    finally:
+        hook.remove()
 
 
 def sort_metadata(path: Path) -> None:

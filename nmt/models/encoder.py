@@ -121,7 +121,7 @@ def sentence_summary(
 ) -> Float[Tensor, "batch state"]:
     """Return [forward h_S; backward h_1], the two halves of a bidirectional layer's states."""
     forward, backward = states.chunk(2, dim=-1)
-    last = (source_lengths - 1).to(states.device)[:, None, None].expand(-1, 1, forward.shape[2])
+    last = (source_lengths - 1).to(states.device, non_blocking=True)[:, None, None].expand(-1, 1, forward.shape[2])
     return torch.cat((forward.gather(1, last)[:, 0], backward[:, 0]), dim=-1)
 
 

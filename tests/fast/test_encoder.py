@@ -35,6 +35,23 @@ def test_dropout_between_layers(monkeypatch: pytest.MonkeyPatch):
     assert rates == [0.5]
 
 
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("lengths", [[5, 1, 9], [3], [2, 7, 7, 1, 4]])
+def test_packing_at_once_is_packing_step_by_step(cell: str, lengths: list[int]):
+    """Also where the batch is wider than its longest sentence, as a part of a batch may be."""
+    encoder: Any = small_model(cell=cell, num_layers=2).encoder
+    batch = random_batch([(length, 2) for length in lengths])
+    source = torch.nn.functional.pad(batch.source, (0, 2))
+    found = []
+    for recur in (Recurrent.recur, encoders.recur_packed):
+        encoder.zero_grad()
+        states, final = recur(encoder, source, batch.source_lengths)
+        (states.square().sum() + final.pow(3).sum()).backward()
+        found.append([states, final, *(each.grad for each in encoder.parameters())])
+    for expected, value in zip(*found, strict=True):
+        torch.testing.assert_close(value, expected, rtol=0, atol=1e-12)
+
+
 def test_gradients_of_a_common_word_add_up_precisely():
     """A word in 1,024 places: sums in bf16, which has 8 bits, would end at 256 equal parts."""
     torch.manual_seed(0)

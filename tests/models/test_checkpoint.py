@@ -19,6 +19,7 @@ from nmt.models.build import build_model
 from nmt.models.checkpoint import (
     CONFIG,
     TRAINING_STATE,
+    WEIGHTS,
     find_checkpoint,
     load_checkpoint,
     recover,
@@ -55,6 +56,20 @@ def test_round_trip_with_tied_weights(parts, tmp_path: Path):
     for name, value in parts[0].state_dict().items():
         torch.testing.assert_close(found.model.state_dict()[name], value, rtol=0, atol=0)
     assert not found.model.training
+
+
+def test_weights_that_lie_in_one_piece_of_memory_are_written_one_by_one(parts, tmp_path: Path):
+    """As cuDNN keeps those of recurrent layers on a GPU."""
+    model, config, tokenizers = parts
+    save_checkpoint(tmp_path / "apart", model, config, tokenizers, step=1)
+    weights = list(model.encoder.rnn.parameters())
+    memory = torch.cat([weight.detach().flatten() for weight in weights])
+    for weight, part in zip(weights, memory.split([weight.numel() for weight in weights]), strict=True):
+        weight.data = part.view_as(weight)
+    save_checkpoint(tmp_path / "together", model, config, tokenizers, step=1)
+    apart, together = ((tmp_path / name / WEIGHTS).read_bytes() for name in ("apart", "together"))
+    assert apart == together
+    assert weights[0].untyped_storage().nbytes() == memory.nbytes
 
 
 def test_only_the_needed_files(parts, tmp_path: Path):
