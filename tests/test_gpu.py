@@ -105,7 +105,7 @@ def test_deterministic_kernels_have_all_that_training_needs(normalizer: str):
 @pytest.mark.parametrize("decoder", ["bahdanau", "luong", "conditional", "gnmt"])
 def test_training_on_a_gpu_learns(tmp_path: Path, decoder: str, precision: str):
     options = (
-        "trainer.device=cuda trainer.max_steps=300 trainer.max_epochs=null trainer.max_minutes=null "
+        "trainer.device=cuda trainer.max_steps=150 trainer.max_epochs=null trainer.max_minutes=null "
         f"trainer.precision={precision} model={decoder} model.num_layers=2 data.grammar.train_size=2000 "
         "data.grammar.test_size=50 data.grammar.long_size=20 data.grammar.validation_size=50"
     ).split()

@@ -234,6 +234,7 @@ class BatchWindows:
     seed: int
     sampling: float
     world_size: int
+    for_gpu: bool = False
 
     @property
     def count(self) -> int:
@@ -263,8 +264,11 @@ class BatchWindows:
         return map(self.plan, islice(places, place[1], None))
 
     def prefetched(self, place: tuple[int, int]) -> Iterator[BatchWindow]:
-        """Return `from_place(place)`; where several windows are sampled, another process makes them, one ahead."""
-        if self.sampling and self.count > 1:
+        """Return `from_place(place)`; where sampling takes long, another process makes the windows, one ahead.
+
+        That is so where there are several, or for a GPU, which would wait for the only one at each epoch.
+        """
+        if self.sampling and (self.count > 1 or self.for_gpu):
             return prefetch(self.from_place, place, what="the process that samples subwords", advice=IF_ENDED)
         return self.from_place(place)
 
@@ -344,7 +348,14 @@ class TrainLoader:
 
     def _begin(self) -> None:
         self._windows = BatchWindows(
-            self.encoded, self._rows, self.tokenizers, self.config, self.seed, self.sampling, self.world_size
+            self.encoded,
+            self._rows,
+            self.tokenizers,
+            self.config,
+            self.seed,
+            self.sampling,
+            self.world_size,
+            for_gpu=self.pin_memory,
         )
         self._planned: BatchWindow | None = None
         self._windows_ahead: Iterator[BatchWindow] = iter(())

@@ -71,11 +71,11 @@ class Recorder:
                 recording: Any = torch.cuda.make_graphed_callables(
                     function, tuple(own), num_warmup_iters=1, allow_unused_input=True, pool=self.pool
                 )
-        except torch.OutOfMemoryError:
-            raise
         except RuntimeError as error:
+            self.pool = None  # what was begun in it is not finished
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
             logger.warning("a recurrence cannot be recorded as a CUDA graph and is computed step by step: %s", error)
-            self.pool = None
             return None
         copied = (each for each in arguments if not isinstance(each, nn.Parameter))
         self.numbers += 4 * sum(each.numel() for each in copied)  # with gradients, and results of about their size

@@ -3,6 +3,7 @@
 import gc
 import logging
 import multiprocessing
+import types
 import weakref
 from dataclasses import replace
 from itertools import islice
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from nmt.alignment.targets import AlignmentTargets, target_attention
 from nmt.config.schema import BatchConfig, TokenizerConfig
-from nmt.data.batch import TrainLoader, fixed_batches, plan_batches
+from nmt.data.batch import Batch, TrainLoader, fixed_batches, plan_batches
 from nmt.data.tables import EncodedCorpus, Ragged
 from nmt.errors import UserError
 from nmt.text.tokenizer import build_tokenizers
@@ -126,6 +127,17 @@ def test_the_windows_of_an_epoch_hold_every_pair_once(make, encoded, sampling):
         assert all(38 <= len(part) <= 42 for part in parts), parts
         groups.append(parts)
     assert groups[0] != groups[1]
+
+
+def test_for_a_gpu_an_epoch_is_sampled_during_the_one_before(make, monkeypatch):
+    """By another process, though the corpus is one window; the batches are those without it."""
+    monkeypatch.setattr(Batch, "pin_memory", lambda batch: batch)
+    here, ahead = (make(sampling=0.2, pin_memory=for_gpu) for for_gpu in (False, True))
+    assert here._windows.count == ahead._windows.count == 1
+    assert contents(islice(stream(here), 40)) == contents(islice(stream(ahead), 40))
+    assert here.epoch == ahead.epoch > 1
+    assert isinstance(ahead._windows_ahead, types.GeneratorType)
+    assert not isinstance(here._windows_ahead, types.GeneratorType)
 
 
 def test_a_window_is_a_function_of_seed_and_place(make):
