@@ -78,7 +78,8 @@ def replay(
     memory: Memory,
     state: DecoderState,
 ) -> Emission:
-    """As `with_shared_weights`, by a recording (`Recorder`) of a batch of at least this size."""
+    """As `with_shared_weights` from the first step on, by a recording (`Recorder`) of a batch of at least this size."""
+    assert (state.position, state.past) == (0, None)
     names, parameters = zip(*decoder.named_parameters(), strict=True)
     layers = len(state.layers)
     states = state.layers if state.feedback is None else (*state.layers, state.feedback)

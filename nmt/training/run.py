@@ -208,7 +208,7 @@ def build_trainer(
         sample=validator.samples if config.trainer.num_samples else None,
         save=functools.partial(save_in_run, processes, config, data.tokenizers, longest_source=longest),
         reporter=reporter,
-        # In chunks for a CPU's cache; a GPU is faster with few large kernels.
+        # In chunks for a CPU's cache; on a GPU each chunk would start many small kernels.
         objective=chunked_loss if config.model.fast == "auto" and device.type == "cpu" else token_loss,
         risk=MinimumRisk(config, data.tokenizers) if config.trainer.minimum_risk.weight > 0 else None,
         processes=processes,
