@@ -53,7 +53,7 @@ def candidate_bias(cell: Cell) -> Float[Tensor, " hidden"] | None:
 
 
 def forward(cell: Cell, gates: Gates, state: State) -> State:
-    """As the cell's own `forward`; on a GPU where gradients are wanted."""
+    """As the cell's own `forward`, which is called itself on a GPU where no gradient is wanted."""
     if state.device.type != "cpu" and not torch.is_grad_enabled():
         return type(cell).forward(cell, gates, state)
     recurrent = cell.recurrent(cell.hidden(state)).to(state.dtype)

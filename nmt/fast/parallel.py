@@ -17,7 +17,7 @@ from nmt.models.layers import GRU, LSTM, Cell
 # Numbers that comparing queries with keys, pair by pair, may hold at a time: on a CPU about as many as its cache.
 PAIRS_CPU, PAIRS_GPU = 2**22, 2**27
 
-# cuDNN copies them at each call, which takes much less time than the layer.
+# cuDNN joins the weights of such a layer at each call, in much less time than the layer takes.
 warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk of memory")
 
 

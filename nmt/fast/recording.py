@@ -34,7 +34,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.recordings: dict[tuple[Any, ...], Function | None] = {}
-        self.numbers = 0  # in arguments and results of recordings
+        self.size = 0  # in bytes, of arguments and results of recordings
         self.pool: Any = None
         self.user: Callable[[], Any] = lambda: None  # a reference to the forward pass whose backward pass is to come
 
@@ -60,7 +60,7 @@ class Recorder:
     def record(self, function: Function, arguments: Sequence[Tensor]) -> Function | None:
         """Record the function; return None where that takes too much memory, or the function waits for the GPU."""
         device = arguments[0].device
-        if 4 * self.numbers > SHARE_OF_MEMORY * torch.cuda.get_device_properties(device).total_memory:
+        if self.size > SHARE_OF_MEMORY * torch.cuda.get_device_properties(device).total_memory:
             return None
         # Parameters stay where they are; other arguments are copied to the recording's.
         own = [each.detach() if isinstance(each, nn.Parameter) else each.detach().clone() for each in arguments]
@@ -78,7 +78,7 @@ class Recorder:
             logger.warning("a recurrence cannot be recorded as a CUDA graph and is computed step by step: %s", error)
             return None
         copied = (each for each in arguments if not isinstance(each, nn.Parameter))
-        self.numbers += 4 * sum(each.numel() for each in copied)  # with gradients, and results of about their size
+        self.size += 4 * sum(each.nbytes for each in copied)  # with gradients, and results of about their size
         return cast(Function, recording)
 
 

@@ -111,9 +111,12 @@ class Recurrent(Encoder):
         with torch.autocast(source.device.type, enabled=False):
             packed_states, last = self.rnn(packed)
         states, _ = pad_packed_sequence(packed_states, batch_first=True, total_length=source.shape[1])
-        last = torch.cat(last, dim=-1) if isinstance(last, tuple) else last  # [layers * directions, batch, final]
-        backward = last.view(self.rnn.num_layers, 2, source.shape[0], self.final_size)[:, 1]
-        return states, backward.transpose(0, 1)
+        return states, self.last_backward(last)
+
+    def last_backward(self, last: Tensor | tuple[Tensor, Tensor]) -> Float[Tensor, "batch layers final"]:
+        """Return each layer's last backward state, given the last states that torch's layers return."""
+        joined = torch.cat(last, dim=-1) if isinstance(last, tuple) else last
+        return joined.unflatten(0, (self.rnn.num_layers, 2))[:, 1].transpose(0, 1)
 
 
 def sentence_summary(
