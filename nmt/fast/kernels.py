@@ -139,9 +139,13 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None, out: Tensor |
     return torch.mm(x, weight.t(), out=out) if bias is None else torch.addmm(bias, x, weight.t(), out=out)
 
 
-def is_transposed(grad: Float[Tensor, "_ output"], x: Float[Tensor, "_ input"]) -> bool:
-    """Return whether to compute grad^T x as (x^T grad)^T: if the left factor is copied, it should be the smaller."""
-    return copying_pays(x) and x.shape[1] < grad.shape[1]
+def is_transposed(outputs: int, x: Float[Tensor, "row input"]) -> bool:
+    """Return whether to compute grad^T x as (x^T grad)^T: if the left factor is copied, it should be the smaller.
+
+    AMX copies blocks of either.
+    """
+    is_copied = copying_pays(x) and not (AMX and x.dtype.itemsize == 2)
+    return is_copied and x.shape[1] < outputs
 
 
 def grad_weight(
@@ -153,16 +157,19 @@ def grad_weight(
     if not copying_pays(x):
         return torch.mm(grad.t(), x)
     grad, x = pad_rows(grad), pad_rows(x)
-    return product(x.t(), grad.t()).t() if is_transposed(grad, x) else product(grad.t(), x.t())
+    return product(x.t(), grad.t()).t() if is_transposed(grad.shape[1], x) else product(grad.t(), x.t())
+
+
+def empty_total(weight: Float[Tensor, "output input"], x: Float[Tensor, "row input"]) -> Float[Tensor, "output input"]:
+    """Return memory for a sum of gradients of W, laid out as `grad_weight` returns them, so that adding is fast."""
+    outputs, inputs = weight.shape
+    return weight.new_empty(inputs, outputs).t() if is_transposed(outputs, x) else weight.new_empty(outputs, inputs)
 
 
 def add_grad_weight(
     total: Float[Tensor, "output input"], grad: Float[Tensor, "row output"], x: Float[Tensor, "row input"]
 ) -> None:
-    """Add grad^T x to the total; within the product, where that is not by oneDNN.
-
-    The total is best laid out as `is_transposed` says.
-    """
+    """Add grad^T x to the total (see `empty_total`); within the product, where that is not by oneDNN."""
     if grad.dtype == total.dtype and not copying_pays(grad):
         torch.addmm(total, grad.t(), x, out=total)
     else:

@@ -10,14 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from nmt.data.batch import Batch
 from nmt.fast.consistency import Divergence, side_by_side
-from nmt.fast.kernels import (
-    add_grad_weight,
-    affine,
-    is_transposed,
-    pad_rows,
-    padded_size,
-    to_compute_dtype,
-)
+from nmt.fast.kernels import add_grad_weight, affine, empty_total, pad_rows, padded_size, to_compute_dtype
 from nmt.models.decoder import Decoded
 from nmt.models.seq2seq import Loss, Seq2Seq
 
@@ -71,7 +64,7 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         size = padded_size(chunk_size(len(labels)), inputs)
         memory = matrix.new_empty(size, len(bias))
         grad_features = (-label_smoothing * mean_row).repeat(len(features), 1)
-        grad_weight = torch.empty_like(weight.t()).t() if is_transposed(memory, inputs) else torch.empty_like(weight)
+        grad_weight = empty_total(weight, inputs)
         grad_weight.copy_(-per_word * feature_sum)  # to every row
         grad_bias = torch.full_like(bias, -per_word * len(labels))
         divergence = Divergence(consistency, memory) if consistency else None

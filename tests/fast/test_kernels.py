@@ -6,7 +6,15 @@ import pytest
 import torch
 
 from nmt.fast import kernels
-from nmt.fast.kernels import add_grad_weight, affine, grad_weight, is_transposed, padded_size, prepare_product
+from nmt.fast.kernels import (
+    add_grad_weight,
+    affine,
+    empty_total,
+    grad_weight,
+    is_transposed,
+    padded_size,
+    prepare_product,
+)
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
 
@@ -16,6 +24,7 @@ def quicker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Let either library multiply, whatever the processor."""
     monkeypatch.setattr(kernels, "onednn_is_faster", lambda x: request.param and x.dtype == torch.float32)
     monkeypatch.setattr(kernels, "IS_ZEN_4", False)
+    monkeypatch.setattr(kernels, "AMX", False)
     return bool(request.param)
 
 
@@ -75,11 +84,23 @@ def test_added_to_a_total_in_either_layout(quicker: bool, dtype: torch.dtype) ->
 
 def test_the_wider_factor_of_onednn_is_not_transposed(quicker: bool) -> None:
     wide, narrow = torch.randn(9, 7), torch.randn(9, 5)
-    assert is_transposed(wide, narrow) == quicker
-    assert is_transposed(wide.bfloat16(), narrow.bfloat16())
-    assert not is_transposed(wide.double(), narrow.double())
-    assert not is_transposed(narrow, wide)
+    assert is_transposed(7, narrow) == quicker
+    assert is_transposed(7, narrow.bfloat16())
+    assert not is_transposed(7, narrow.double())
+    assert not is_transposed(5, wide)
     assert grad_weight(wide, narrow).t().is_contiguous() == quicker
+
+
+@pytest.mark.parametrize("amx", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_total_is_laid_out_as_what_is_added(
+    quicker: bool, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, amx: bool
+) -> None:
+    """Adding a matrix that is stored by rows to one stored by columns takes four times as long."""
+    monkeypatch.setattr(kernels, "AMX", amx)
+    for size, outputs in ((5, 7), (7, 5)):
+        x, grad = torch.randn(9, size, dtype=dtype), torch.randn(9, outputs, dtype=dtype)
+        assert empty_total(torch.randn(outputs, size), x).stride() == grad_weight(grad, x).stride()
 
 
 @needs_onednn
@@ -87,6 +108,7 @@ def test_onednn_copies_no_factors_on_zen_4(monkeypatch: pytest.MonkeyPatch) -> N
     """Gradients of weights are torch's products there, but for 16-bit numbers; forward products stay oneDNN's."""
     monkeypatch.setattr(kernels, "onednn_is_faster", lambda x: x.dtype == torch.float32)
     monkeypatch.setattr(kernels, "IS_ZEN_4", True)
+    monkeypatch.setattr(kernels, "AMX", False)
     by_onednn = []
     monkeypatch.setattr(
         kernels, "onednn_linear", lambda x, w, b, f=kernels.onednn_linear: (by_onednn.append(x.shape), f(x, w, b))[1]
@@ -94,8 +116,8 @@ def test_onednn_copies_no_factors_on_zen_4(monkeypatch: pytest.MonkeyPatch) -> N
     x, grad, weight = torch.randn(9, 5), torch.randn(9, 7), torch.randn(7, 5)
     torch.testing.assert_close(grad_weight(grad, x), grad.t() @ x)
     torch.testing.assert_close(prepare_product(torch.stack((weight, weight)))(torch.stack((x, x)))[1], x @ weight.t())
-    assert not is_transposed(grad, x)
-    assert is_transposed(grad.bfloat16(), x.bfloat16())
+    assert not is_transposed(7, x)
+    assert is_transposed(7, x.bfloat16())
     assert not by_onednn
     affine(x, weight)
     prepare_product(weight)(x)
