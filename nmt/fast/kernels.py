@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nmt.attention.shapes import at_least_fp32
+
 # Where this build of torch has no oneDNN they are None, and `most_rows` is 0.
 LINEAR: Any = getattr(getattr(torch.ops.mkldnn, "_linear_pointwise", None), "default", None)
 REORDER: Any = getattr(getattr(torch.ops.mkldnn, "_reorder_linear_weight", None), "default", None)
@@ -160,20 +162,18 @@ def grad_weight(
     return product(x.t(), grad.t()).t() if is_transposed(grad.shape[1], x) else product(grad.t(), x.t())
 
 
-def empty_total(weight: Float[Tensor, "output input"], x: Float[Tensor, "row input"]) -> Float[Tensor, "output input"]:
-    """Return memory for a sum of gradients of W, laid out as `grad_weight` returns them, so that adding is fast."""
-    outputs, inputs = weight.shape
-    return weight.new_empty(inputs, outputs).t() if is_transposed(outputs, x) else weight.new_empty(outputs, inputs)
-
-
 def add_grad_weight(
-    total: Float[Tensor, "output input"], grad: Float[Tensor, "row output"], x: Float[Tensor, "row input"]
-) -> None:
-    """Add grad^T x to the total (see `empty_total`); within the product, where that is not by oneDNN."""
+    total: Float[Tensor, "output input"] | None, grad: Float[Tensor, "row output"], x: Float[Tensor, "row input"]
+) -> Float[Tensor, "output input"]:
+    """Return total + grad^T x, in fp32 at least, in the memory of the total; within the product, if not by oneDNN.
+
+    The first, without a total, determines the layout: adding matrices laid out differently takes four times as long.
+    """
+    if total is None:
+        return at_least_fp32(grad_weight(grad, x))
     if grad.dtype == total.dtype and not copying_pays(grad):
-        torch.addmm(total, grad.t(), x, out=total)
-    else:
-        total += grad_weight(grad, x)
+        return torch.addmm(total, grad.t(), x, out=total)
+    return total.add_(grad_weight(grad, x))
 
 
 Multiply = Callable[[Tensor], Tensor]

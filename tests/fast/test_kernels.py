@@ -9,7 +9,6 @@ from nmt.fast import kernels
 from nmt.fast.kernels import (
     add_grad_weight,
     affine,
-    empty_total,
     grad_weight,
     is_transposed,
     padded_size,
@@ -77,9 +76,13 @@ def test_added_to_a_total_in_either_layout(quicker: bool, dtype: torch.dtype) ->
         before = torch.randn(outputs, size, dtype=torch.promote_types(dtype, torch.float32))
         expected = before.double() + grad.double().t() @ x.double()
         for total in (before.clone(), before.t().clone(memory_format=torch.contiguous_format).t()):
-            add_grad_weight(total, grad, x)
+            assert add_grad_weight(total, grad, x) is total
             relative, absolute = (1e-2, 0.2) if dtype == torch.bfloat16 else (1e-5, 1e-4)
             torch.testing.assert_close(total.double(), expected, rtol=relative, atol=absolute)
+        first = add_grad_weight(None, grad, x)
+        assert first.dtype == before.dtype
+        assert first.stride() == grad_weight(grad, x).stride()
+        torch.testing.assert_close(first.double(), expected - before.double(), rtol=relative, atol=absolute)
 
 
 def test_the_wider_factor_of_onednn_is_not_transposed(quicker: bool) -> None:
@@ -89,18 +92,6 @@ def test_the_wider_factor_of_onednn_is_not_transposed(quicker: bool) -> None:
     assert not is_transposed(7, narrow.double())
     assert not is_transposed(5, wide)
     assert grad_weight(wide, narrow).t().is_contiguous() == quicker
-
-
-@pytest.mark.parametrize("amx", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_a_total_is_laid_out_as_what_is_added(
-    quicker: bool, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, amx: bool
-) -> None:
-    """Adding a matrix that is stored by rows to one stored by columns takes four times as long."""
-    monkeypatch.setattr(kernels, "AMX", amx)
-    for size, outputs in ((5, 7), (7, 5)):
-        x, grad = torch.randn(9, size, dtype=dtype), torch.randn(9, outputs, dtype=dtype)
-        assert empty_total(torch.randn(outputs, size), x).stride() == grad_weight(grad, x).stride()
 
 
 @needs_onednn

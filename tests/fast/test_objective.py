@@ -20,7 +20,7 @@ def inputs(tokens: int, vocab: int, size: int = 5, seed: int = 0) -> tuple[torch
 
 @settings(max_examples=25, deadline=None)
 @given(
-    tokens=st.integers(1, 20),
+    tokens=st.integers(0, 20),
     vocab=st.integers(2, 9),
     smoothing=st.sampled_from([0.0, 0.1, 0.5]),
     chunk=st.integers(1, 8),
