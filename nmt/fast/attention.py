@@ -103,7 +103,7 @@ class AdditiveStep(torch.autograd.Function):
     def backward(ctx: Any, grad_scores: Scores) -> tuple[Tensor | None, ...]:
         factor, query = ctx.factor, ctx.saved_tensors[0]
         sigmoids = factor.activate(query)
-        grad_energy = 2.0 * sigmoids.flatten(0, 1).t() @ grad_scores.flatten() - grad_scores.sum()
+        grad_energy = 2.0 * (sigmoids.flatten(0, 1).t() @ grad_scores.flatten()) - grad_scores.sum()
         slope = sigmoids.addcmul_(sigmoids, sigmoids, value=-1.0)  # a quarter of tanh'
         factor.add(grad_scores, slope)
         return torch.bmm(grad_scores, slope).mul_(4.0 * factor.energy), None, grad_energy[None], None
