@@ -27,22 +27,16 @@ class Factor(ABC):
     def __init__(self, matrix: Tensor, compute_dtype: torch.dtype) -> None:
         self.dtype, self.compute_dtype = matrix.dtype, compute_dtype
         self.matrix = matrix.detach()
-        self.inputs = self.grads = matrix.new_empty(0)  # see `record`
-        self.steps = self.recorded = 0  # steps of the forward pass; those that the backward pass has recorded
-        self.backward_pass = -1  # the last one that had a step; -1 after `total_grad`
+        self.inputs: list[Tensor] = []
+        self.grads: list[Tensor] = []
+        self.backward_pass = -1  # the last one that had a step
 
     def record(self, x: Tensor, grad: Tensor) -> None:
-        """Copy a step's rows to memory for all steps; those of an earlier backward pass are dropped."""
-        if self.backward_pass != backward_pass() or self.recorded == self.steps:
-            self.inputs, self.grads = (self.memory(rows) for rows in (x, grad))
-            self.backward_pass, self.recorded = backward_pass(), 0
-        for rows, memory in ((x, self.inputs), (grad, self.grads)):
-            memory.narrow(-2, self.recorded * rows.shape[-2], rows.shape[-2]).copy_(rows)
-        self.recorded += 1
-
-    def memory(self, rows: Float[Tensor, "*row size"]) -> Tensor:
-        """Return memory for such rows of all steps."""
-        return rows.new_empty(*rows.shape[:-2], self.steps * rows.shape[-2], rows.shape[-1])
+        """Keep a row for `total_grad`; those of an earlier backward pass, which did not ask for it, are dropped."""
+        if self.backward_pass != backward_pass():
+            self.inputs, self.grads, self.backward_pass = [], [], backward_pass()
+        self.inputs.append(x)
+        self.grads.append(grad)
 
     @abstractmethod
     def multiply(self, x: Float[Tensor, "*row input"]) -> Float[Tensor, "*row output"]:
@@ -58,13 +52,12 @@ class Factor(ABC):
 
     def total_grad(self) -> Tensor | None:
         """Return the gradient of the shared tensor over all steps of this backward pass; None if there were none."""
-        if self.backward_pass != backward_pass():
+        if not self.inputs or self.backward_pass != backward_pass():
             return None
-        rows = slice(self.inputs.shape[-2] * self.recorded // self.steps)
-        total = self.gradient(self.inputs[..., rows, :], self.grads[..., rows, :]).to(self.dtype)
-        self.inputs = self.grads = total.new_empty(0)
-        self.backward_pass = -1
-        return total
+        inputs, grads = torch.cat(self.inputs, dim=-2), torch.cat(self.grads, dim=-2)
+        self.inputs.clear()
+        self.grads.clear()
+        return self.gradient(inputs, grads).to(self.dtype)
 
 
 @final
@@ -160,7 +153,6 @@ class Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, shared: Tensor, factor: Factor) -> Tensor:
         ctx.factor, ctx.dtype = factor, x.dtype
-        factor.steps += 1
         x = x.to(factor.compute_dtype)
         ctx.save_for_backward(x, shared)  # the factor reads it where it is: autograd notices if it changes
         return factor.multiply(x).to(factor.dtype)
