@@ -4,12 +4,12 @@ A link `(i, j)` joins source word i and target word j, counted from 0. Weights a
 """
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from nmt.alignment.pharaoh import Link
 from nmt.alignment.weights import Alignment, Weights
+from nmt.config.schema import LinksConfig
 
 
 def argmax_links(weights: Weights) -> set[Link]:
@@ -25,23 +25,17 @@ def threshold_links(weights: Weights, threshold: float) -> set[Link]:
     return {(int(i), int(j)) for j, i in np.argwhere(weights >= threshold)}
 
 
-class LinkRule(NamedTuple):
-    """How weights become links: `argmax`, or `threshold` with its threshold."""
-
-    method: str = "argmax"
-    threshold: float = 0.0
-
-    def links(self, weights: Weights) -> set[Link]:
-        """Return the links that the weights give."""
-        return argmax_links(weights) if self.method == "argmax" else threshold_links(weights, self.threshold)
+def links_of(weights: Weights, config: LinksConfig) -> set[Link]:
+    """Return the links that weights become by `config.method`."""
+    return argmax_links(weights) if config.method == "argmax" else threshold_links(weights, config.threshold)
 
 
 def word_links(
-    alignments: Sequence[Alignment], sources: Sequence[str], targets: Sequence[str], rule: LinkRule
+    alignments: Sequence[Alignment], sources: Sequence[str], targets: Sequence[str], config: LinksConfig
 ) -> list[set[Link] | None]:
     """Return the links of each sentence pair, None if the words of an alignment are not those between spaces."""
     return [
-        rule.links(alignment.weights)
+        links_of(alignment.weights, config)
         if (len(alignment.source_words), len(alignment.target_words)) == (len(source.split()), len(target.split()))
         else None
         for alignment, source, target in zip(alignments, sources, targets, strict=True)

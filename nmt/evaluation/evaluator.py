@@ -8,7 +8,7 @@ from typing import Any
 import datasets
 
 from nmt.alignment.aer import read_gold
-from nmt.alignment.links import intersection
+from nmt.alignment.links import intersection, links_of
 from nmt.alignment.pharaoh import Link, Links
 from nmt.alignment.retokenization import retokenize_weights
 from nmt.data.tables import ProgressLog
@@ -117,7 +117,7 @@ def sentences_of(
         cells.append(baseline.hypotheses)
         cells.append(sentence_chrf(baseline.hypotheses, outcome.references, lowercase=outcome.lowercase))
     rows = [Sentence(number, *row) for number, row in enumerate(zip(*cells, strict=True), start=1)]
-    links = [views.rule.links(weights) for weights in outcome.weights]
+    links = [links_of(weights, views.links) for weights in outcome.weights]
     agreed = None if views.reverse is None else agreed_links(links, outcome.translations, views.reverse, views)
     unknown = [None] * len(rows)
     columns = (rows, outcome.translations, links, outcome.saliency or unknown, agreed or unknown, gold or unknown)
@@ -130,7 +130,7 @@ def agreed_links(
     """Return the links of translations that `reverse` finds as well, where its words are of the same texts."""
     texts = [" ".join(each.pieces) if views.reverse_reads_pieces else each.line for each in translations]
     # `spaces` of segmented text are its pieces; translations have the words that these are joined to.
-    words = "split" if views.reverse_reads_pieces else views.words
+    words = "split" if views.reverse_reads_pieces else views.links.words
     backward = reverse.align(texts, [each.source for each in translations], words)
     agreed = []
     for forward_links, ours, theirs in zip(links, translations, backward, strict=True):
@@ -140,7 +140,7 @@ def agreed_links(
         if weights is None:  # normalization changed a text: equally many words are taken to be the same ones
             weights = theirs.weights
         is_comparable = weights.T.shape == ours.weights.shape
-        agreed.append(intersection(forward_links, views.rule.links(weights)) if is_comparable else set())
+        agreed.append(intersection(forward_links, links_of(weights, views.links)) if is_comparable else set())
     return agreed
 
 

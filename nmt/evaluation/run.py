@@ -11,7 +11,6 @@ from typing import Any
 import datasets
 import torch
 
-from nmt.alignment.links import LinkRule
 from nmt.config.file import load_config
 from nmt.config.schema import DataConfig, EvaluateConfig, LinksConfig, SplitConfig
 from nmt.data.corpus import clean, load_split, open_corpus
@@ -112,8 +111,7 @@ def choose_views(config: EvaluateConfig, translator: Translator) -> AlignmentVie
         unit, size = config.search.batch_unit, config.search.batch_size
         reverse = Translator.load(config.reverse, device=config.device, batch_unit=unit, batch_size=size)
     return AlignmentViews(
-        rule=LinkRule(method, threshold),
-        words=config.alignment.words,
+        links=config.alignment,
         reverse=reverse,
         reverse_run=config.reverse,
         reverse_reads_pieces=reverse is not None

@@ -8,10 +8,10 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from nmt.alignment.aer import alignment_error_rate
-from nmt.alignment.links import LinkRule, word_links
+from nmt.alignment.links import word_links
 from nmt.alignment.pharaoh import Link, Links
 from nmt.alignment.weights import Alignment
-from nmt.config.schema import SearchConfig
+from nmt.config.schema import LinksConfig, SearchConfig
 from nmt.translator import Translation
 
 # The keys of AER, precision and recall in metrics.json.
@@ -56,8 +56,7 @@ class Explaining(Protocol):
 class AlignmentViews:
     """How sentence pairs are aligned, beside the attention."""
 
-    rule: LinkRule = field(default_factory=LinkRule)  # how weights become links, in every view
-    words: str = "split"  # which words translations have, for the settings
+    links: LinksConfig = field(default_factory=LinksConfig)  # how weights become links, in every view
     reverse: Translating | None = None  # translates the other way; its links are intersected with the attention's
     reverse_run: str | None = None  # its name
     reverse_reads_pieces: bool = False  # instead of words: both runs' text is segmented already
@@ -80,16 +79,16 @@ def alignment_metrics(
     scores |= {"aer_sentences": 0, "gold_sentences": 0 if gold is None else len(gold)}
     if gold is None:
         return scores
-    forward = word_links(translator.align(sources, references), sources, references, views.rule)
+    forward = word_links(translator.align(sources, references), sources, references, views.links)
     scores |= gold_scores(forward, gold) | {"aer_sentences": sum(links is not None for links in forward)}
     if views.reverse is not None:
-        reverse = word_links(views.reverse.align(references, sources), references, sources, views.rule)
+        reverse = word_links(views.reverse.align(references, sources), references, sources, views.links)
         transposed = [None if links is None else {(i, j) for j, i in links} for links in reverse]
         scores |= gold_scores(transposed, gold, "reverse")
         both = [None if a is None or b is None else a & b for a, b in zip(forward, transposed, strict=True)]
         scores |= gold_scores(both, gold, "intersection")
     if views.explainer is not None:
-        saliency = word_links(views.explainer.pairs(sources, references), sources, references, views.rule)
+        saliency = word_links(views.explainer.pairs(sources, references), sources, references, views.links)
         scores |= gold_scores(saliency, gold, "saliency")
     return scores
 
@@ -108,8 +107,8 @@ def gold_scores(
 def alignment_settings(views: AlignmentViews) -> Mapping[str, Any]:
     """Return the settings of the alignment scores, for metrics.json."""
     return {
-        "alignment_method": views.rule.method,
-        "alignment_threshold": views.rule.threshold if views.rule.method == "threshold" else None,
-        "alignment_words": views.words,
+        "alignment_method": views.links.method,
+        "alignment_threshold": views.links.threshold if views.links.method == "threshold" else None,
+        "alignment_words": views.links.words,
         "reverse": views.reverse_run,
     }

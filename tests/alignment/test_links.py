@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from nmt.alignment.links import LinkRule, argmax_links, intersection, threshold_links
+from nmt.alignment.links import argmax_links, intersection, links_of, threshold_links
+from nmt.config.schema import LinksConfig
 
 
 def test_argmax_links_are_source_target() -> None:
@@ -21,8 +22,8 @@ def test_threshold_links_are_all_that_reach_it() -> None:
 
 def test_a_rule_is_a_method_with_its_threshold() -> None:
     weights = np.array([[0.4, 0.6]])
-    assert LinkRule().links(weights) == LinkRule("argmax", 0.9).links(weights) == {(1, 0)}
-    assert LinkRule("threshold", 0.4).links(weights) == {(0, 0), (1, 0)}
+    assert links_of(weights, LinksConfig()) == links_of(weights, LinksConfig(threshold=0.9)) == {(1, 0)}
+    assert links_of(weights, LinksConfig(method="threshold", threshold=0.4)) == {(0, 0), (1, 0)}
 
 
 def test_the_reverse_direction_has_its_links_the_other_way_round() -> None:

@@ -9,9 +9,8 @@ import datasets
 import numpy as np
 import pytest
 
-from nmt.alignment.links import LinkRule
 from nmt.alignment.weights import Alignment
-from nmt.config.schema import WORDS
+from nmt.config.schema import WORDS, LinksConfig
 from nmt.evaluation.evaluator import evaluate_split
 from nmt.evaluation.views import AlignmentViews
 from nmt.text.words import text_words
@@ -112,7 +111,9 @@ def test_the_rule_makes_the_links(tmp_path: Path) -> None:
             even = np.full_like(found.weights, 1 / max(1, len(found.source_words)))
             return Translation(**{**vars(found), "weights": (found.weights + even) / 2})
 
-    metrics = evaluate(tmp_path / "test", Hesitant(), views=AlignmentViews(rule=LinkRule("threshold", 0.25)))
+    metrics = evaluate(
+        tmp_path / "test", Hesitant(), views=AlignmentViews(links=LinksConfig(method="threshold", threshold=0.25))
+    )
     assert (tmp_path / "test" / "alignments.pharaoh").read_text().startswith("0-0 0-1 1-0 1-1\n0-0 1-1 2-2 3-3\n")
     assert (metrics["alignment_method"], metrics["alignment_threshold"]) == ("threshold", 0.25)
 
@@ -225,6 +226,6 @@ def test_a_reverse_run_of_segmented_text_confirms_links_of_joined_words(words: s
             return [Alignment(read, ["ab"], np.ones((1, len(read))))]
 
     corpus = datasets.Dataset.from_dict({"source": ["ab"], "target": ["A@@ X"]})
-    views = AlignmentViews(words=words, reverse=Back(), reverse_reads_pieces=True)
+    views = AlignmentViews(links=LinksConfig(words=words), reverse=Back(), reverse_reads_pieces=True)
     evaluate_split(InPieces(), corpus, tmp_path / "test", split="test", views=views)
     assert (tmp_path / "test" / "alignments.intersection.pharaoh").read_text() == "0-0\n"

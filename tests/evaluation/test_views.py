@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from nmt.alignment.aer import read_gold
-from nmt.alignment.links import LinkRule, word_links
+from nmt.alignment.links import word_links
 from nmt.alignment.pharaoh import Links, parse_pharaoh
 from nmt.alignment.targets import AlignmentTargets
 from nmt.alignment.weights import Alignment
-from nmt.config.schema import ModelConfig, SearchConfig, TokenizerConfig
+from nmt.config.schema import LinksConfig, ModelConfig, SearchConfig, TokenizerConfig
 from nmt.data.tables import EncodedCorpus, Ragged
 from nmt.evaluation.saliency import Explainer
 from nmt.evaluation.views import AlignmentViews, alignment_metrics, alignment_settings, gold_scores
@@ -78,7 +78,7 @@ def test_attention_alone() -> None:
 
 def test_a_threshold_may_link_a_word_twice() -> None:
     # Every weight of at least 0.45: 0-0, 1-1, 0-2 and 1-2.
-    found = measured(rule=LinkRule("threshold", 0.45))
+    found = measured(links=LinksConfig(method="threshold", threshold=0.45))
     assert found["alignment_precision"] == pytest.approx(3 / 4)
 
 
@@ -96,7 +96,7 @@ def test_the_saliency_is_scored_by_the_same_rule() -> None:
     right = Fixed(np.array([[0.9, 0.1], [0.2, 0.8], [0.2, 0.8]]))
     found = measured(explainer=right)
     assert (found["saliency_aer"], found["saliency_recall"]) == (0, 1)
-    assert measured(explainer=right, rule=LinkRule("threshold", 0.85))["saliency_recall"] == 1 / 2
+    assert measured(explainer=right, links=LinksConfig(method="threshold", threshold=0.85))["saliency_recall"] == 1 / 2
 
 
 def test_without_gold_there_is_nothing_to_agree_with() -> None:
@@ -109,7 +109,7 @@ def test_without_gold_there_is_nothing_to_agree_with() -> None:
 
 def test_pairs_whose_words_are_counted_differently_do_not_count() -> None:
     aligned = [Alignment(["a", "b"], ["A"], np.array([[0.3, 0.7]])), Alignment(["a", "'", "b"], ["A"], np.eye(1, 3))]
-    links = word_links(aligned, ["a b", "a'b"], ["A", "A"], LinkRule())
+    links = word_links(aligned, ["a b", "a'b"], ["A", "A"], LinksConfig())
     assert links == [{(1, 0)}, None]
     assert gold_scores(links, [parse_pharaoh("1-0"), parse_pharaoh("0-0")])["aer"] == 0
     assert gold_scores([None], [parse_pharaoh("1-0")]) == {
@@ -142,7 +142,7 @@ def test_in_segmented_text_gold_counts_the_pieces(marks: tuple[str, str]) -> Non
     gold = read_gold(corpus, "test")
     assert gold is not None
     ideal = [Alignment(aligned.source_words, aligned.target_words, taught.astype(np.float64))]
-    links = word_links(ideal, [source], [target], LinkRule("threshold", 0.4))
+    links = word_links(ideal, [source], [target], LinksConfig(method="threshold", threshold=0.4))
     assert gold_scores(links, gold)["aer"] == 0
     found = alignment_metrics(translator, [source], [target], gold, AlignmentViews())
     assert (found["aer_sentences"], found["gold_sentences"], found["aer"] is None) == (1, 1, False)
@@ -155,7 +155,7 @@ def test_settings_travel_with_the_scores() -> None:
         "alignment_words": "split",
         "reverse": None,
     }
-    views = AlignmentViews(rule=LinkRule("threshold", 0.2), reverse_run="runs/b")
+    views = AlignmentViews(links=LinksConfig(method="threshold", threshold=0.2), reverse_run="runs/b")
     assert alignment_settings(views) == {
         "alignment_method": "threshold",
         "alignment_threshold": 0.2,
