@@ -54,6 +54,11 @@ class SplitConfig:
     alignment: Any = key(None, "file, or list of files, of gold word alignments: Pharaoh, `0-0 1-2`; `1?2` is possible only; they count the parts between white space of any kind (no-break spaces too), in segmented text its pieces")
     name: str | None = key(None, "name of the split in a hub corpus, e.g. `train` or `train[:1000]`")
 
+    def files(self, column: str) -> list[Any]:
+        """The files of `source`, `target` or `alignment`: none, one or several."""
+        value = getattr(self, column)
+        return list(value) if isinstance(value, list | tuple) else [value] if value else []
+
 
 @dataclass(kw_only=True)
 class GrammarConfig:

@@ -154,7 +154,7 @@ def data_description(data: DataConfig) -> str:
     files = [
         f"{split} text: {', '.join(f'`{Path(str(path)).name}`' for path in paths)}"
         for split in ("train", "validation", "test")
-        if (paths := [path for side in SIDES for path in as_list(getattr(getattr(data, split), side))])
+        if (paths := [path for side in SIDES for path in getattr(data, split).files(side)])
     ]
     return f"Files of text; {'; '.join(files)}." if files else f"A corpus of the kind `{data.kind}`."
 
@@ -163,11 +163,6 @@ def hub_data_set(data: DataConfig) -> str | None:
     """Return the name of the hub's data set that a run was trained on; None for anything else."""
     path = data.hub.path if data.kind == "hub" else None
     return path if path and re.fullmatch(r"[\w.-]+/[\w.-]+", path) and not Path(path).exists() else None
-
-
-def as_list(value: Any) -> list[Any]:
-    """Return a value that may be none, one or a list of them as a list."""
-    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def setting_lines(config: TrainConfig) -> Iterator[str]:

@@ -142,8 +142,7 @@ def other_text(config: EvaluateConfig, trained_on: DataConfig) -> str | None:
     Files are named with their folders, since many test sets have a file of the same name.
     """
     split = getattr(config.data, config.split, SplitConfig())
-    if split.source:
-        files = [split.source] if isinstance(split.source, str) else split.source
+    if files := split.files("source"):
         name = "+".join(str(Path(file)).strip("/") for file in files)
     elif split.name not in (None, getattr(trained_on, config.split, SplitConfig()).name):
         name = split.name

@@ -150,8 +150,7 @@ def unspaced(references: Sequence[str], tokenize: str) -> str | None:
 def other_language(data: DataConfig) -> str | None:
     """Return a note on a training file whose name ends in the code of another language than that of its side."""
     for side in ("source", "target"):
-        files, language = getattr(data.train, side), getattr(data, f"{side}_language")
-        file = files[0] if isinstance(files, list) else files or ""
+        file, language = next(iter(data.train.files(side)), ""), getattr(data, f"{side}_language")
         code = Path(file.removesuffix(".gz")).suffix[1:].lower()
         if len(code) == 2 and code.isalpha() and not language.lower().startswith(code):
             return (
