@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nmt.attention.shapes import at_least_fp32
 from nmt.config.schema import GuidedAlignmentConfig
 
 # Added to a weight before its logarithm is taken: a weight of exactly 0 costs 13.8 nats.
@@ -26,8 +26,7 @@ def guided_alignment_loss(
     so only weights above 0 are taught. Close to 0 the slope of sparsemax does not vanish as softmax's does, so that
     the gradient of the cross-entropy gets steep (up to 1e6): `squared` suits it better.
     """
-    dtype = torch.promote_types(weights.dtype, torch.float32)
-    return KINDS[kind](weights.to(dtype), alignment.to(dtype))
+    return KINDS[kind](at_least_fp32(weights), alignment)
 
 
 def cross_entropy(weights: Tensor, alignment: Tensor) -> Tensor:
