@@ -164,7 +164,7 @@ def examine_files(folder: Path) -> Iterator[Finding]:
             with training_state(folder) as state:
                 build_optimizer(checkpoint.model, checkpoint.config.optimizer).load_state_dict(state["optimizer"])
                 what += ", can be continued"
-    except UserError as error:
+    except (OSError, UserError) as error:
         yield Finding("damaged", str(folder), str(error))
         return
     yield Finding("ok", str(folder), what)

@@ -85,6 +85,16 @@ def test_any_file_that_is_damaged_is_named(run: Path, doctor: Callable[..., Any]
     assert str(run / "checkpoints" / "best") in damaged["found"]  # what to use instead
 
 
+def test_a_file_that_cannot_be_read_is_named(run: Path, doctor: Callable[..., Any]) -> None:
+    path = run / "checkpoints" / "last" / "manifest.json"
+    path.unlink()
+    path.mkdir()  # as unreadable as a file of somebody else, for the superuser too
+    status, found, _ = doctor(run)
+    assert status == 2
+    (damaged,) = (each for each in found if each["state"] == "damaged")
+    assert "manifest.json" in damaged["found"]
+
+
 def test_a_datastore(run: Path, doctor: Callable[..., Any], command: Callable[..., Any]) -> None:
     assert command("datastore", "run", cwd=run.parent).returncode == 0
     status, found, _ = doctor(run)
