@@ -28,6 +28,7 @@ from nmt.training.torchrun_env import RankEnvironment
 Config = TypeVar("Config", TrainConfig, EvaluateConfig, ServeConfig)
 
 EXIT_DELAY = 3.0  # seconds; torchrun kills all ranks when one fails, and rank 0 should print the error first
+UNUSABLE = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR)  # a path's fault: bad input
 DATE_FOLDER = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -114,7 +115,7 @@ def resource_message(error: BaseException) -> str | None:
     if isinstance(error, OSError) and error.errno in UNWRITABLE:
         advice = "choose another folder" if error.errno == errno.EROFS else "free some space"
         return f"cannot write {error.filename or 'a file, or standard output'}: {error.strerror}; {advice}"
-    if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG) and error.filename:
+    if isinstance(error, OSError) and error.errno in UNUSABLE and error.filename:
         return f"{error.filename}: {error.strerror}"
     return None
 

@@ -1,5 +1,6 @@
 """The command line as a user meets it: exit status, and what is printed where."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -158,6 +159,13 @@ def test_a_locale_that_cannot_name_a_path_is_told() -> None:
     environment = {**os.environ, **plain}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("error: this locale has no letters beyond ASCII")
+
+
+def test_a_folder_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OSError) as caught:
+        tmp_path.read_text()
+    assert status_and_message(caught.value) == (2, f"error: {tmp_path}: Is a directory")
+    assert status_and_message(OSError(errno.ENOTCONN, "Not connected", "a")) is None
 
 
 def test_a_defect_keeps_its_traceback(script: Path, tmp_path: Path) -> None:
