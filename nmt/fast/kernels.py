@@ -144,7 +144,7 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None, out: Tensor |
 def is_transposed(outputs: int, x: Float[Tensor, "row input"]) -> bool:
     """Return whether to compute grad^T x as (x^T grad)^T: if the left factor is copied, it should be the smaller.
 
-    AMX copies blocks of either.
+    For AMX oneDNN copies either, block by block, so nothing is won.
     """
     is_copied = copying_pays(x) and not (AMX and x.dtype.itemsize == 2)
     return is_copied and x.shape[1] < outputs

@@ -69,7 +69,7 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         grad_bias = torch.full_like(bias, -per_word * len(labels))
         divergence = Divergence(consistency, memory) if consistency else None
         divergence_sum = bias.new_zeros(()) if divergence is None else divergence.total
-        for start in range(0, max(1, len(labels)), size):
+        for start in range(0, max(1, len(labels)), size):  # one chunk at least, so that there is a gradient
             chunk = slice(start, start + size)
             rows, real = pad_rows(inputs[chunk]), len(labels[chunk])
             logits = affine(rows, matrix, offset, out=memory[: len(rows)])
@@ -99,7 +99,7 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         if gradients is None:
             raise RuntimeError("the loss can only be differentiated once")
         grad_features, grad_weight, grad_bias, grad_row = gradients
-        # One pass over a large matrix: with the term that all rows share, by memory as autograd wants it.
+        # One pass over this large matrix scales it, adds the row that is the smoothing term, and stores it by rows.
         memory = grad_weight if grad_weight.is_contiguous() else grad_weight.new_empty(grad_weight.shape)
         torch.add(grad_row * grad_objective, grad_weight, alpha=grad_objective.item(), out=memory)
         return grad_features.mul_(grad_objective), memory, grad_bias.mul_(grad_objective), None, None, None, None
