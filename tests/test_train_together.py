@@ -125,14 +125,17 @@ ENDED = "error: another process has ended; see its message\n"
             "error: memory does not suffice for a batch, and several processes cannot halve it: lower batch.size",
         ),
         ("disk", "error: cannot write run/metrics.jsonl: No space left on device; free some space"),
-        ("defect", "ZeroDivisionError: a defect\n"),
+        pytest.param("defect", "ZeroDivisionError: a defect\n", marks=pytest.mark.slow),
         ("killed", ""),
     ],
 )
 def test_an_error_of_one_rank_is_told_by_it_and_ends_all(
     together: Callable[..., Any], tiny_options: list[str], tmp_path: Path, case: str, message: str
 ) -> None:
-    """What fails is in no collective call: the others meet a connection that is closed."""
+    """What fails is in no collective call: the others meet a connection that is closed.
+
+    A defect: `python -m pytest -m slow tests/test_train_together.py`.
+    """
     done = together("tests.failing", case, *tiny_options, *QUIET, "run_dir=run", "trainer.max_steps=6", cwd=tmp_path)
     failed, other = done[int(CASES[case])], done[1 - int(CASES[case])]
     assert failed.returncode == {"defect": 1, "killed": -signal.SIGKILL}.get(case, 2), failed.stderr
@@ -145,10 +148,11 @@ def test_an_error_of_one_rank_is_told_by_it_and_ends_all(
     assert "Traceback" not in other.stderr
 
 
+@pytest.mark.slow
 def test_a_training_that_diverges_is_told_once(
     together: Callable[..., Any], tiny_options: list[str], tmp_path: Path
 ) -> None:
-    """All ranks find it, each for itself."""
+    """All ranks find it, each for itself: `python -m pytest -m slow tests/test_train_together.py`."""
     options = [*tiny_options, *QUIET, "run_dir=run", "trainer.max_steps=12", "trainer.label_smoothing=0"]
     done = together("tests.failing", "diverges", *options, cwd=tmp_path)
     assert [each.returncode for each in done] == [2, 2], done

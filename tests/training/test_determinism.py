@@ -19,8 +19,9 @@ def weights(run: Path) -> str:
     return hashlib.sha256((run / "checkpoints" / "last" / "model.safetensors").read_bytes()).hexdigest()
 
 
-@pytest.mark.parametrize("fast", ["auto", "off"])
+@pytest.mark.parametrize("fast", ["auto", pytest.param("off", marks=pytest.mark.slow)])
 def test_two_runs_are_one(command: Callable[..., Any], tmp_path: Path, tiny_options: list[str], fast: str) -> None:
+    """Also on the readable path: `python -m pytest -m slow tests/training/test_determinism.py`."""
     options = [*tiny_options, *STEPS, "threads=2", "model.dropout=0.1", f"model.fast={fast}"]
     for name in ("a", "b"):
         done = command("train", f"run_dir={name}", *options, cwd=tmp_path)
