@@ -28,7 +28,7 @@ from nmt.training.torchrun_env import RankEnvironment
 Config = TypeVar("Config", TrainConfig, EvaluateConfig, ServeConfig)
 
 EXIT_DELAY = 3.0  # seconds; torchrun kills all ranks when one fails, and rank 0 should print the error first
-UNUSABLE = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR)  # a path's fault: bad input
+UNUSABLE = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR)  # the path is wrong
 DATE_FOLDER = re.compile(r"\d{4}-\d\d-\d\d")
 
 

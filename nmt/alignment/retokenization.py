@@ -35,9 +35,7 @@ def split_links(
     if source is None or target is None or spans_parts(source) or spans_parts(target):
         return None
     source_part, target_part = source.argmax(axis=1).tolist(), target.argmax(axis=1).tolist()
-    source_mark, target_mark = (
-        [not any(map(str.isalnum, word)) for word in words] for words in (source_words, target_words)
-    )
+    source_mark, target_mark = (list(map(is_punctuation, words)) for words in (source_words, target_words))
 
     def split(linked: Collection[Link]) -> frozenset[Link]:
         pairs = {
@@ -65,3 +63,8 @@ def shared_characters(words: Sequence[str], others: Sequence[str]) -> Float[np.n
     )
     np.add.at(counts, (word_of_character, other_of_character), 1.0)
     return counts
+
+
+def is_punctuation(word: str) -> bool:
+    """Return whether a word is punctuation."""
+    return not any(map(str.isalnum, word))

@@ -55,7 +55,7 @@ class SplitConfig:
     name: str | None = key(None, "name of the split in a hub corpus, e.g. `train` or `train[:1000]`")
 
     def files(self, column: str) -> list[Any]:
-        """The files of `source`, `target` or `alignment`: none, one or several."""
+        """Return the files of `source`, `target` or `alignment`: none, one or several."""
         value = getattr(self, column)
         return list(value) if isinstance(value, list | tuple) else [value] if value else []
 

@@ -167,7 +167,8 @@ def add_grad_weight(
 ) -> Float[Tensor, "output input"]:
     """Return total + grad^T x, in fp32 at least, in the memory of the total; within the product, if not by oneDNN.
 
-    The first, without a total, determines the layout: adding matrices laid out differently takes four times as long.
+    The first gradient, given no total, becomes the total, and so sets its layout: adding a matrix that is stored by
+    rows to one that is stored by columns takes four times as long.
     """
     if total is None:
         return at_least_fp32(grad_weight(grad, x))
