@@ -18,6 +18,7 @@ import jaxtyping
 import pytest
 
 from tests.browser import Browser, started
+from tests.processes import Zygote
 from tests.runs import ROOT, TINY, Completed, wait_for
 
 # Tests share the cores with each other, so a thread that waits for another must not spin. Read when torch is imported.
@@ -74,25 +75,24 @@ def command() -> Callable[..., Completed]:
 
 
 @pytest.fixture(scope="session")
-def together() -> Callable[..., list[Completed]]:
-    """Run `python -m <module> <arguments>` in processes that train together, started as `torchrun` does."""
+def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    """Starts commands in processes that need not import nmt first."""
+    with Zygote(tmp_path_factory.mktemp("printed")) as zygote:
+        yield zygote
+
+
+@pytest.fixture(scope="session")
+def together(zygote: Zygote) -> Callable[..., list[Completed]]:
+    """Call `main` of a module in processes that train together, with the variables that `torchrun` sets."""
 
     def run(module: str, *arguments: str, cwd: Path, timeout: float = 120, number: int = 2) -> list[Completed]:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = str(probe.getsockname()[1])
-        common = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        common |= {"WORLD_SIZE": str(number), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        line = [sys.executable, "-m", module, *arguments]
-        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        common = {"WORLD_SIZE": str(number), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         places = [{**common, "RANK": rank, "LOCAL_RANK": rank} for rank in map(str, range(number))]
-        processes = [subprocess.Popen(line, cwd=cwd, env=place, **pipes) for place in places]
-        try:
-            told = [process.communicate(timeout=timeout) for process in processes]
-        finally:
-            for process in processes:
-                process.kill()
-        return [Completed(line, process.returncode, *each) for process, each in zip(processes, told, strict=True)]
+        processes = [zygote.start(module, *arguments, cwd=cwd, environment=place) for place in places]
+        return [Completed([module, *arguments], *each) for each in zygote.wait_for_all(processes, timeout)]
 
     return run
 

@@ -4,12 +4,12 @@ import sys
 from typing import Any
 
 import nmt.evaluation.evaluator
+import nmt.train
 from nmt.search.hypothesis import Hypothesis
-from nmt.train import main
 from nmt.translator import Translator
 
 
-def count() -> None:
+def main() -> None:
     counted: list[int] = []
     begun: list[bool] = []
     search, evaluate = Translator._search_batch, nmt.evaluation.evaluator.evaluate_split
@@ -24,9 +24,5 @@ def count() -> None:
 
     Translator._search_batch = counting_search  # type: ignore[assignment,method-assign]
     nmt.evaluation.evaluator.evaluate_split = counting_evaluation
-    main()
+    nmt.train.main()
     print(f"translated {sum(counted)} sentences", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    count()

@@ -1,4 +1,4 @@
-"""`nmt.train` of several processes that fail in their third update: `python -m tests.failing CASE OPTIONS`."""
+"""`nmt.train` of several processes that fail in their third update; its arguments are the case and the options."""
 
 import errno
 import os
@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-import nmt.cli
+import nmt.train
 from nmt.data.batch import Batch
-from nmt.train import main
 from nmt.training.trainer import Trainer
 
 CASES = {"memory": "1", "defect": "1", "killed": "1", "disk": "0"}  # the rank that fails; in another case, all
@@ -50,9 +49,8 @@ def fill_disk() -> None:
     setattr(Path, "open", failing)  # noqa: B010
 
 
-if __name__ == "__main__":
-    nmt.cli.EXIT_DELAY = 0  # no torchrun waits for it
+def main() -> None:
     case = sys.argv.pop(1)
     if CASES.get(case, os.environ["RANK"]) == os.environ["RANK"]:
         fill_disk() if case == "disk" else let_updates_fail(case)
-    main()
+    nmt.train.main()

@@ -1,11 +1,9 @@
 """A run of seconds that is done to its end once, as what every run that is killed or damaged must become."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.chaos.processes import Zygote
 from tests.chaos.whole import Whole, weights
+from tests.processes import Zygote
 
 OPTIONS = (
     "model.embedding_size=8",
@@ -16,12 +14,6 @@ OPTIONS = (
     "trainer.num_samples=1",
     "trainer.evaluate=false",
 )
-
-
-@pytest.fixture(scope="session")
-def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
-    with Zygote(tmp_path_factory.mktemp("printed")) as zygote:
-        yield zygote
 
 
 @pytest.fixture(scope="session")

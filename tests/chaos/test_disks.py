@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.chaos.processes import Zygote
 from tests.chaos.whole import Whole, weights
+from tests.processes import Zygote
 
 
 @pytest.mark.chaos

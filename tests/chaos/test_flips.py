@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.processes import Zygote
 from tests.chaos.whole import Whole, weights
+from tests.processes import Zygote
 
 SENTENCES = ["He sleeps.", "She helps her brother.", "The sister of Luc sees me."]
 MORE = ["trainer.max_steps=14", "trainer.validate_every_steps=7"]

@@ -17,8 +17,8 @@ import torch
 from safetensors.numpy import load_file, save_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.chaos.processes import Ended, Zygote
 from tests.chaos.whole import Whole, weights
+from tests.processes import Ended, Zygote
 
 MORE = ["trainer.max_steps=14", "trainer.validate_every_steps=7"]
 

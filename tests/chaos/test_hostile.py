@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.chaos.hostile import CHECKPOINT, TEXT, TRAINING_STATE
-from tests.chaos.processes import Zygote
 from tests.chaos.whole import Whole
+from tests.processes import Zygote
 
 SECONDS = 30
 MEMORY = 12 * 2**30  # of addresses, of which libraries take most

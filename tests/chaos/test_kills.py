@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from nmt.models.checkpoint import load_checkpoint, resolve_device
-from tests.chaos.processes import Started, Zygote
 from tests.chaos.whole import Whole, weights
+from tests.processes import Started, Zygote
 
 
 def check_kill(zygote: Zygote, whole: Whole, place: Path, **kill: float) -> bool:

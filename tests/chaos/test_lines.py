@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.processes import Zygote
+from tests.processes import Zygote
 
 HOSTILE = [
     "\0",

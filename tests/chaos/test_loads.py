@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from nmt.models.checkpoint import find_checkpoint, load_checkpoint
-from tests.chaos.processes import Started, Zygote
 from tests.chaos.whole import Whole
+from tests.processes import Started, Zygote
 
 
 def load_during(zygote: Zygote, whole: Whole, place: Path, loads: int, updates: int) -> set[int]:

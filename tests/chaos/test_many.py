@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.processes import Zygote
+from tests.processes import Zygote
 
 SETTINGS = ["data.grammar.validation_size=150", "data.grammar.test_size=150", "search.batch_size=2", "batch.size=60"]
 SETTINGS += ["data.grammar.train_size=3000", "trainer.max_steps=3", "model.embedding_size=8", "model.hidden_size=16"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.processes import Zygote
+from tests.processes import Zygote
 
 # Batches of which one takes about a gigabyte.
 LARGE = ["data.grammar.train_size=3000", "batch.size=60000", "model.hidden_size=256", "model.embedding_size=128"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.processes import Zygote
 from tests.chaos.whole import Whole, weights
+from tests.processes import Zygote
 
 
 @pytest.mark.chaos

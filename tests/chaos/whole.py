@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.chaos.processes import digest
+from tests.processes import digest
 
 
 class Whole(NamedTuple):

@@ -400,7 +400,3 @@ def main() -> None:
         for name in sys.argv[1].split(","):
             results[name] = tasks[name](processes)
             torch.save(results, Path(sys.argv[2]) / f"rank-{environment.rank}.pt")
-
-
-if __name__ == "__main__":
-    main()

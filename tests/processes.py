@@ -1,14 +1,15 @@
-"""Commands in processes of their own that can be killed, limited, and started together (`tests/chaos/zygote.py`)."""
+"""Commands in processes of their own that can be killed, limited, and started together (`tests/zygote.py`)."""
 
 import hashlib
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(os.environ.get("NMT_TESTED_CHECKOUT", Path(__file__).parents[2]))
+ROOT = Path(os.environ.get("NMT_TESTED_CHECKOUT", Path(__file__).parents[1]))
 
 
 class Ended(NamedTuple):
@@ -46,6 +47,7 @@ class Zygote:
     def __enter__(self) -> "Zygote":
         line = [sys.executable, str(Path(__file__).with_name("zygote.py"))]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        environment["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # torch reads it when imported; `nmt.cli` sets it before
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen(line, env=environment, text=True, **pipes)  # type: ignore[call-overload]
         return self
@@ -71,12 +73,12 @@ class Zygote:
         memory: int = -1,
         environment: dict[str, str] | None = None,
     ) -> Started:
-        """Start `python -m nmt.<module>`; for the others see `zygote.in_child`."""
+        """Start `main` of a module; for the others see `zygote.in_child`. Of `nmt`, unless its name has a package."""
         self.number += 1
         places = [self.folder / f"{self.number}.{name}" for name in ("in", "out", "err")]
         places[0].write_bytes(stdin)
         child = self.ask(
-            module=module,
+            module=module if "." in module else f"nmt.{module}",
             arguments=arguments,
             cwd=str(cwd),
             places=[str(place) for place in places],
@@ -97,6 +99,16 @@ class Zygote:
             place.unlink()
         assert status != 1000, f"not done in {seconds} s: {errors[-1000:]}"
         return Ended(status, output, errors)
+
+    def wait_for_all(self, started: Sequence[Started], seconds: float = 120) -> list[Ended]:
+        """Wait for the end of processes that need each other: if one takes too long, kill the others, too."""
+        waiting = list(started)
+        try:
+            return [self.wait(waiting.pop(0), seconds) for _ in started]
+        except AssertionError:
+            for each in waiting:
+                self.ask(wait=each.child, seconds=0)
+            raise
 
     def run(self, module: str, *arguments: str, seconds: float = 120, **limits: Any) -> Ended:
         """Start it, and wait for its end."""

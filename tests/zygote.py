@@ -34,10 +34,12 @@ def serve() -> None:
     # What a training imports when it begins: seconds for each child.
     import torch.utils.tensorboard  # noqa: F401
 
+    import nmt.cli
     import nmt.evaluation.run
     import nmt.training.run
-    import nmt.translator  # noqa: F401
+    import nmt.translator
 
+    nmt.cli.EXIT_DELAY = 0  # no torchrun waits for them
     gc.freeze()  # so that no child copies what it shares by looking for garbage in it
 
     answers = os.fdopen(os.dup(1), "w")
@@ -81,7 +83,7 @@ def in_child(
     """Run a command; return its exit status.
 
     Args:
-        module: its module.
+        module: its module, whose `main` is called.
         arguments: its arguments.
         cwd: the folder in which it runs.
         places: files of standard input, output and error.
@@ -101,7 +103,7 @@ def in_child(
         for n in (1, 2)
     )
     os.chdir(cwd)
-    sys.argv = [f"nmt.{module}", *arguments]
+    sys.argv = [module, *arguments]
     if kill_after:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, kill_after)
@@ -110,7 +112,7 @@ def in_child(
     for kind, value in ((resource.RLIMIT_FSIZE, largest_file), (resource.RLIMIT_AS, memory)):
         resource.setrlimit(kind, (value, resource.getrlimit(kind)[1]))
     try:
-        importlib.import_module(f"nmt.{module}").main()
+        importlib.import_module(module).main()
     except SystemExit as exit:
         return exit.code if isinstance(exit.code, int) else 1
     except BaseException:
