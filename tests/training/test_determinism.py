@@ -10,6 +10,7 @@ import pytest
 from nmt.config.schema import TrainConfig, TrainerConfig
 from nmt.errors import UserError
 from nmt.training.determinism import use_deterministic_kernels
+from tests.processes import Zygote
 from tests.runs import QUIET
 
 STEPS = (*QUIET, "deterministic=true", "trainer.max_steps=6", "trainer.validate_every_steps=3")
@@ -20,12 +21,12 @@ def weights(run: Path) -> str:
 
 
 @pytest.mark.parametrize("fast", ["auto", pytest.param("off", marks=pytest.mark.slow)])
-def test_two_runs_are_one(command: Callable[..., Any], tmp_path: Path, tiny_options: list[str], fast: str) -> None:
+def test_two_runs_are_one(zygote: Zygote, tmp_path: Path, tiny_options: list[str], fast: str) -> None:
     """Also on the readable path: `python -m pytest -m slow tests/training/test_determinism.py`."""
     options = [*tiny_options, *STEPS, "threads=2", "model.dropout=0.1", f"model.fast={fast}"]
     for name in ("a", "b"):
-        done = command("train", f"run_dir={name}", *options, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        done = zygote.run("train", f"run_dir={name}", *options, cwd=tmp_path)
+        assert done.status == 0, done.errors
     assert weights(tmp_path / "a") == weights(tmp_path / "b")
 
 
