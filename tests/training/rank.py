@@ -1,4 +1,4 @@
-"""Tasks of one of several processes in test_distributed.py: `python -m tests.training.rank NAME,... FOLDER`."""
+"""Tasks of one of several processes in test_distributed.py; the arguments: their names, joined by commas, a folder."""
 
 import itertools
 import os
