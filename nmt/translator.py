@@ -149,7 +149,7 @@ class Translator:
         for member, each in zip(members, models, strict=True):
             if member.config.model.fast == "auto":
                 accelerate(each)
-                if precision == "fp32":
+                with translator.arithmetic():
                     pack_weights(each)  # from here on the model only translates
         if settings.neighbors:
             for path, member, each in zip((run, *ensemble), members, models, strict=True):

@@ -19,6 +19,8 @@ def lengths_of(sentences: Sequence[Sequence[int]]) -> Int64Array:
 def plan_sentences(lengths: Int64Array, costs: Int64Array, *, unit: str, size: int, memory: int) -> list[list[int]]:
     """Return the rows of each batch: sentences of similar length, no empty ones.
 
+    The longest come first, so that threads that take one after the other end at about the same time.
+
     A batch holds at most `size` (see `plan_batches` for `unit`) and takes at most `memory` bytes, or is of one
     sentence. `costs` are bytes per sentence; in a padded batch, every sentence costs as much as the most expensive one.
     """
@@ -28,7 +30,7 @@ def plan_sentences(lengths: Int64Array, costs: Int64Array, *, unit: str, size: i
     for batch in cut_batches(order, lengths, unit=unit, size=size):
         most = max(1, memory // int(costs[batch].max()))
         batches += [batch[start : start + most].tolist() for start in range(0, len(batch), most)]
-    return batches
+    return batches[::-1]
 
 
 def halve_on_memory_error(work: Callable[[list[int]], list[Result]], rows: list[int]) -> list[Result]:

@@ -15,6 +15,7 @@ from nmt.attention.shapes import at_least_fp32
 # Where this build of torch has no oneDNN they are None, and `most_rows` is 0.
 LINEAR: Any = getattr(getattr(torch.ops.mkldnn, "_linear_pointwise", None), "default", None)
 REORDER: Any = getattr(getattr(torch.ops.mkldnn, "_reorder_linear_weight", None), "default", None)
+HAS_BF16 = bool(getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)())  # by this processor
 PASS: Any = getattr(torch._C, "_current_graph_task_id", lambda: 0)  # see `backward_pass`
 
 
@@ -45,12 +46,15 @@ AMX = bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
 def most_rows(x: Tensor) -> float:
     """Return the largest number of rows for which a product with a oneDNN-packed weight beats torch's; 0 for never.
 
-    torch has oneDNN, but calls it for lower precisions, and MKL for fp32.
+    torch has oneDNN, but calls it for lower precisions, where it copies the weight each time, and MKL for fp32.
     """
     is_enabled = None not in (LINEAR, REORDER) and bool(torch.backends.mkldnn.enabled)
-    is_known = is_enabled and x.device.type == "cpu" and x.dtype == torch.float32
+    if not is_enabled or x.device.type != "cpu" or x.dtype not in (torch.float32, torch.bfloat16):
+        return 0
+    if x.dtype == torch.bfloat16:
+        return math.inf if HAS_BF16 else 0
     few_rows = FEW_ROWS_ON_INTEL if IS_INTEL else FEW_ROWS
-    return few_rows.get(torch.backends.cpu.get_cpu_capability(), 0) if is_known else 0
+    return few_rows.get(torch.backends.cpu.get_cpu_capability(), 0)
 
 
 def onednn_is_faster(x: Tensor) -> bool:

@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from nmt.fast.kernels import (
     REORDER,
+    compute_dtype,
     grad_weight,
     most_rows,
     onednn_linear,
@@ -19,7 +20,7 @@ from nmt.fast.kernels import (
 )
 from nmt.fast.products import factor_of, multiply
 
-PACKED_WEIGHT = "packed_weight"  # attribute of a linear map
+PACKED = "packed"  # attribute of a linear map
 
 
 def linear(module: nn.Linear, x: Float[Tensor, "*row input"]) -> Float[Tensor, "*row output"]:
@@ -27,33 +28,43 @@ def linear(module: nn.Linear, x: Float[Tensor, "*row input"]) -> Float[Tensor, "
     if factor_of(module.weight) is not None:  # within a recurrence
         y = multiply(x, module.weight)
         return y if module.bias is None else y + module.bias
-    packed = vars(module).get(PACKED_WEIGHT)
-    only_translates = not torch.is_autocast_enabled("cpu") and not torch.is_grad_enabled()
-    if packed is not None and only_translates and x.shape[:-1].numel() <= most_rows(x):
-        return onednn_linear(x, packed.layout, module.bias)
+    packed = vars(module).get(PACKED)
+    if packed is not None and not torch.is_grad_enabled() and packed.multiplies(x):
+        return packed(x)
     return project(x, module.weight, module.bias)
 
 
 def pack_weights(model: nn.Module) -> None:
-    """Store the weights of an accelerated model in oneDNN's layout as well, where that makes a step faster.
+    """Store the linear maps of an accelerated model as oneDNN multiplies by them, where that makes a step faster.
 
-    The model can only translate afterwards.
+    Under autocast, in its precision. The model can only translate afterwards.
     """
-    if most_rows(next(model.parameters())):
-        for module in model.modules():
-            if type(module) is nn.Linear and min(module.weight.shape) > 1:
-                setattr(module, PACKED_WEIGHT, PackedWeight(module.weight))
+    for module in model.modules():
+        if type(module) is nn.Linear and min(module.weight.shape) > 1 and most_rows(to_compute_dtype(module.weight)):
+            setattr(module, PACKED, PackedLinear(module.weight, module.bias, compute_dtype(module.weight)))
 
 
 @final
-class PackedWeight:
-    """A weight in oneDNN's layout as well. That cannot be copied or pickled, so it is made anew with the copy."""
+class PackedLinear:
+    """A linear map in oneDNN's layout. That cannot be copied or pickled, so it is made anew with the copy."""
 
-    def __init__(self, weight: Tensor) -> None:
-        self.weight, self.layout = weight, REORDER(weight.detach())
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
+        self.parts = weight, bias, dtype
+        self.layout = REORDER(weight.detach().to(dtype))
+        self.bias = None if bias is None else bias.detach().to(dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PackedWeight, (self.weight,)
+        return PackedLinear, self.parts
+
+    def multiplies(self, x: Float[Tensor, "*row input"]) -> bool:
+        """Return whether this is the map's precision at present, and the faster way for so many vectors."""
+        return compute_dtype(x) == self.layout.dtype and x.shape[:-1].numel() <= most_rows(self.layout)
+
+    def __call__(self, x: Float[Tensor, "*row input"]) -> Float[Tensor, "*row output"]:
+        """Return W x + b."""
+        rows = x.to(self.layout.dtype).reshape(-1, x.shape[-1])
+        y = onednn_linear(pad_rows(rows), self.layout, self.bias)[: len(rows)]
+        return y.view(*x.shape[:-1], len(self.parts[0]))
 
 
 def project(x: Float[Tensor, "*row input"], weight: Tensor, bias: Tensor | None) -> Float[Tensor, "*row output"]:

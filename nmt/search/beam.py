@@ -31,7 +31,16 @@ from torch import Tensor
 
 from nmt.search.frontier import BeamRule, Frontier
 from nmt.search.history import Finished, History
-from nmt.search.hypothesis import INFINITY, UNK, Hypothesis, S, StepModel, forbidden_tokens, steps_between_checks
+from nmt.search.hypothesis import (
+    INFINITY,
+    UNK,
+    Hypothesis,
+    S,
+    StepModel,
+    forbidden_tokens,
+    sentences_to_keep,
+    steps_between_checks,
+)
 
 
 @torch.no_grad()
@@ -107,10 +116,10 @@ def search(
         if rule.beam_size > 1:
             state = state.select(candidates.parents.clamp(max=width - 1))  # an empty place may name an absent parent
         if (step + 1) % check_every == 0:
-            running = frontier.running()
-            if len(running) == 0:
+            kept = sentences_to_keep(frontier.is_running(), len(sentences[0]))
+            if len(kept) == 0:
                 break
-            if len(running) < len(frontier.tokens):
-                history.keep(running, frontier.finished)
-                frontier, state = frontier.keep(running), state.keep(running)
+            if len(kept) < len(frontier.tokens):
+                history.keep(kept, frontier.finished)
+                frontier, state = frontier.keep(kept), state.keep(kept)
     return frontier.finished

@@ -42,9 +42,9 @@ class Frontier(NamedTuple):
         tokens, log_probs, finished = self.tokens[sentences], self.log_probs[sentences], self.finished.keep(sentences)
         return Frontier(tokens, log_probs, finished, self.max_lengths[sentences], self.greedy[sentences], coverage)
 
-    def running(self) -> Int[Tensor, " kept"]:
-        """Return the indices of the sentences that are not done."""
-        return (self.log_probs > -INFINITY).any(1).nonzero()[:, 0]
+    def is_running(self) -> Bool[Tensor, " batch"]:
+        """Tell which sentences are not done."""
+        return (self.log_probs > -INFINITY).any(1)
 
 
 class BeamRule(NamedTuple):

@@ -1,5 +1,6 @@
 """The model that search needs (`StepModel`), and the hypotheses that it returns (`Hypothesis`)."""
 
+import math
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
@@ -15,6 +16,7 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 INFINITY = float("inf")
 STEPS_BETWEEN_CHECKS = {"cpu": 1}  # for sentences that are done
 STEPS_BETWEEN_CHECKS_ELSEWHERE = 4  # on a GPU a check waits for all that was launched before it
+SIZES = 32  # different numbers of sentences in the course of a search: see `sentences_to_keep`
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,3 +94,14 @@ def forbidden_tokens(unk: int | None, device: torch.device) -> Int[Tensor, " tok
 def steps_between_checks(device: torch.device) -> int:
     """Return after how many steps to look for sentences that are done."""
     return STEPS_BETWEEN_CHECKS.get(device.type, STEPS_BETWEEN_CHECKS_ELSEWHERE)
+
+
+def sentences_to_keep(is_running: Bool[Tensor, " searched"], batch: int) -> Int[Tensor, " kept"]:
+    """Return the indices of the sentences to go on with: those that run, and a few that are done.
+
+    Their number is a multiple of a 32nd of the batch. Each number of rows takes kernels of its own, which oneDNN
+    generates and keeps.
+    """
+    multiple = max(1, batch // SIZES)
+    count = math.ceil(int(is_running.sum()) / multiple) * multiple
+    return is_running.int().argsort(descending=True, stable=True)[:count].sort().values

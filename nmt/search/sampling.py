@@ -30,6 +30,7 @@ from nmt.search.hypothesis import (
     S,
     StepModel,
     forbidden_tokens,
+    sentences_to_keep,
     steps_between_checks,
 )
 
@@ -78,12 +79,12 @@ def sample(
             Candidates(numbers, tokens, samples.log_probs, numbers), output.weights.expand(-1, num_samples, -1)
         )
         if (step + 1) % check_every == 0:
-            running = samples.running()
-            if len(running) == 0:
+            kept = sentences_to_keep(samples.is_running(), len(source))
+            if len(kept) == 0:
                 break
-            if len(running) < len(tokens):
-                history.keep(running, samples.finished)
-                samples, state, noise = samples.keep(running), state.keep(running), noise.keep(running)
+            if len(kept) < len(tokens):
+                history.keep(kept, samples.finished)
+                samples, state, noise = samples.keep(kept), state.keep(kept), noise.keep(kept)
     return history.hypotheses(samples.finished, n_best=num_samples, source_lengths=source_lengths)
 
 
@@ -125,9 +126,9 @@ class Samples(NamedTuple):
         steps = torch.where(is_last, step, self.finished.steps)
         return Samples(tokens, total, Finished(scores, steps, self.finished.ranks), self.max_lengths)
 
-    def running(self) -> Int[Tensor, " kept"]:
-        """Return the indices of the sentences with a sample that is not finished."""
-        return (self.finished.scores == -INFINITY).any(1).nonzero()[:, 0]
+    def is_running(self) -> Bool[Tensor, " batch"]:
+        """Tell which sentences have a sample that is not finished."""
+        return (self.finished.scores == -INFINITY).any(1)
 
     def keep(self, sentences: Int[Tensor, " kept"]) -> "Samples":
         """Return those of some of the sentences."""

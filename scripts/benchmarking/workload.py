@@ -105,7 +105,7 @@ def translator_of(
     translator = Translator(model, tokenizers, config.search, device, precision)
     if config.model.fast == "auto":
         accelerate(translator.model)  # int8: a copy
-        if precision == "fp32":
+        with translator.arithmetic():
             pack_weights(translator.model)
     return translator
 

@@ -24,7 +24,7 @@ def test_a_plan_has_every_sentence_once_within_size_and_memory(unit, lengths, si
     )
     plan = plan_sentences(np.array(lengths, dtype=np.int64), costs, unit=unit, size=size, memory=memory)
     assert sorted(itertools.chain(*plan)) == [row for row, length in enumerate(lengths) if length]
-    order = [lengths[row] for batch in plan for row in batch]
+    order = [lengths[row] for batch in reversed(plan) for row in batch]
     assert order == sorted(order)
     for batch in plan:
         positions = len(batch) * (1 if unit == "sentences" else max(lengths[row] for row in batch) + 1)

@@ -1,6 +1,7 @@
 """Linear maps and their gradients, by either library, against those of torch in double precision."""
 
 import math
+import pickle
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 
 from nmt.fast import kernels, projection
 from nmt.fast.accelerate import accelerate
-from nmt.fast.projection import PACKED_WEIGHT, Projection, linear, pack_weights, project
+from nmt.fast.projection import PACKED, Projection, linear, pack_weights, project
 from tests.models.small import random_batch, small_model
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
@@ -83,7 +84,7 @@ def test_packed_equals_unpacked(quicker: bool, shape: tuple[int, ...], has_bias:
     expected, in_bf16 = plain(x), torch.nn.functional.linear(x.bfloat16(), plain.weight.bfloat16(), None)
     (gradient,) = torch.autograd.grad(expected.sum(), [plain.weight])
     pack_weights(accelerate(plain))
-    assert (PACKED_WEIGHT in vars(plain)) is quicker
+    assert (PACKED in vars(plain)) is quicker
     with torch.no_grad():
         torch.testing.assert_close(plain(x), expected, rtol=1e-5, atol=1e-5)
         with torch.autocast("cpu", torch.bfloat16):
@@ -124,6 +125,41 @@ def test_few_rows_by_onednn(
     assert by_onednn == rows
 
 
+@pytest.mark.skipif(not kernels.HAS_BF16, reason="a processor without products in bf16")
+@pytest.mark.parametrize("is_padded", [True, False])
+@pytest.mark.parametrize("shape", [(3,), (1, 2, 3), (5, 1), (0, 2)])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_packed_in_bf16_equals_torch(
+    shape: tuple[int, ...], has_bias: bool, is_padded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under autocast; without it the map is computed in the precision of its parameters, as before."""
+    monkeypatch.setattr(kernels, "AMX", is_padded)
+    module, x = nn.Linear(6, 4, bias=has_bias), torch.randn(*shape, 6)
+    in_fp32 = module(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = module(x)
+        pack_weights(accelerate(module))
+        for packed in (module, pickle.loads(pickle.dumps(module))):
+            with torch.no_grad():
+                found = packed(x)
+            assert found.dtype == torch.bfloat16
+            assert torch.equal(found, expected)
+        assert PACKED in vars(module)
+    with torch.no_grad():
+        torch.testing.assert_close(module(x), in_fp32, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(not kernels.HAS_BF16, reason="a processor without products in bf16")
+def test_translation_in_bf16_converts_no_weight_at_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = accelerate(small_model(decoder="luong", num_layers=2).float().eval())
+    batch = random_batch([(5, 4), (1, 7)])
+    monkeypatch.setattr(projection, "project", None)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        pack_weights(model)
+        state = model.start(batch.source, batch.source_mask, batch.source_lengths)
+        model.step(batch.target_in[:, :1], state)
+
+
 @pytest.mark.parametrize("decoder", ["bahdanau", "luong", "conditional", "gnmt"])
 def test_a_packed_model_is_the_same(quicker: bool, decoder: str) -> None:
     batch, model = random_batch([(5, 4), (1, 7), (9, 1)]), small_model(decoder=decoder, num_layers=2).float().eval()
@@ -132,6 +168,6 @@ def test_a_packed_model_is_the_same(quicker: bool, decoder: str) -> None:
         state = model.start(batch.source, batch.source_mask, batch.source_lengths)
         step = model.step(batch.target_in[:, :1], state).log_probs
         pack_weights(accelerate(model))
-        assert (PACKED_WEIGHT in vars(model.output)) is quicker
+        assert (PACKED in vars(model.output)) is quicker
         torch.testing.assert_close(model.project(model(batch).features), before, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(model.step(batch.target_in[:, :1], state).log_probs, step, rtol=1e-4, atol=1e-5)

@@ -16,7 +16,7 @@ from nmt.fast import attention as fast_attention
 from nmt.fast import cells, dropout, kernels, products, recurrence
 from nmt.fast.accelerate import accelerate, decelerate
 from nmt.fast.objective import token_loss
-from nmt.fast.projection import PACKED_WEIGHT, pack_weights
+from nmt.fast.projection import PACKED, pack_weights
 from nmt.models.decoder import DECODERS
 from nmt.models.seq2seq import Seq2Seq
 from tests.fast.equality import assert_same, run
@@ -104,7 +104,7 @@ def test_a_torch_without_private_names_trains_the_same(score: str, monkeypatch: 
     model: Any = accelerate(small_model(attention=AttentionConfig(score=score)).float())
     assert kernels.most_rows(model.output.weight) == 0
     pack_weights(model)
-    assert PACKED_WEIGHT not in vars(model.output)
+    assert PACKED not in vars(model.output)
     batch = random_batch(LENGTHS)
     loss = model(batch).features.pow(2).sum()
     weights = [model.decoder.stack.first.recurrent.weight, model.encoder.rnn.weight_ih_l0]

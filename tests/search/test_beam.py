@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nmt.errors import UserError
 from nmt.search.beam import beam_search
-from nmt.search.hypothesis import BOS, EOS, PAD, STEPS_BETWEEN_CHECKS, UNK
+from nmt.search.hypothesis import BOS, EOS, PAD, STEPS_BETWEEN_CHECKS, UNK, sentences_to_keep
 from tests.search.toy import ToyModel, make_inputs
 
 ALPHAS = (0.0, 0.5, 1.0, 2.0)
@@ -249,6 +249,41 @@ def test_finished_sentences_leave_the_batch_and_change_nothing(monkeypatch):
         )
         assert (min(model.batch_sizes) < len(rows)) == (interval < 1_000)
     assert runs[0] == runs[1] == runs[2]
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize("sizes", [1, 2, 3])
+def test_some_finished_sentences_may_stay_and_change_nothing(monkeypatch, sizes, beam_size):
+    """Of a large batch, finished sentences leave so that few different numbers of sentences are searched."""
+    rows, limits = [[4], [5, 3], [6, 7, 3], [8], [9, 3], [5], [7, 7]], [2, 20, 5, 1, 3, 9, 2]
+    arguments, max_lengths = make_inputs(rows, limits)
+    options = {"beam_size": beam_size, "n_best": beam_size, "length_penalty": 1.0, "max_lengths": max_lengths}
+    runs, searched = [], []
+    for most in (1_000, sizes):
+        monkeypatch.setattr("nmt.search.hypothesis.SIZES", most)
+        model = ToyModel(seed=3, vocab=12)
+        runs.append(
+            [
+                [(found.tokens, found.score, found.weights.tolist()) for found in row]
+                for row in beam_search(model, *arguments, **options)
+            ]
+        )
+        searched.append(model.batch_sizes)
+    assert runs[0] == runs[1]
+    assert len(set(searched[1])) <= min(sizes + 1, len(set(searched[0])))
+    assert searched[0] != searched[1]
+    assert all(size in (7, 7 // sizes * (size // (7 // sizes))) for size in searched[1])
+
+
+@given(is_running=st.lists(st.booleans(), min_size=1, max_size=200), more=st.integers(0, 200))
+def test_all_running_sentences_are_kept_and_few_others(is_running, more):
+    batch = len(is_running) + more
+    kept = sentences_to_keep(torch.tensor(is_running), batch).tolist()
+    multiple = max(1, batch // 32)
+    assert kept == sorted(set(kept))
+    assert set(kept) >= {row for row, runs in enumerate(is_running) if runs}
+    assert len(kept) - sum(is_running) < multiple
+    assert len(kept) % multiple == 0 or len(kept) == len(is_running)
 
 
 def test_a_search_stops_when_nothing_can_get_better():
