@@ -189,7 +189,7 @@ def sort_by_length(source_lengths: npt.NDArray[np.number], target_lengths: IntAr
 
 
 def cut_batches(order: IntArray, lengths: IntArray, *, unit: str, size: int) -> list[IntArray]:
-    """Cut indices that are sorted by `lengths` into batches; see `plan_batches` for `unit` and `size`."""
+    """Cut indices that are sorted by `lengths`, up or down, into batches; see `plan_batches` for `unit` and `size`."""
     assert unit in UNITS, unit
     if unit == "sentences":
         return [order[start : start + size] for start in range(0, len(order), size)]
@@ -197,9 +197,8 @@ def cut_batches(order: IntArray, lengths: IntArray, *, unit: str, size: int) -> 
     batches = []
     start = 0
     while start < len(order):
-        # Widths ascend: no more sentences than this fit, and the cost of the first n of them ascends with n.
         candidates = widths[start : start + max(1, size // int(widths[start]))]
-        costs = candidates * np.arange(1, len(candidates) + 1)
+        costs = np.maximum.accumulate(candidates) * np.arange(1, len(candidates) + 1)  # of the first n of them
         count = max(1, int(np.searchsorted(costs, size, side="right")))
         batches.append(order[start : start + count])
         start += count

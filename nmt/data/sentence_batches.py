@@ -24,13 +24,13 @@ def plan_sentences(lengths: Int64Array, costs: Int64Array, *, unit: str, size: i
     A batch holds at most `size` (see `plan_batches` for `unit`) and takes at most `memory` bytes, or is of one
     sentence. `costs` are bytes per sentence; in a padded batch, every sentence costs as much as the most expensive one.
     """
-    order = lengths.argsort(kind="stable")
+    order = (-lengths).argsort(kind="stable")
     order = order[lengths[order] > 0]
     batches = []
     for batch in cut_batches(order, lengths, unit=unit, size=size):
         most = max(1, memory // int(costs[batch].max()))
         batches += [batch[start : start + most].tolist() for start in range(0, len(batch), most)]
-    return batches[::-1]
+    return batches
 
 
 def halve_on_memory_error(work: Callable[[list[int]], list[Result]], rows: list[int]) -> list[Result]:

@@ -102,6 +102,6 @@ def sentences_to_keep(is_running: Bool[Tensor, " searched"], batch: int) -> Int[
     Their number is a multiple of a 32nd of the batch. Each number of rows takes kernels of its own, which oneDNN
     generates and keeps.
     """
-    multiple = max(1, batch // SIZES)
+    multiple = math.ceil(batch / SIZES)
     count = math.ceil(int(is_running.sum()) / multiple) * multiple
     return is_running.int().argsort(descending=True, stable=True)[:count].sort().values

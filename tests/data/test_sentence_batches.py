@@ -24,8 +24,8 @@ def test_a_plan_has_every_sentence_once_within_size_and_memory(unit, lengths, si
     )
     plan = plan_sentences(np.array(lengths, dtype=np.int64), costs, unit=unit, size=size, memory=memory)
     assert sorted(itertools.chain(*plan)) == [row for row, length in enumerate(lengths) if length]
-    order = [lengths[row] for batch in reversed(plan) for row in batch]
-    assert order == sorted(order)
+    order = [lengths[row] for batch in plan for row in batch]
+    assert order == sorted(order, reverse=True)
     for batch in plan:
         positions = len(batch) * (1 if unit == "sentences" else max(lengths[row] for row in batch) + 1)
         assert positions <= size or len(batch) == 1

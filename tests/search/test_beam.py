@@ -270,16 +270,17 @@ def test_some_finished_sentences_may_stay_and_change_nothing(monkeypatch, sizes,
         )
         searched.append(model.batch_sizes)
     assert runs[0] == runs[1]
-    assert len(set(searched[1])) <= min(sizes + 1, len(set(searched[0])))
+    assert len(set(searched[1])) <= sizes
     assert searched[0] != searched[1]
-    assert all(size in (7, 7 // sizes * (size // (7 // sizes))) for size in searched[1])
+    multiple = {1: 7, 2: 4, 3: 3}[sizes]
+    assert all(size in range(0, 10, multiple) or size == 7 for size in searched[1])
 
 
 @given(is_running=st.lists(st.booleans(), min_size=1, max_size=200), more=st.integers(0, 200))
 def test_all_running_sentences_are_kept_and_few_others(is_running, more):
     batch = len(is_running) + more
     kept = sentences_to_keep(torch.tensor(is_running), batch).tolist()
-    multiple = max(1, batch // 32)
+    multiple = (batch + 31) // 32
     assert kept == sorted(set(kept))
     assert set(kept) >= {row for row, runs in enumerate(is_running) if runs}
     assert len(kept) - sum(is_running) < multiple
