@@ -15,7 +15,8 @@ from nmt.attention.shapes import at_least_fp32
 # Where this build of torch has no oneDNN they are None, and `most_rows` is 0.
 LINEAR: Any = getattr(getattr(torch.ops.mkldnn, "_linear_pointwise", None), "default", None)
 REORDER: Any = getattr(getattr(torch.ops.mkldnn, "_reorder_linear_weight", None), "default", None)
-HAS_BF16 = bool(getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)())  # by this processor
+# Whether oneDNN multiplies in bf16 here: by instructions for it, or with AVX-512 by others.
+HAS_BF16 = bool(getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)())
 PASS: Any = getattr(torch._C, "_current_graph_task_id", lambda: 0)  # see `backward_pass`
 
 
@@ -46,7 +47,8 @@ AMX = bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
 def most_rows(x: Tensor) -> float:
     """Return the largest number of rows for which a product with a oneDNN-packed weight beats torch's; 0 for never.
 
-    torch has oneDNN, but calls it for lower precisions, where it copies the weight each time, and MKL for fp32.
+    torch has oneDNN, but calls it for lower precisions, and MKL for fp32. In bf16 packing saves converting the weight
+    and laying it out each time.
     """
     is_enabled = None not in (LINEAR, REORDER) and bool(torch.backends.mkldnn.enabled)
     if not is_enabled or x.device.type != "cpu" or x.dtype not in (torch.float32, torch.bfloat16):
@@ -63,7 +65,7 @@ def onednn_is_faster(x: Tensor) -> bool:
     oneDNN generates its kernels for the processor at hand. MKL, which torch calls, uses those for AVX2 on a processor
     that is not Intel's; on Intel's its own are the faster (docs/engineering-log.md).
     """
-    return most_rows(x) == math.inf
+    return x.dtype == torch.float32 and most_rows(x) == math.inf
 
 
 def copying_pays(x: Tensor) -> bool:

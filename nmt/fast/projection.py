@@ -58,7 +58,8 @@ class PackedLinear:
 
     def multiplies(self, x: Float[Tensor, "*row input"]) -> bool:
         """Return whether this is the map's precision at present, and the faster way for so many vectors."""
-        return compute_dtype(x) == self.layout.dtype and x.shape[:-1].numel() <= most_rows(self.layout)
+        is_same = (x.device, compute_dtype(x)) == (self.layout.device, self.layout.dtype)
+        return is_same and x.shape[:-1].numel() <= most_rows(self.layout)
 
     def __call__(self, x: Float[Tensor, "*row input"]) -> Float[Tensor, "*row output"]:
         """Return W x + b."""

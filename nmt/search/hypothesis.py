@@ -99,8 +99,8 @@ def steps_between_checks(device: torch.device) -> int:
 def sentences_to_keep(is_running: Bool[Tensor, " searched"], batch: int) -> Int[Tensor, " kept"]:
     """Return the indices of the sentences to go on with: those that run, and a few that are done.
 
-    Their number is a multiple of a 32nd of the batch. Each number of rows takes kernels of its own, which oneDNN
-    generates and keeps.
+    Their number is a multiple of a 32nd of the batch, rounded up, or they are all: few numbers of rows occur then, and
+    oneDNN generates and keeps kernels for each. Results do not change.
     """
     multiple = math.ceil(batch / SIZES)
     count = math.ceil(int(is_running.sum()) / multiple) * multiple

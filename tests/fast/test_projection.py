@@ -125,7 +125,7 @@ def test_few_rows_by_onednn(
     assert by_onednn == rows
 
 
-@pytest.mark.skipif(not kernels.HAS_BF16, reason="a processor without products in bf16")
+@pytest.mark.skipif(not kernels.HAS_BF16, reason="oneDNN without bf16")
 @pytest.mark.parametrize("is_padded", [True, False])
 @pytest.mark.parametrize("shape", [(3,), (1, 2, 3), (5, 1), (0, 2)])
 @pytest.mark.parametrize("has_bias", [False, True])
@@ -133,7 +133,14 @@ def test_packed_in_bf16_equals_torch(
     shape: tuple[int, ...], has_bias: bool, is_padded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under autocast; without it the map is computed in the precision of its parameters, as before."""
+    rows: list[int] = []
+
+    def noted(x: Tensor, *others: Tensor) -> Tensor:
+        rows.append(len(x))
+        return kernels.onednn_linear(x, *others)
+
     monkeypatch.setattr(kernels, "AMX", is_padded)
+    monkeypatch.setattr(projection, "onednn_linear", noted)
     module, x = nn.Linear(6, 4, bias=has_bias), torch.randn(*shape, 6)
     in_fp32 = module(x)
     with torch.autocast("cpu", torch.bfloat16):
@@ -144,12 +151,13 @@ def test_packed_in_bf16_equals_torch(
                 found = packed(x)
             assert found.dtype == torch.bfloat16
             assert torch.equal(found, expected)
-        assert PACKED in vars(module)
+        count = math.prod(shape)
+        assert rows == [math.ceil(count / 8) * 8 if is_padded else count] * 2
     with torch.no_grad():
         torch.testing.assert_close(module(x), in_fp32, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.skipif(not kernels.HAS_BF16, reason="a processor without products in bf16")
+@pytest.mark.skipif(not kernels.HAS_BF16, reason="oneDNN without bf16")
 def test_translation_in_bf16_converts_no_weight_at_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     model = accelerate(small_model(decoder="luong", num_layers=2).float().eval())
     batch = random_batch([(5, 4), (1, 7)])

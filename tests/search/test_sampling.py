@@ -161,6 +161,20 @@ def test_finished_sentences_leave_the_batch_and_change_nothing(monkeypatch):
     assert runs[0] == runs[1] == runs[2]
 
 
+def test_some_finished_sentences_may_stay_and_change_nothing(monkeypatch):
+    rows, limits = [[4], [5, 3], [6, 7, 3], [8], [9, 3]], [2, 20, 5, 1, 3]
+    runs, searched = [], []
+    for sizes in (1_000, 2):
+        monkeypatch.setattr("nmt.search.hypothesis.SIZES", sizes)
+        model = ToyModel(seed=3, vocab=12)
+        arguments, max_lengths = make_inputs(rows, limits)
+        results = sample(model, *arguments, num_samples=3, seed=2, max_lengths=max_lengths)
+        runs.append([[(each.tokens, each.score, each.weights.tolist()) for each in row] for row in results])
+        searched.append(set(model.batch_sizes))
+    assert runs[0] == runs[1]
+    assert searched[1] == {5, 3} < searched[0]
+
+
 def test_seeds_sentences_and_numbers_have_noise_of_their_own():
     model = ToyModel(uniform=True, vocab=100)
     arguments, max_lengths = make_inputs([[4, 5, 3], [4, 6, 3], [4, 5, 3]], [8] * 3)
