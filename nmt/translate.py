@@ -358,9 +358,11 @@ def show_attention(translation: "Translation", number: int, options: argparse.Na
         return
     words = (translation.source_words, translation.target_words)
     if options.show_alignment:
+        from rich.console import Console
+
         from nmt.view.text_heatmap import render_text
 
-        width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+        width = Console(stderr=True).width if sys.stderr.isatty() else None
         print(render_text(translation.weights, *words, width=width), file=sys.stderr)
     if options.heatmap and is_drawable(translation):
         from nmt.view.heatmap import draw_heatmap, save_png

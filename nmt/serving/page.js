@@ -127,7 +127,7 @@ class Pane {
     this.view.data = { ...this.shown, source_language: run.source_language, target_language: run.target_language };
     const kept = this.view.words.target.filter((_, index) => this.shown.starts[index] < answer.forced);
     for (const word of kept) word.classList.add("forced");
-    this.part(".kept b").textContent = kept.map(word => word.textContent).join(" ");
+    this.part(".kept b").textContent = textOf(kept);
     const { score, log_prob: logProb, parts, cut } = this.shown;
     this.part(".figures").textContent = [
       `score ${score.toFixed(3)}`, `log p ${logProb.toFixed(2)}`, `${(1000 * answer.seconds).toFixed(0)} ms`,
@@ -162,8 +162,12 @@ class Pane {
     const place = this.part(".next"), list = this.part(".words");
     // Characters of one piece, or of one word, are replaced together.
     const before = this.view.words.target.filter((_, other) => shown.starts[other] < shown.starts[index]);
-    const kept = before.map(word => word.textContent).join(" ");
-    this.part(".next p").textContent = kept ? `after “${kept}”:` : "at the beginning:";
+    const after = this.part(".next p");
+    after.textContent = before.length ? "after “" : "at the beginning:";
+    if (before.length) {
+      make("bdi", after, textOf(before));
+      after.append("”:");
+    }
     list.replaceChildren();
     for (const each of words) {
       const button = make("button", list, undefined, { type: "button", dir: "auto" });
@@ -217,6 +221,16 @@ class Pane {
     const drawing = new Blob([this.view.svg()], { type: "image/svg+xml" });
     return save(`${name}.${kind}`, kind === "svg" ? drawing : await painted(drawing));
   }
+}
+
+// The text that the first words of a translation stand in, as it is written: in some scripts without spaces.
+function textOf(words) {
+  const range = new Range();
+  if (words.length) {
+    range.setStart(words[0].parentNode, 0);
+    range.setEndAfter(words.at(-1));
+  }
+  return range.toString();
 }
 
 // A page of its own: the data, the element's script and its style.
@@ -325,7 +339,8 @@ async function past(run) {
     $("update").textContent = step.toLocaleString();
     $("past").data = { source: each.source, source_words: each.source_words, ...shown,
       source_language: run.source_language, target_language: run.target_language };
-    $("reference").textContent = forced ? `translation: ${each.translation}` : `reference: ${each.reference}`;
+    $("other").textContent = forced ? "translation:" : "reference:";
+    $("reference").textContent = forced ? each.translation : each.reference;
   };
   for (const name of ["step", "sample", "side"]) $(name).addEventListener("input", show);
   show();

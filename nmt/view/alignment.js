@@ -12,7 +12,7 @@
   if (customElements.get("nmt-alignment")) return;
 
   const CELL = 24, GAP = 6, LINE = 15, LABEL = 160, FONT = "13px system-ui, sans-serif";
-  const RTL = /^[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
+  const RTL = /^[\u200f\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
   // Letters as wide as high, which stand upright below each other.
   const WIDE = /^[\u2e80-\u30ff\u3130-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff01-\uff60\u{20000}-\u{3ffff}]+…?$/u;
   const STYLE = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "font"];
@@ -22,7 +22,8 @@
 
   const printable = text => text.replace(/\p{Cc}/gu, "\ufffd");
   const percent = weight => `${(100 * weight).toFixed(weight < 0.1 ? 1 : 0)} %`;
-  const isRtl = words => RTL.test(/\p{L}/u.exec(words.join(""))?.[0] ?? "");
+  // By the first letter or mark of direction, as browsers decide it.
+  const isRtl = words => RTL.test(/[\p{L}\u200e\u200f\u061c]/u.exec(words.join(""))?.[0] ?? "");
 
   function html(tag, className, parent, text) {
     const made = document.createElement(tag);

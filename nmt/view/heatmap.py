@@ -96,13 +96,14 @@ def _label(axes: Axes, source_words: Sequence[str], target_words: Sequence[str],
     style: dict[str, Any] = {"fontsize": FONT_SIZE, "fontfamily": fonts, "parse_math": False}
     source_labels, target_labels = ([shorten(word) for word in words] for words in (source_words, target_words))
     # East Asian characters stay upright.
-    source_labels = ["\n".join(label) if is_wide(label) else label for label in source_labels]
+    upright = [is_wide(label.removesuffix("…")) for label in source_labels]
+    source_labels = ["\n".join(label) if wide else label for label, wide in zip(source_labels, upright, strict=True)]
     axes.set_xticks(range(len(source_words)), source_labels, **style)
     axes.set_yticks(range(len(target_words)), target_labels, **style)
     axes.set_xlabel(name, fontsize=FONT_SIZE, color="0.4")
     axes.xaxis.tick_top()
-    for label, word in zip(axes.get_xticklabels(), source_words, strict=True):
-        label.set_rotation(0 if is_wide(word) else 90)
+    for label, wide in zip(axes.get_xticklabels(), upright, strict=True):
+        label.set_rotation(0 if wide else 90)
     axes.tick_params(length=0)
     axes.hlines(np.arange(rows + 1) - 0.5, -0.5, columns - 0.5, color="0.9", linewidth=0.5)
     axes.vlines(np.arange(columns + 1) - 0.5, -0.5, rows - 0.5, color="0.9", linewidth=0.5)

@@ -12,6 +12,7 @@ from rich.cells import cell_len, set_cell_size
 
 # Embeddings, overrides and isolates of directions.
 DIRECTION_MARKS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\N{REPLACEMENT CHARACTER}")
+STRONG_MARKS = "\N{LEFT-TO-RIGHT MARK}\N{RIGHT-TO-LEFT MARK}\N{ARABIC LETTER MARK}"  # as letters of a direction
 MAX_LABEL = 24  # characters of a word that are shown
 MAX_HEADER = 12  # the same for a word written downwards
 SHADES = ((0.75, "█"), (0.5, "▓"), (0.25, "▒"), (0.05, "░"))
@@ -67,9 +68,9 @@ def characters(word: str) -> list[str]:
 
 
 def is_right_to_left(words: Sequence[str]) -> bool:
-    """Return whether words are read from right to left, by their first letter, as alignment.js decides it."""
-    letters = (character for word in words for character in word if unicodedata.category(character).startswith("L"))
-    return unicodedata.bidirectional(next(letters, "a")) in ("R", "AL")
+    """Return whether words are read from right to left, by their first letter or mark of direction: so alignment.js."""
+    strong = (character for character in "".join(words) if character in STRONG_MARKS or character.isalpha())
+    return unicodedata.bidirectional(next(strong, "a")) in ("R", "AL")
 
 
 def is_wide(word: str) -> bool:

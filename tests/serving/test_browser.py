@@ -215,6 +215,8 @@ def test_a_slider_moves_through_the_training(
         assert browser.run(f"{past}.data.weights") == [[0.75, 0.25]]
         browser.run("side.value = 'translation'; side.dispatchEvent(new Event('input'))")
         assert browser.run(f"{past}.querySelector('.nmt-target').textContent") == "y z"
+        assert browser.run("reference.parentNode.textContent") == "reference: x"
+        assert browser.run("reference.localName") == "bdi"  # its direction is not that of the label
         assert browser.errors == []
 
 

@@ -80,6 +80,21 @@ def test_characters_of_a_piece_are_replaced_together(page: Browser) -> None:
     assert page.errors == []
 
 
+def test_the_text_before_a_word_is_shown_as_it_stands(page: Browser) -> None:
+    """Without spaces between its words where it has none, and with a direction of its own."""
+    write(page, SENTENCE)
+    page.click(".pane .nmt-target .nmt-word:last-child")
+    page.wait("!document.querySelector('.pane .next').hidden")
+    text = page.run(TEXT)
+    assert text.endswith("e.") or text[-2].isalpha()
+    assert page.run("document.querySelector('.pane .next p').textContent") == f"after “{text[:-1]}”:"
+    assert page.run("document.querySelector('.pane .next p bdi').textContent") == text[:-1]
+    page.click(".words button")
+    page.wait("!document.querySelector('.pane .kept').hidden")
+    assert page.run("document.querySelector('.kept b').textContent") == page.run(TEXT)[: len(text)]
+    assert page.errors == []
+
+
 LATE = """
     const f = fetch;
     window.fetch = async (where, how) => {

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from nmt.view.alignment import alignment_html, round_weights
 from tests.browser import Browser
@@ -96,6 +97,19 @@ def test_text_from_right_to_left_stands_in_order(browser: Browser, tmp_path: Pat
     assert columns[0] > columns[1]  # the first word's column is the rightmost, as the sentence is read
     browser.hover(".nmt-cell")
     assert lit(browser) == {"القطة": "100%", "x": "100%"}
+
+
+@pytest.mark.parametrize(("mark", "is_reversed"), [("\u200f", True), ("\u200e", False), ("", False)])
+def test_columns_run_as_the_browser_shows_the_sentence(
+    browser: Browser, tmp_path: Path, mark: str, is_reversed: bool
+) -> None:
+    words = [f"{mark}HTML", "اشترت", "الدراجة"]
+    browser.open_html(page(alignment_html(viewed(words, ["x", "y"], WEIGHTS))), tmp_path)
+    assert browser.run("getComputedStyle(document.querySelector('.nmt-source')).direction") == (
+        "rtl" if is_reversed else "ltr"
+    )
+    columns = browser.run("[...document.querySelectorAll('.nmt-cell')].map(c => +c.getAttribute('x'))")
+    assert (columns[0] > columns[1]) is is_reversed
 
 
 def test_words_of_a_sentence_without_spaces_stand_together(browser: Browser, tmp_path: Path) -> None:

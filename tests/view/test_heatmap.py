@@ -129,6 +129,14 @@ def test_text_counts_wide_and_combining_characters() -> None:
     assert lines == ["    日", "    本e\u0301 x", " 猫 ██", "e\u0301te   ██", "  b     ██"]
 
 
+@pytest.mark.parametrize("length", [1, 24, 25, 100])
+def test_wide_characters_stand_upright_below_each_other(length: int) -> None:
+    (label,) = draw_heatmap(np.ones((1, 1)), ["犬" * length], ["x"]).axes[0].get_xticklabels()
+    assert label.get_rotation() == 0
+    assert label.get_text().split("\n") == (["犬"] * length if length <= 24 else [*["犬"] * 23, "…"])
+    assert draw_heatmap(np.ones((1, 1)), ["a犬" * length], ["x"]).axes[0].get_xticklabels()[0].get_rotation() == 90
+
+
 def test_pyplot_stays_out() -> None:
     code = "import sys, nmt.view.heatmap; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nmt.view.heatmap import draw_heatmap
-from nmt.view.text_heatmap import render_text
+from nmt.view.text_heatmap import is_right_to_left, render_text
 
 
 @pytest.mark.parametrize("character", ["\x1b", "\0", "\r", "\u202e", "\u2066", "\u2069"])
@@ -21,6 +21,12 @@ def test_columns_that_do_not_fit_go_on_below() -> None:
     assert shown.split("\n\n") == ["    b\n  a c\nx ██\ny   ██\nz", "  d\nx\ny\nz ██"]
     assert render_text(np.eye(3), ["a", "bc", "d"], ["x", "y", "z"], width=8).count("\n\n") == 0
     assert render_text(np.eye(2), ["a", "b"], ["x", "y"], width=1).count("\n\n") == 1  # never without a column
+
+
+@pytest.mark.parametrize(("mark", "is_reversed"), [("\u200f", True), ("\u061c", True), ("\u200e", False), ("", False)])
+def test_a_mark_of_direction_counts_as_a_letter(mark: str, is_reversed: bool) -> None:
+    assert is_right_to_left([f"{mark}HTML", "שלום"]) is is_reversed
+    assert is_right_to_left([f"{mark}שלום", "HTML"]) is (mark != "\u200e")
 
 
 def test_columns_run_as_the_source_is_read() -> None:
