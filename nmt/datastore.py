@@ -45,10 +45,11 @@ def run(options: argparse.Namespace) -> None:
     from nmt.data.tables import encode
     from nmt.fast.accelerate import accelerate
     from nmt.models.checkpoint import load_checkpoint, resolve_device
-    from nmt.models.neighbors import build, check_installed, save_datastore
+    from nmt.models.neighbors import build, check_installed, check_place, save_datastore
 
     check_installed()
     checkpoint = load_checkpoint(options.run, resolve_device(options.device))
+    check_place(options.run, checkpoint)
     data = checkpoint.config.data
     if options.source:
         text = SplitConfig(source=options.source, target=options.target)

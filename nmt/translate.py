@@ -271,10 +271,12 @@ def open_input(path: str | None, stack: contextlib.ExitStack) -> tuple[Iterable[
         return sys.stdin.buffer, "standard input"
     try:
         file = stack.enter_context(Path(path).open("rb"))  # noqa: SIM115, the stack closes it
-        is_packed = file.peek(2)[:2] == GZIP_MAGIC
+        begin = file.peek(2)[:2]
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
-    return gzip.GzipFile(fileobj=file) if is_packed else file, path
+    if path.endswith(".gz") and not begin:
+        raise UserError(f"{path} is not a readable gzip file (it is empty): write it again")
+    return gzip.GzipFile(fileobj=file) if begin == GZIP_MAGIC else file, path
 
 
 def open_output(path: str | None, stack: contextlib.ExitStack) -> TextIO:

@@ -84,6 +84,14 @@ def test_files(translate: Callable[..., Any], expected: dict[str, str], tmp_path
     assert written == "".join(f"{expected[sentence]}\n" for sentence in SENTENCES)
 
 
+def test_an_empty_file_is_no_gzipped_one(translate: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "in.gz").touch()
+    done = translate("--input", str(tmp_path / "in.gz"), "--output", str(tmp_path / "out"))
+    assert done.returncode == 2
+    assert done.stderr == f"error: {tmp_path / 'in.gz'} is not a readable gzip file (it is empty): write it again\n"
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_gzipped_file(translate: Callable[..., Any], expected: dict[str, str], tmp_path: Path) -> None:
     """Whatever its name; training reads it, too."""
     packed = gzip.compress("\n".join(SENTENCES).encode())

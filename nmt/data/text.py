@@ -162,6 +162,8 @@ class TextFile:
                 return
             limit, size = SMALL + self.max_gzip_ratio * self.size, 0
             try:
+                if not self.size:  # to the library an empty file is one without content
+                    raise EOFError("it is empty")
                 for block in iter(partial(gzip.GzipFile(fileobj=file).read, BLOCK), b""):
                     size += len(block)
                     if size > limit:

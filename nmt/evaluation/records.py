@@ -1,6 +1,7 @@
 """The records of a run, a JSON object per line: `metrics.jsonl` and `alignments.jsonl`."""
 
 import json
+import logging
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 
 from nmt.data.tables import temporary_folder
 from nmt.errors import write_errors
+
+logger = logging.getLogger(__name__)
 
 RECORDS = "metrics.jsonl"
 ALIGNMENTS = "alignments.jsonl"  # of the sample sentences, as they change; form: `nmt.training.reporting.as_record`
@@ -20,9 +23,11 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 def keep_records(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
     """Drop records that are not wanted, and lines that are damaged or that a crash left incomplete; raise UserError if
-    the file cannot be written, and leave it as it was.
+    the file cannot be written, and leave it as it was. A warning counts damaged lines.
     """
     lines = record_lines(path)
+    if damaged := sum(line.endswith(b"\n") and parse_record(line) is None for line in lines):
+        logger.warning("%s: lines that hold no record are dropped: %d", path, damaged)
     kept = [line for line in lines if (record := parse_record(line)) is not None and wanted(record)]
     if kept != lines:
         with write_errors(path), temporary_folder(path) as folder:

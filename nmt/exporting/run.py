@@ -80,8 +80,17 @@ def check_output(folder: Path) -> None:
     """Raise UserError unless a folder is new, empty or an earlier export."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output {folder} is a file: give a folder")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / MODEL).is_file():
+    if folder.is_dir() and any(folder.iterdir()) and not is_of_export(folder / MODEL):
         raise UserError(f"{folder} has other files, and no {MODEL} of an earlier export: give --output a new folder")
+
+
+def is_of_export(path: Path) -> bool:
+    """Return whether a file is the `model.json` of an export."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and "graphs" in content
 
 
 def write_export(folder: Path, checkpoint: Checkpoint, int8: bool) -> dict[str, Any]:

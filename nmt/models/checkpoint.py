@@ -8,7 +8,6 @@ import contextlib
 import json
 import math
 import os
-import pickle
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -358,16 +357,25 @@ def training_state(folder: Path) -> Iterator[dict[str, Any]]:
     if not path.is_file():
         raise UserError(f"cannot continue from {folder}: it has no {TRAINING_STATE}")
     verify(folder, lambda name: name == TRAINING_STATE)
+
+    def unusable(reason: str) -> UserError:
+        return UserError(
+            f"cannot continue from {path}: it is damaged, or another version's ({reason}); put back a copy of it, or "
+            f"give another run_dir with trainer.initialize_from={folder} to keep what is learned"
+        )
+
     try:
-        yield torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # whatever the bytes lead to; torch's own message advises to run them
+        raise unusable(type(error).__name__) from error
+    try:
+        yield state
     except UserError:
         raise
-    except (EOFError, KeyError, RuntimeError, TypeError, ValueError, pickle.UnpicklingError) as error:
-        reason = one_line(error)
-        raise UserError(
-            f"cannot continue from {path}: it is damaged, or another version's ({type(error).__name__}: {reason}); put "
-            f"back a copy of it, or give another run_dir with trainer.initialize_from={folder} to keep what is learned"
-        ) from error
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise unusable(f"{type(error).__name__}: {one_line(error)}") from error
 
 
 def resolve_device(name: str) -> torch.device:

@@ -178,6 +178,14 @@ def digest_of_weights(model: Seq2Seq) -> str:
     return digest.hexdigest()
 
 
+def check_place(run: str, checkpoint: Checkpoint) -> None:
+    """Raise UserError where something else than a datastore is in the place of that of a checkpoint, found at `run`."""
+    place = place_for("datastore", run, checkpoint.folder)
+    has_others = place.is_dir() and any(path.name not in (ABOUT, *FILES) for path in place.iterdir())
+    if has_others or (place.exists() and not place.is_dir()):
+        raise UserError(f"{place} is not a datastore, and would be replaced by one: move it away")
+
+
 def save_datastore(
     run: str, checkpoint: Checkpoint, datastore: Datastore, pairs: Iterable[tuple[str, str]], about: dict[str, Any]
 ) -> Path:

@@ -61,8 +61,10 @@ class Reporter:
             self.run_dir.mkdir(parents=True, exist_ok=True)
             save_config(self.config, self.run_dir / "config.yaml")
             self.log.write_to(self.run_dir / "train.log")
-            for name in (RECORDS, ALIGNMENTS):
-                keep_records(self.run_dir / name, lambda record: record["step"] <= step)
+        for path in (self.run_dir / RECORDS, self.run_dir / ALIGNMENTS):
+            keep_records(path, lambda record: record["step"] <= step)
+            if path.exists() or path.is_symlink():
+                append(path, "", "move away what is there, and start again")  # it can be written, also later
         self.step = step
         self.samples_step = max((record["step"] for record in read_records(self.run_dir / ALIGNMENTS)), default=-1)
         self.tensorboard = TensorBoard(self.run_dir / "tensorboard", after=step)
@@ -160,9 +162,8 @@ class Reporter:
         append(self.run_dir / RECORDS, json.dumps(record) + "\n")
 
 
-def append(path: Path, text: str) -> None:
-    """Add lines to a file of records, or raise UserError."""
-    advice = "free some space, and continue the run with the same run_dir"
+def append(path: Path, text: str, advice: str = "free some space, and continue the run with the same run_dir") -> None:
+    """Add lines to a file of records, or raise UserError with an advice."""
     with write_errors(path, advice), path.open("a", encoding="utf-8") as file:
         file.write(text)
 

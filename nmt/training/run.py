@@ -25,7 +25,7 @@ from nmt.fast.objective import token_loss as chunked_loss
 from nmt.fast.optimizer import AdamW
 from nmt.models.build import build_model
 from nmt.models.checkpoint import is_complete, load_checkpoint, run_of, save_checkpoint, training_state
-from nmt.models.manifest import MANIFEST
+from nmt.models.manifest import MANIFEST, verify
 from nmt.models.seq2seq import Seq2Seq
 from nmt.models.summary import summarize
 from nmt.text.tokenizer import Tokenizers
@@ -154,6 +154,8 @@ def resume(trainer: Trainer, last: Path, processes: ProcessGroup) -> None:
     progress.best_of = best_of
     best = last.with_name("best")
     has_best = processes.on_rank_zero(is_complete, best)
+    if has_best:
+        processes.on_rank_zero(verify, best, lambda name: True)  # now, not where training has ended
     if progress.best is None or (is_comparable and has_best):
         return
     progress.best, progress.stale, trainer.schedule.stale = None, 0, 0

@@ -163,6 +163,7 @@ def test_not_utf8(tmp_path: Path) -> None:
     "content",
     [
         b"plain text",
+        b"",
         gzip.compress(b"abc" * 100, mtime=0)[:-12],
         gzip.compress(b"abc" * 100, mtime=0)[:15] + b"\xff" * 30,
     ],

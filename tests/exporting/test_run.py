@@ -157,6 +157,7 @@ def test_nothing_of_an_export_with_other_subwords_is_left(tmp_path: Path, export
     folder.mkdir()
     for name in ("model.json", "joint.model", "encoder.onnx", "translate.py"):
         (folder / name).touch()
+    (folder / "model.json").write_text('{"graphs": {}}', encoding="utf-8")
     done = export(saved(tmp_path / "checkpoint"), "--output", folder)
     assert names(folder) == {*GRAPHS, "source.vocab", "target.vocab", "model.json"}
     assert done.stdout.endswith(f"written to {folder}\n")
@@ -189,6 +190,7 @@ def test_an_export_that_is_killed_while_files_are_moved_can_be_repeated(
     [
         (["nowhere"], "no checkpoint at nowhere: there is no such folder"),
         (["checkpoint", "--output", "checkpoint"], "checkpoint has other files, and no model.json of an earlier"),
+        (["checkpoint", "--output", "foreign"], "foreign has other files, and no model.json of an earlier export"),
         (["checkpoint", "--output", "file"], "--output file is a file: give a folder"),
         (["checkpoint", "--output", "file/folder"], "cannot write file/folder: Not a directory"),
         (["checkpoint", "--to", "tflite"], "argument --to: invalid choice: 'tflite'"),
@@ -198,10 +200,12 @@ def test_an_export_that_is_killed_while_files_are_moved_can_be_repeated(
 def test_a_mistake_is_one_line(arguments: list[str], message: str, tmp_path: Path, export: Callable[..., Any]) -> None:
     saved(tmp_path / "checkpoint")
     (tmp_path / "file").touch()
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "model.json").write_text("{}", encoding="utf-8")
     done = export(*arguments)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert done.stderr.startswith(f"error: {message}")
-    assert names(tmp_path) == {"checkpoint", "file"}
+    assert names(tmp_path) == {"checkpoint", "file", "foreign"}
     assert "onnx" not in names(tmp_path / "checkpoint")
 
 

@@ -207,9 +207,11 @@ def test_a_checkpoint_replaced_while_it_is_read_is_read_again(
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda content: content[: len(content) // 2], "RuntimeError: PytorchStreamReader failed"),
-        (lambda content: b"", "EOFError: "),
-        (lambda content: b"nonsense" * 9, "UnpicklingError: "),
+        (lambda content: content[: len(content) // 2], "RuntimeError"),
+        (lambda content: b"", "EOFError"),
+        (lambda content: b"nonsense" * 9, "UnpicklingError"),
+        (lambda content: b"run_dir: x", "IndexError"),
+        (lambda content: b"\x80\x02rK", "error"),  # of the struct module
     ],
 )
 def test_a_damaged_training_state_is_explained(parts, tmp_path: Path, damage, reason: str):
@@ -223,7 +225,7 @@ def test_a_damaged_training_state_is_explained(parts, tmp_path: Path, damage, re
         pass
     (tmp_path / "last" / MANIFEST).unlink()
     with (
-        pytest.raises(UserError, match=rf"cannot continue from .*/last/training_state\.pt: .*\({reason}") as caught,
+        pytest.raises(UserError, match=rf"cannot continue from .*/last/training_state\.pt: .*\({reason}\)") as caught,
         training_state(tmp_path / "last"),
     ):
         pass

@@ -21,8 +21,9 @@ from tensorboard.summary.writer import event_file_writer
 from nmt.alignment.weights import Alignment
 from nmt.config.schema import ModelConfig, TrainConfig, TrainerConfig
 from nmt.data.tables import ProgressLog
+from nmt.errors import UserError
 from nmt.evaluation.filmstrips import records_by_sentence, sentence_key
-from nmt.evaluation.records import ALIGNMENTS, keep_records, read_records
+from nmt.evaluation.records import ALIGNMENTS, RECORDS, keep_records, read_records
 from nmt.training.progress import Progress
 from nmt.training.reporting import Reporter
 from nmt.training.tensorboard import Sample, as_markdown
@@ -344,7 +345,9 @@ def test_a_long_phase_says_how_far_it_is(tmp_path: Path, plain: Console, monkeyp
     assert printed(plain) == "validating: 40%  0:30 left\n"
 
 
-def test_lines_that_are_no_records_are_dropped_when_a_run_goes_on(tmp_path: Path) -> None:
+def test_lines_that_are_no_records_are_dropped_when_a_run_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "metrics.jsonl"
     wanted = lambda record: record["step"] <= 2  # noqa: E731
     keep_records(path, wanted)
@@ -354,6 +357,20 @@ def test_lines_that_are_no_records_are_dropped_when_a_run_goes_on(tmp_path: Path
     assert [each["step"] for each in read_records(path)] == [1, 3]
     keep_records(path, wanted)
     assert path.read_bytes() == records[0]
+    assert [each.getMessage() for each in caplog.records] == [f"{path}: lines that hold no record are dropped: 5"]
+    keep_records(path, wanted)
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("name", [RECORDS, ALIGNMENTS])
+@pytest.mark.parametrize("is_link", [True, False])
+def test_records_that_cannot_be_written_are_noticed_at_the_start(tmp_path: Path, name: str, is_link: bool) -> None:
+    (tmp_path / name).symlink_to(tmp_path / "absent" / "x") if is_link else (tmp_path / name).mkdir()
+    with (
+        Reporter(tmp_path, config=TrainConfig()) as reporter,
+        pytest.raises(UserError, match=rf"cannot write .*/{name}: .*; move away what is there, and start again"),
+    ):
+        reporter.start("")
 
 
 @given(place=st.integers(0, 10_000), bit=st.integers(0, 7))

@@ -111,6 +111,15 @@ def test_a_run_goes_on_where_its_writer_was_killed(config: TrainConfig, run: Pat
     assert {path.name for path in checkpoints.iterdir()} == {"best", "last"}
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "config.yaml"])
+def test_a_damaged_best_is_told_before_training(run: Path, train: Callable[..., Any], name: str) -> None:
+    (run / "checkpoints" / "best" / name).write_bytes(b"")
+    done = train("trainer.max_steps=1000")
+    assert done.returncode == 2
+    assert f"error: run/checkpoints/best/{name} is not as it was saved" in done.stderr
+    assert "update" not in done.stdout
+
+
 def test_the_best_of_a_run_that_lost_its_last_is_kept(run: Path, train: Callable[..., Any]) -> None:
     shutil.rmtree(run / "checkpoints" / "last")
     kept = (run / "checkpoints" / "best" / "model.safetensors").read_bytes()
