@@ -25,6 +25,8 @@ GRAPHS = {
     "fp32": {"encoder": "encoder.onnx", "step": "step.onnx"},
     "int8": {"encoder": "encoder.int8.onnx", "step": "step.int8.onnx"},
 }
+GRAPH_FILES = [name for names in GRAPHS.values() for name in names.values()]
+REPLACED = (*GRAPH_FILES, *SUBWORDS, EXAMPLE.name)  # files that an export removes, besides `model.json`
 SEARCH = ("beam_size", "length_penalty", "coverage_penalty", "patience", "max_length_ratio", "max_length_offset")
 PACKAGES = ("nmt", "torch", "onnx", "onnxruntime", "sentencepiece")
 BATCHES = 30  # that graphs are compared with the model on
@@ -69,10 +71,9 @@ def replace_export(staging: Path, folder: Path) -> None:
 
     Killed meanwhile, it leaves a folder that translates nothing, as graphs are missing, and that is known as an export.
     """
-    graphs = [name for names in GRAPHS.values() for name in names.values()]
-    for name in (*graphs, *SUBWORDS, EXAMPLE.name):
+    for name in REPLACED:
         (folder / name).unlink(missing_ok=True)
-    for path in sorted(staging.iterdir(), key=lambda path: (path.name in graphs, path.name != MODEL)):
+    for path in sorted(staging.iterdir(), key=lambda path: (path.name in GRAPH_FILES, path.name != MODEL)):
         path.replace(folder / path.name)
 
 
@@ -82,6 +83,9 @@ def check_output(folder: Path) -> None:
         raise UserError(f"--output {folder} is a file: give a folder")
     if folder.is_dir() and any(folder.iterdir()) and not is_of_export(folder / MODEL):
         raise UserError(f"{folder} has other files, and no {MODEL} of an earlier export: give --output a new folder")
+    for path in (folder / name for name in REPLACED):
+        if path.is_dir():
+            raise UserError(f"{path} is a folder, and a file of this name is to be written: give --output a new folder")
 
 
 def is_of_export(path: Path) -> bool:

@@ -354,15 +354,13 @@ def training_state(folder: Path) -> Iterator[dict[str, Any]]:
     unreadable, or the block cannot use it: then the checkpoint can only translate. Never runs code from the file.
     """
     path = folder / TRAINING_STATE
+    advice = f"put back a copy, or give another run_dir with trainer.initialize_from={folder} to keep what is learned"
     if not path.is_file():
-        raise UserError(f"cannot continue from {folder}: it has no {TRAINING_STATE}")
+        raise UserError(f"cannot continue from {folder}: it has no {TRAINING_STATE}; {advice}")
     verify(folder, lambda name: name == TRAINING_STATE)
 
     def unusable(reason: str) -> UserError:
-        return UserError(
-            f"cannot continue from {path}: it is damaged, or another version's ({reason}); put back a copy of it, or "
-            f"give another run_dir with trainer.initialize_from={folder} to keep what is learned"
-        )
+        return UserError(f"cannot continue from {path}: it is damaged, or another version's ({reason}); {advice}")
 
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)

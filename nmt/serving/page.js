@@ -286,7 +286,7 @@ function drawTree(root, { nodes, ends }) {
     const [from, above] = parent < 0 ? [2, 12] : [left[step - 2] + end(parent) + 1, 24 * row[parent] + 12];
     add("path", chosen, { d: `M${from} ${above}H${left[step - 1]}C${x - 14} ${above} ${x - 14} ${y - 4} ${x - 3} ${y - 4}` });
     const text = add("text", chosen, { x, y });
-    text.textContent = label(index);
+    text.textContent = `\u2068${label(index)}\u2069`; // isolated: the mark of a space stands where the word begins
     if (scores.has(index)) add("text", "quiet", { x: x + 13 * [...label(index)].length + 6, y }).textContent = scores.get(index);
     const title = document.createElementNS(root.namespaceURI, "title");
     title.textContent = `log p ${logProb.toFixed(3)} of all up to here`;

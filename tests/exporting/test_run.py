@@ -209,6 +209,19 @@ def test_a_mistake_is_one_line(arguments: list[str], message: str, tmp_path: Pat
     assert "onnx" not in names(tmp_path / "checkpoint")
 
 
+def test_an_earlier_export_is_kept_where_a_folder_is_in_the_way(tmp_path: Path, export: Callable[..., Any]) -> None:
+    folder = tmp_path / "onnx"
+    (folder / "step.onnx").mkdir(parents=True)
+    (folder / "model.json").write_text('{"graphs": {}}', encoding="utf-8")
+    (folder / "encoder.onnx").touch()
+    done = export(saved(tmp_path / "checkpoint"), "--output", folder)
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        f"error: {folder / 'step.onnx'} is a folder, and a file of this name is to be written"
+    )
+    assert names(folder) == {"step.onnx", "model.json", "encoder.onnx"}
+
+
 def test_graphs_that_compute_something_else_are_refused(
     tmp_path: Path, export: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,7 +88,7 @@ def test_training_state_is_loaded_without_pickled_code(parts, tmp_path: Path):
     torch.testing.assert_close(found["moments"], torch.ones(2))
     save(parts, tmp_path / "best")
     with (
-        pytest.raises(UserError, match=r"cannot continue from .*: it has no training_state\.pt"),
+        pytest.raises(UserError, match=r"cannot continue from .*: it has no training_state\.pt; put back a copy"),
         training_state(tmp_path / "best"),
     ):
         pass
@@ -246,7 +246,7 @@ def test_a_checkpoint_is_compared_with_its_manifest_unless_that_is_declined(part
 def test_a_training_state_that_cannot_be_used_is_explained_but_other_errors_pass(parts, tmp_path: Path):
     save(parts, tmp_path / "last", training_state={"progress": {}})
     with (
-        pytest.raises(UserError, match=r"training_state\.pt: .* \(KeyError: 'loader'\); put back a copy of it"),
+        pytest.raises(UserError, match=r"training_state\.pt: .* \(KeyError: 'loader'\); put back a copy, or give"),
         training_state(tmp_path / "last") as state,
     ):
         state["loader"]
