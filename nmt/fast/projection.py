@@ -49,12 +49,12 @@ class PackedLinear:
     """A linear map in oneDNN's layout. That cannot be copied or pickled, so it is made anew with the copy."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
-        self.parts = weight, bias, dtype
+        self.weight, self.bias = weight, bias
         self.layout = REORDER(weight.detach().to(dtype))
-        self.bias = None if bias is None else bias.detach().to(dtype)
+        self.offset = None if bias is None else bias.detach().to(dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PackedLinear, self.parts
+        return PackedLinear, (self.weight, self.bias, self.layout.dtype)
 
     def multiplies(self, x: Float[Tensor, "*row input"]) -> bool:
         """Return whether this is the map's precision at present, and the faster way for so many vectors."""
@@ -64,8 +64,8 @@ class PackedLinear:
     def __call__(self, x: Float[Tensor, "*row input"]) -> Float[Tensor, "*row output"]:
         """Return W x + b."""
         rows = x.to(self.layout.dtype).reshape(-1, x.shape[-1])
-        y = onednn_linear(pad_rows(rows), self.layout, self.bias)[: len(rows)]
-        return y.view(*x.shape[:-1], len(self.parts[0]))
+        y = onednn_linear(pad_rows(rows), self.layout, self.offset)[: len(rows)]
+        return y.view(*x.shape[:-1], len(self.weight))
 
 
 def project(x: Float[Tensor, "*row input"], weight: Tensor, bias: Tensor | None) -> Float[Tensor, "*row output"]:
